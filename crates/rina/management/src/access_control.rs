@@ -1,4 +1,4 @@
-//! Access control: which subject may join, allocate flows, write to the RIB, expel.
+//! Access control: who may join, allocate flows, write to the RIB, and expel members.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -11,23 +11,23 @@ use carina_ipcp::policy::{Params, PolicyError};
 /// An operation that a policy allows or denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// Join the DIF, or become a neighbour.
+    /// Join the DIF, or become a neighbour of this member.
     Join,
-    /// Allocate a flow to this application.
+    /// Allocate a flow to an application.
     Flow {
-        /// Called application.
+        /// Name of the called application.
         to: &'a str,
     },
-    /// Change a policy of this member.
+    /// Write a policy of this member.
     Write,
-    /// Make a member leave.
+    /// Expel a member.
     Expel,
 }
 
 /// A policy of component `access-control`.
 pub trait AccessControl: Send {
-    /// Tells whether `subject`, the name of an IPCP or for flows of the calling application, may do
-    /// this.
+    /// Returns whether `subject` may perform `operation`. `subject` is the name of an IPCP or, for
+    /// [`Operation::Flow`], of the calling application.
     fn allows(&self, subject: &str, operation: Operation<'_>) -> bool;
 }
 
@@ -35,7 +35,8 @@ pub trait AccessControl: Send {
 #[derive(Debug)]
 pub(crate) struct AllowAll;
 
-/// Lists of patterns; `*` stands for any characters.
+/// Policy `list`: for each operation, patterns of the names that may perform it. In a pattern, `*`
+/// matches any characters.
 #[derive(Debug)]
 pub(crate) struct List {
     join: Vec<String>,
@@ -94,7 +95,7 @@ impl List {
     }
 }
 
-/// An IPCP has proved to be another than it says.
+/// Error: the proved identity of an IPCP differs from the name that it claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct IdentityMismatch {
     name: String,
@@ -102,7 +103,7 @@ pub(super) struct IdentityMismatch {
 }
 
 impl IdentityMismatch {
-    /// The IPCP says that it is `name`, and has proved to be `identity`.
+    /// The error of an IPCP that claims `name` and has proved `identity`.
     pub(super) fn new(name: &str, identity: &str) -> IdentityMismatch {
         IdentityMismatch {
             name: name.to_string(),
@@ -150,8 +151,8 @@ impl From<RuleError> for PolicyError {
     }
 }
 
-/// Matches a name with a pattern in which `*` stands for any characters. Linear in the product of
-/// the lengths at worst, both bounded by the length of names.
+/// Matches a name against a pattern in which `*` matches any characters. Takes at most time
+/// proportional to the product of both lengths, which are bounded by the length of names.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
@@ -171,7 +172,7 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A policy as the catalogue makes it.
+/// The type that the catalogue makes for component `access-control`.
 pub(super) type BoxedAccess = Box<dyn AccessControl>;
 
 #[cfg(test)]

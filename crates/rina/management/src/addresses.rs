@@ -1,8 +1,8 @@
 //! Address assignment by the namespace manager.
 //!
-//! No policy can know every member while the DIF is partitioned, so uniqueness has two parts: a
-//! policy that makes conflicts rare, and a rule that ends them: when two members have one address,
-//! the one with the lower name keeps it and the other takes a new one, as soon as either sees both.
+//! A partitioned DIF has no member that knows all addresses in use. So uniqueness has two parts. A
+//! policy makes conflicts rare. A rule resolves them: of two members with the same address, the one
+//! with the lower name keeps it, and the other takes a new one as soon as it sees both.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -10,37 +10,39 @@ use alloc::string::String;
 
 use carina_ipcp::random::Random;
 
-/// What a policy may look at.
+/// What a policy may use to choose an address.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// Highest address that fits the DIF's width.
+    /// Highest address that fits the DIF's address width.
     pub last: u64,
     /// Address of the member that assigns; 0 at bootstrap.
     pub own: u64,
-    /// Tells whether an address is in use or promised, as far as this member knows.
+    /// Addresses in use or reserved, as far as this member knows, with the names of their owners.
     pub taken: &'a BTreeMap<u64, String>,
 }
 
 /// A policy of component `address-assignment`.
 pub trait AddressAssignment: Send {
-    /// A free address, 1 or more; `None` when all are taken. `random` gives any number.
+    /// Returns a free address, 1 or more; `None` when all are taken. `random` returns a uniform
+    /// random number.
     fn assign(&self, view: &View<'_>, random: &mut dyn FnMut() -> u64) -> Option<u64>;
 }
 
-/// Any free address.
+/// Policy that draws a random free address.
 #[derive(Debug)]
 pub(crate) struct Draw;
 
-/// The lowest free address. Members that assign at the same time may choose the same.
+/// Policy that takes the lowest free address. Members that assign at the same time may choose the
+/// same address.
 #[derive(Debug)]
 pub(crate) struct Sequential;
 
-/// Every member assigns from a block that belongs to its own address alone: `size` addresses from
-/// `size` times its address on. So members that cannot talk to one another do not assign the same
-/// one. Members beyond the last block draw.
+/// Policy that gives each assigning member a block of its own: `size` addresses from `size` times
+/// its address on. So members that cannot communicate do not assign the same address. A member
+/// whose block is beyond the highest address draws at random.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// Addresses in a block.
+    /// Number of addresses in a block.
     pub size: u64,
 }
 
@@ -82,10 +84,11 @@ impl AddressAssignment for Blocks {
     }
 }
 
-/// A policy as the catalogue makes it.
+/// The type that the catalogue makes for component `address-assignment`.
 pub(super) type BoxedAssignment = Box<dyn AddressAssignment>;
 
-/// Asks the policy, and takes the lowest free address when it gives one that is taken or too wide.
+/// Asks the policy for an address. Takes the lowest free address if the policy returns one that is
+/// taken, 0, or too wide.
 pub(super) fn assign(
     policy: &dyn AddressAssignment,
     view: &View<'_>,
@@ -101,7 +104,7 @@ pub(super) fn assign(
     }
 }
 
-/// Highest address of a width in bytes.
+/// Highest address that fits in `width` bytes.
 pub(super) fn last_address(width: u8) -> u64 {
     match width {
         1 => 0xff,
@@ -121,7 +124,7 @@ mod tests {
         let mut random = Random::new(7);
         let mut given = BTreeSet::new();
         for _ in 0..count {
-            // Every third is assigned by another member than the first.
+            // The first member assigns two of three addresses, member 2 the third.
             let own = if given.len() % 3 == 2 {
                 2
             } else {

@@ -1,12 +1,13 @@
-//! The directory: which members have an application (the directory forwarding table).
+//! The directory: at which members each application is registered (the directory forwarding table).
 //!
-//! After the Pouzin Society's *Flow Allocator Specification*, which looks names up in it.
+//! After the Pouzin Society's *Flow Allocator Specification*, whose flow allocator looks names up
+//! in the directory.
 //!
-//! With policy `replicated` a registration is a replicated entry and every member can look it up at
-//! once. With `on-demand` two members, the *homes* of the name, hold it; which ones follows from
-//! the names of the application and of all members (rendezvous hashing), so that every
-//! member knows where to ask, and few registrations move when members come and go. A registrant
-//! renews at the homes every [`RENEW_INTERVAL`]; what is not renewed is forgotten.
+//! With policy `replicated`, a registration is a replicated entry, which every member has. With
+//! `on-demand`, two members, the *homes* of the name, store it. The homes follow from the name of
+//! the application and the names of all members (rendezvous hashing), so every member knows whom to
+//! ask, and few registrations move when members join or leave. A registrant renews its registration
+//! at the homes every [`RENEW_INTERVAL`]; a home deletes registrations that are not renewed.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -24,28 +25,29 @@ use super::policies::DirectoryPolicy;
 use super::requester::Requester;
 use super::schema::{self, MemberValue, Registrants, result};
 
-/// How often a registration is renewed.
+/// Interval at which a registrant renews a registration.
 pub(super) const RENEW_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long a registration lasts at a home: three and a half of [`RENEW_INTERVAL`].
+/// How long a home stores a registration that is not renewed: three and a half times
+/// [`RENEW_INTERVAL`].
 const HELD_TIME: Duration = Duration::from_secs(105);
 
-/// Members that hold a registration.
+/// Number of homes of a name.
 pub(super) const HOMES: usize = 2;
 
-/// Members that may have one application.
+/// Largest number of members at which one application may be registered.
 const HOLDERS_MAX: usize = 64;
 
-/// Most answers that are remembered.
+/// Largest number of cached answers of homes.
 const CACHE_MAX: usize = 4096;
 
-/// Why a home does not take a registration.
+/// Why a home refuses a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 enum HomeFull {
-    /// It holds as many as it may.
+    /// The home stores as many registrations as it may.
     Directory { member: String, names_max: usize },
-    /// As many members as may have the name have it.
+    /// As many members as allowed have registered the name.
     Name(String),
 }
 
@@ -69,76 +71,76 @@ impl fmt::Display for HomeFull {
 
 impl core::error::Error for HomeFull {}
 
-/// What this member knows of applications, besides replicated entries.
+/// This member's part of the directory, besides replicated entries.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// Members have changed since `holders` was made: all of it is to be made anew.
+    /// The set of members has changed since `holders` was computed: all of it must be recomputed.
     pub(super) is_stale: bool,
-    /// Applications whose places have changed since then.
+    /// Applications whose registrations have changed since then.
     touched: BTreeSet<String>,
-    /// Members that have each application.
+    /// For each application, the members where it is registered.
     holders: BTreeMap<String, Vec<String>>,
-    /// What this member holds as a home: application, member.
+    /// Registrations that this member stores as a home, by application and registrant.
     held: BTreeMap<String, BTreeMap<String, Held>>,
     held_count: usize,
-    /// Answers of homes.
+    /// Cached answers of homes: the members of an application, and until when they are valid.
     cache: BTreeMap<String, (Vec<String>, Instant)>,
     pub(super) renew_at: Option<Instant>,
-    /// Since when it says something that no way leads to a member: not while this one has only
-    /// just enrolled and routes are still to come.
+    /// From this time on, a missing route to a member is reported as an error. Before, this member
+    /// has only just enrolled, and routes may still be computed.
     pub(super) routes_known_at: Instant,
-    /// Own registrations that wait for answers of their homes.
+    /// Own registrations that wait for the answers of their homes.
     pub(super) registering: BTreeMap<String, PendingRegistration>,
-    /// Own registrations whose applications have heard that they are registered.
+    /// Own registrations whose applications have been told that they are registered.
     pub(super) answered: BTreeSet<String>,
-    /// Own registrations that a home has taken since this IPCP became a member.
+    /// Own registrations that a home has accepted since this IPCP became a member.
     pub(super) taken: BTreeSet<String>,
-    /// Own registrations that wait for room for more requests.
+    /// Own registrations that wait because too many requests are under way.
     pub(super) backlog: BTreeSet<String>,
     pub(super) round: u64,
 }
 
-/// A registration at its home.
+/// A registration that a home stores.
 #[derive(Clone, Copy, Debug)]
 struct Held {
-    /// Incarnation of the registrant, and the invoke-id of its request: those of one incarnation
-    /// grow.
+    /// Incarnation of the registrant and invoke-id of its request. Invoke-ids grow within an
+    /// incarnation.
     told: (u64, i32),
-    /// Until when it is believed.
+    /// When the registration expires unless it is renewed.
     until: Instant,
 }
 
 impl Held {
-    /// True for a request of the same incarnation that is older than what is held.
+    /// True when a request is of the same incarnation and older than the stored registration.
     fn is_newer_than(self, (incarnation, invoke_id): (u64, i32)) -> bool {
         self.told.0 == incarnation && self.told.1 > invoke_id
     }
 }
 
-/// A registration that waits for the answers of its homes.
+/// An own registration that waits for the answers of its homes.
 #[derive(Debug)]
 pub(super) struct PendingRegistration {
-    /// Number of the attempt; answers to another do not count.
+    /// Number of the attempt; answers to an earlier attempt are ignored.
     pub(super) round: u64,
-    /// Homes that have not answered.
+    /// Number of homes that have not answered.
     pub(super) open: usize,
-    /// A home has it, or did not answer.
+    /// A home has accepted the registration, or did not answer.
     pub(super) is_taken: bool,
-    /// Why the last home that said no did.
+    /// The reason that the last refusing home gave.
     pub(super) refusal: String,
 }
 
 /// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// These members, nearest first; none when no member has it.
+    /// The members where the application is registered, nearest first; empty when there is none.
     Known(Vec<String>),
-    /// These members have to be asked, in order.
+    /// The homes to ask, in this order.
     Ask(Vec<String>),
 }
 
 impl Directory {
-    /// The places of an application have changed.
+    /// Marks an application whose registrations have changed.
     pub(super) fn touch(&mut self, name: &str) {
         self.touched.insert(name.to_string());
     }
@@ -149,7 +151,7 @@ impl Directory {
 }
 
 impl Management {
-    /// The members that hold registrations of a name.
+    /// The homes of a name: the members that store its registrations.
     pub(super) fn homes(&self, name: &str) -> Vec<String> {
         let mut members: Vec<(u64, String)> = self
             .member_names()
@@ -164,7 +166,7 @@ impl Management {
             .collect()
     }
 
-    /// M_CREATE or M_DELETE of an application at this member, one of its homes.
+    /// Handles M_CREATE or M_DELETE of a registration, at one of the homes of the name.
     pub(super) fn on_registration(
         &mut self,
         now: Instant,
@@ -189,7 +191,7 @@ impl Management {
         let holders = self.directory.held.get(name);
         let held = holders.and_then(|holders| holders.get(&requester.name));
         if held.is_some_and(|held| held.is_newer_than(told)) {
-            // Overtaken on its way, or a copy: what was said last holds.
+            // The request was overtaken by a later one, or is a copy: the later one counts.
             self.log.count("stale");
         } else if message.opcode == Opcode::Create {
             if let Err(full) = self.hold(now, name, &requester.name, told, names_max) {
@@ -210,10 +212,10 @@ impl Management {
         self.respond_to(now, requester, &message.answer(), dt);
     }
 
-    /// Holds a registration as its home, anew or for longer.
+    /// Stores or renews a registration, as a home of its name.
     ///
     /// # Errors
-    /// The limit that is reached, and what would help.
+    /// The limit that is reached, and a remedy.
     fn hold(
         &mut self,
         now: Instant,
@@ -225,7 +227,7 @@ impl Management {
         let directory = &mut self.directory;
         let holders = directory.held.get(name);
         let is_held = holders.is_some_and(|holders| holders.contains_key(member));
-        // What is held is not lost because others have come.
+        // A stored registration is renewed even when the limit is reached.
         if !is_held && directory.held_count >= names_max {
             return Err(HomeFull::Directory {
                 member: self.own.clone(),
@@ -243,7 +245,7 @@ impl Management {
         Ok(())
     }
 
-    /// A member asks where an application is.
+    /// Handles a member's query where an application is registered.
     pub(super) fn on_lookup(
         &mut self,
         now: Instant,
@@ -274,14 +276,14 @@ impl Management {
             .collect()
     }
 
-    /// Whether an application of this member calls one of this member. Where others hold that
-    /// name, too, it is meant to reach one of them: an IPCP that calls any member of its DIF is
-    /// itself one of the holders of that DIF's name.
+    /// True when caller and called application are both registered at this member. Where other
+    /// members have the called name too, the call is meant to reach one of them: an IPCP that calls
+    /// any member of its DIF has itself registered that DIF's name.
     pub(super) fn is_of_same_system(&self, caller: &str, called: &str) -> bool {
         self.registered.contains(caller) && self.registered.contains(called)
     }
 
-    /// Where an application is that `caller` calls, as far as this member knows.
+    /// Looks up the members of the application that `caller` calls, as far as this member knows.
     pub(super) fn lookup(&mut self, now: Instant, name: &str, caller: &str) -> Lookup {
         self.directory_changes();
         match self.policies.directory {
@@ -325,7 +327,7 @@ impl Management {
         }
     }
 
-    /// A home has answered; returns the members that have the application, nearest first.
+    /// Caches the answer of a home. Returns the members of the application, nearest first.
     pub(super) fn cache_holders(
         &mut self,
         now: Instant,
@@ -347,13 +349,13 @@ impl Management {
         self.by_distance(members)
     }
 
-    /// Forgets a cached answer that has proved wrong.
+    /// Deletes a cached answer that proved wrong.
     pub(super) fn forget_holders(&mut self, name: &str) {
         self.directory.cache.remove(name);
     }
 
-    /// Members, nearest first, of equally near ones by name; last those that have no route yet, as
-    /// just after one has joined.
+    /// Sorts members by distance, equally near ones by name. Members without a route, such as one
+    /// that has just joined, come last.
     fn by_distance(&self, members: Vec<String>) -> Vec<String> {
         let mut near: Vec<(u64, String)> = members
             .into_iter()
@@ -382,7 +384,7 @@ impl Management {
         directory.is_stale = true;
     }
 
-    /// Reports applications that have become reachable or unreachable.
+    /// Recomputes what has changed, and reports applications that became reachable or unreachable.
     pub(super) fn directory_changes(&mut self) {
         if core::mem::take(&mut self.directory.is_stale) {
             let old = self.directory.holders.keys().cloned();
@@ -408,7 +410,7 @@ impl Management {
         }
     }
 
-    /// Members that have an application, as far as this one knows without asking.
+    /// Members where an application is registered, as far as this member knows without asking.
     fn holders_of(&self, name: &str) -> Vec<String> {
         if self.member.is_none() {
             return Vec::new();
@@ -425,12 +427,12 @@ impl Management {
         }
     }
 
-    /// Applications and the members that have them, for the RIB.
+    /// Applications and the members where they are registered, for the RIB.
     pub(super) fn holders(&self) -> &BTreeMap<String, Vec<String>> {
         &self.directory.holders
     }
 
-    /// The membership ends: forgets what other members have.
+    /// Deletes what is known of other members' registrations, because the membership ends.
     pub(super) fn forget_directory(&mut self) {
         self.complete_registrations();
         let holders = core::mem::take(&mut self.directory.holders);
@@ -439,25 +441,26 @@ impl Management {
             holders,
             answered,
             is_stale: true,
-            // Late answers are not taken for those of the next membership.
+            // The round continues, so that late answers do not match requests of the next
+            // membership.
             round: self.directory.round,
             ..Directory::default()
         };
     }
 
-    /// Names of applications of this member.
+    /// Names of the applications registered at this member.
     pub(super) fn own_applications(&self) -> &BTreeSet<String> {
         &self.registered
     }
 }
 
-/// Weight of a member for a name: the members with the highest are its homes.
+/// Weight of a member for a name. The [`HOMES`] members with the highest weights are its homes.
 fn weight(name: &str, member: &str) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in name.bytes().chain([0]).chain(member.bytes()) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
-    // FNV mixes the last bytes badly.
+    // FNV mixes the last bytes poorly, so the hash is mixed once more.
     hash ^= hash >> 32;
     hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

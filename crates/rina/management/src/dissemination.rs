@@ -1,4 +1,5 @@
-//! Dissemination of RIB updates: replicated entries are flooded, and compared with neighbours.
+//! Dissemination of RIB updates: entries are flooded to neighbours, and digests are compared with
+//! theirs.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -16,14 +17,14 @@ use super::neighbours::Stage;
 use super::policies::DirectoryPolicy;
 use super::schema::{self, Digests, Object};
 
-/// Most bytes of entries in one message.
+/// Limit of the bytes of entries in one message.
 const BATCH_BYTES: usize = 16_384;
 
-/// Most digests in one message.
+/// Largest number of digests in one message.
 const DIGESTS_MAX: usize = 100;
 
 impl Management {
-    /// Sends entries to all neighbours but the one that they came from.
+    /// Sends entries to all neighbours except the one from which they came.
     pub(super) fn flood(
         &mut self,
         now: Instant,
@@ -43,7 +44,8 @@ impl Management {
             .filter(|(address, _)| Some(*address) != from)
             .filter_map(|(_, n1s)| n1s.first().copied())
             .collect();
-        // An IPCP that is being admitted has the entries up to now and must not miss this one.
+        // An IPCP that is being admitted has received the entries so far and must not miss new
+        // ones.
         let is_admitting = |n1: &&N1Port| {
             let up = self.n1s[*n1].up.as_ref();
             up.is_some_and(
@@ -92,13 +94,13 @@ impl Management {
         }
     }
 
-    /// Everything that this member knows, to an IPCP that joins.
+    /// Sends all entries of this member to an IPCP that joins.
     pub(super) fn send_everything(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let entries = self.store.export(now);
         self.send_entries(now, n1, &entries, dt);
     }
 
-    /// Entries came. False when they are malformed.
+    /// Handles entries from a neighbour. Returns false when they are malformed.
     pub(super) fn on_entries(
         &mut self,
         now: Instant,
@@ -143,7 +145,7 @@ impl Management {
         true
     }
 
-    /// What follows from entries of others.
+    /// Updates other components after entries of other members were accepted.
     fn entries_changed(&mut self, now: Instant, entries: &[Entry], dt: &mut dyn DataTransfer) {
         let mut members = BTreeSet::new();
         let mut has_expelled = false;
@@ -160,7 +162,7 @@ impl Management {
                     let applications = members.iter().flat_map(|m| self.store.applications_of(m));
                     applications.for_each(|name| self.directory.touch(name));
                 }
-                // Another member may be the home of any name.
+                // With other members, another member may be the home of any name.
                 DirectoryPolicy::OnDemand { .. } => self.directory.is_stale = true,
             }
             self.update_neighbour_addresses(now, dt);
@@ -182,14 +184,14 @@ impl Management {
         }
     }
 
-    /// One of these members has this one's address, and the lower name.
+    /// True when one of these members has this member's address and a lower name.
     pub(super) fn loses_address_to(&self, members: &BTreeSet<String>) -> bool {
         let own = self.member.as_ref().map(|member| member.address);
         let mut lower = members.iter().take_while(|name| **name < self.own);
         lower.any(|name| own.is_some() && self.address_of(name) == own)
     }
 
-    /// Compares with all neighbours.
+    /// Sends digests to all neighbours.
     pub(super) fn compare_all(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         for n1s in self.neighbours().into_values() {
             if let Some(n1) = n1s.first() {
@@ -198,7 +200,7 @@ impl Management {
         }
     }
 
-    /// Sends digests of everything to one neighbour.
+    /// Sends digests of all origins to one neighbour.
     pub(super) fn compare_with(
         &mut self,
         now: Instant,
@@ -237,8 +239,9 @@ impl Management {
         }
     }
 
-    /// Compares the digests of a neighbour: sends what it lacks, and own digests when this member
-    /// lacks something. False when they are malformed.
+    /// Compares the digests of a neighbour with this member's. Sends the entries that the neighbour
+    /// lacks, and own digests if this member lacks any. Returns false when the digests are
+    /// malformed.
     pub(super) fn on_digests(
         &mut self,
         now: Instant,
@@ -281,7 +284,7 @@ impl Management {
         true
     }
 
-    /// Names of members that can be seen, this one included, in order.
+    /// Sorted names of the visible members, this one included.
     pub(super) fn member_names(&self) -> Vec<String> {
         let visible = self.store.visible(Kind::Member);
         let mut names: Vec<String> = visible.map(|(origin, _, _)| origin.to_string()).collect();

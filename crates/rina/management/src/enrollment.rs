@@ -1,7 +1,7 @@
 //! Enrollment of a new member through a neighbour.
 //!
-//! After the Pouzin Society's *Basic Enrollment Specification*: M_START of the enrollment, what the
-//! DIF knows, M_STOP.
+//! After the Pouzin Society's *Basic Enrollment Specification*: M_START of the enrollment, the
+//! state of the DIF, M_STOP.
 //!
 //! ```text
 //!  joining IPCP                                            member
@@ -28,11 +28,11 @@ use super::neighbours::{Joining, Stage};
 use super::schema::{self, EnrollmentRequest, MemberValue, Object, result};
 use super::{Management, Membership};
 
-/// How long an assigned address stays reserved although no member has announced it.
+/// How long an assigned address stays reserved when no member announces it.
 const RESERVATION_TIME: Duration = Duration::from_secs(120);
 
 impl Management {
-    /// The channel is there: asks for an address.
+    /// Requests an address, after the management channel has opened.
     pub(super) fn start_joining(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let value = EnrollmentRequest {
             name: self.own.clone(),
@@ -45,7 +45,7 @@ impl Management {
         self.tell(now, n1, message, true, dt);
     }
 
-    /// M_START, at the member.
+    /// Handles M_START, at the member that admits.
     pub(super) fn on_enrollment_start(
         &mut self,
         now: Instant,
@@ -75,7 +75,8 @@ impl Management {
         }
     }
 
-    /// Gives the IPCP at the other end an address and what members know.
+    /// Assigns an address to the IPCP at the other end, and sends it the entries and the routing
+    /// state.
     pub(super) fn enroll(
         &mut self,
         now: Instant,
@@ -105,7 +106,7 @@ impl Management {
         self.tell(now, n1, message, true, dt);
     }
 
-    /// An address for `name`: its former one if that is free, else what the policy says.
+    /// Chooses an address for `name`: a former address if it is free, else the policy's choice.
     fn assign_address(&mut self, now: Instant, name: &str, former_address: u64) -> Option<u64> {
         let member = self.member.as_ref()?;
         let last = addresses::last_address(member.config.widths.address);
@@ -137,7 +138,7 @@ impl Management {
         Some(address)
     }
 
-    /// Addresses in use or promised, with their owners.
+    /// Addresses in use or reserved, with the names of their owners.
     fn taken(&mut self, now: Instant) -> BTreeMap<u64, String> {
         self.reserved_addresses.retain(|_, (_, until)| *until > now);
         let reserved_addresses = self
@@ -153,7 +154,7 @@ impl Management {
         taken
     }
 
-    /// M_START_R, at the joining IPCP.
+    /// Handles M_START_R, at the joining IPCP.
     pub(super) fn on_enrollment_started(
         &mut self,
         now: Instant,
@@ -187,7 +188,8 @@ impl Management {
         }
     }
 
-    /// M_STOP, at the joining IPCP: it knows what members know.
+    /// Handles M_STOP, at the joining IPCP, which has received the state of the DIF and becomes a
+    /// member.
     pub(super) fn on_enrollment_stop(
         &mut self,
         now: Instant,
@@ -225,7 +227,7 @@ impl Management {
         self.schedule_idle_flows(now, dt);
     }
 
-    /// M_STOP_R, at the member.
+    /// Handles M_STOP_R, at the member that admits.
     pub(super) fn on_enrollment_stopped(
         &mut self,
         now: Instant,
@@ -248,7 +250,7 @@ impl Management {
         self.neighbour_up(now, n1, dt);
     }
 
-    /// Takes a new address, because another member has this one's and keeps it. Flows go on.
+    /// Takes a new address, because another member keeps the old one. Flows continue.
     pub(super) fn take_new_address(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
         let old = member.address;
@@ -259,7 +261,7 @@ impl Management {
             own: old,
             taken: &taken,
         };
-        // Not the block of the old address: that belongs to its other owner.
+        // Not from the block of the old address: that block belongs to the other owner.
         let fresh = addresses::assign(&addresses::Draw, &view, &mut self.random);
         let Some(address) = fresh else {
             return self.leave(now, "its address is taken and there is no other", dt);
@@ -281,7 +283,7 @@ impl Management {
         self.log.push(Event::Notice { text });
     }
 
-    /// Announces this member, with its present address, to the DIF.
+    /// Floods this member's entry with its present address.
     pub(super) fn publish_member(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
         let value = self.member_value(member.address);

@@ -1,9 +1,9 @@
 //! Replicated state: entries that every member of the DIF holds.
 //!
-//! An entry belongs to the member that made it (its *origin*), which alone makes new versions of
-//! it, each with a higher sequence number. Entries spread by flooding; digests by origin find
-//! what a partition or a crash kept apart. A deleted entry stays for a while as a *tombstone*, so
-//! that older versions do not come back.
+//! An entry belongs to the member that made it, its *origin*. Only the origin makes new versions of
+//! the entry, each with a higher sequence number. Entries spread by flooding. Neighbours compare
+//! digests by origin, which repairs what a partition or a crash prevented. A deleted entry stays
+//! for a while as a *tombstone*, so that older versions do not return.
 //!
 //! ```text
 //!              newer version                 origin unreachable for SILENT_AFTER
@@ -14,8 +14,8 @@
 //!      +------------------------------------------------------------ FORGET_AFTER ---+
 //! ```
 //!
-//! Hidden entries are still compared and passed on, with the time that their origin has been
-//! silent, so that members forget them at about the same time and do not give them back to one
+//! Hidden entries are still compared and forwarded, with the time for which their origin has been
+//! unreachable. So all members forget them at about the same time, and no member returns them to
 //! another.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -30,37 +30,37 @@ mod limits;
 
 pub(super) use limits::{ENTRIES_MAX, PER_ORIGIN_MAX, StoreFull};
 
-/// How long entries of an unreachable member stay visible.
+/// Entries of a member are hidden when it has been unreachable for this long.
 pub(super) const SILENT_AFTER: Duration = Duration::from_secs(60);
 
-/// After how long they are forgotten.
+/// Entries of a member are forgotten when it has been unreachable for this long.
 pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
 
-/// How often [`Store::refresh`] is called.
+/// Interval at which [`Store::refresh`] is called.
 pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a tombstone is kept.
 const TOMBSTONE_TIME: Duration = Duration::from_secs(300);
 
-/// Highest version that is believed: there is always room for another one above it.
+/// Highest sequence number that is accepted, so that a higher one always exists.
 const SEQ_MAX: u64 = 1 << 62;
 
-/// Bits of a version that are the incarnation's and not counted: two members of one name make no
-/// two versions that are taken for the same.
+/// Low bits of a sequence number that come from the incarnation and do not count up. So two members
+/// of the same name never produce equal versions.
 const SEQ_TAG_BITS: u32 = 16;
 
-/// What an entry is about.
+/// The kind of object that an entry describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A member: the key is its name, and it is the origin.
+    /// A member. The key is the member's name, and the member is the origin.
     Member,
-    /// An application: the key is its name.
+    /// A registered application. The key is its name.
     Application,
-    /// A member that was expelled: the key is its name.
+    /// A member that was expelled. The key is its name.
     Expelled,
 }
 
-/// What an entry is known by.
+/// What identifies an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) origin: String,
@@ -68,15 +68,16 @@ pub(super) struct Key {
     pub(super) name: String,
 }
 
-/// An entry as it travels.
+/// An entry as it is sent to other members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: Key,
-    /// Version, 1 or more.
+    /// Sequence number of the version, 1 or more.
     pub(super) seq: u64,
     /// `None` for a tombstone.
     pub(super) value: Option<Vec<u8>>,
-    /// How long ago it was deleted, for a tombstone, or how long its origin has been unreachable.
+    /// Of a tombstone: how long ago the entry was deleted. Of others: how long the origin has been
+    /// unreachable.
     pub(super) age: Duration,
 }
 
@@ -84,51 +85,51 @@ pub(super) struct Entry {
 struct Held {
     seq: u64,
     value: Option<Vec<u8>>,
-    /// When it was deleted, for a tombstone.
+    /// Of a tombstone: when the entry was deleted.
     deleted: Instant,
 }
 
-/// What the store made of an entry that came.
+/// Result of merging an entry from another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MergeOutcome {
-    /// It is new, or newer: pass it on.
+    /// The version is new: forward it.
     Accepted,
-    /// It was known.
+    /// The version was already known.
     Known,
     /// The store has a newer version, which the sender lacks.
     Outdated,
-    /// It is an entry of this member that this member did not make: to be reissued.
+    /// The entry has this member as its origin, but this member did not make it: reissue it.
     Disputed,
-    /// There is no room, or it is too old to matter.
+    /// The store is full, or the entry is too old.
     Refused,
 }
 
-/// The entries that a member holds.
+/// The replicated entries that a member holds.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     own: String,
-    /// Of the incarnation, as long as [`SEQ_TAG_BITS`].
+    /// The low [`SEQ_TAG_BITS`] bits of this member's sequence numbers, from its incarnation.
     tag: u64,
     seq: u64,
     entries: BTreeMap<Key, Held>,
-    /// Live entries: how many of each origin and kind, the sum of their hashes by origin, and the
-    /// origins of each application.
+    /// Derived from live entries: their number by origin and kind (`counts`), the sum of their
+    /// hashes by origin (`digests`), and the origins of each application (`holders`).
     counts: BTreeMap<(String, Kind), usize>,
     digests: BTreeMap<String, u64>,
     holders: BTreeMap<String, BTreeSet<String>>,
-    /// Other members that entries are known of.
+    /// Other members whose entries the store has.
     origins: BTreeMap<String, Origin>,
-    /// Live entries of [`Kind::Expelled`], which there are seldom.
+    /// Number of live entries of [`Kind::Expelled`], usually 0.
     expelled: usize,
 }
 
-/// What is known of a member that has made entries.
+/// State of another member that is the origin of entries.
 #[derive(Debug, Default)]
 struct Origin {
-    /// When it was last reachable.
+    /// When the member was last reachable.
     heard: Instant,
     is_visible: bool,
-    /// Value of its own live entry of [`Kind::Member`], to be looked at often.
+    /// Value of the member's live entry of [`Kind::Member`], stored here for fast access.
     member: Option<Vec<u8>>,
 }
 
@@ -141,7 +142,7 @@ impl Store {
         }
     }
 
-    /// Makes or changes an entry of this member.
+    /// Makes or changes an entry of this member. Returns the new version.
     ///
     /// # Errors
     /// A limit is reached.
@@ -165,14 +166,15 @@ impl Store {
         Ok(self.write_own(key, Some(value), Instant::ZERO))
     }
 
-    /// Deletes an entry of this member; `None` when there is no such entry.
+    /// Deletes an entry of this member and returns its tombstone; `None` when there is no such
+    /// entry.
     pub(super) fn delete(&mut self, now: Instant, kind: Kind, name: &str) -> Option<Entry> {
         let key = self.own_key(kind, name);
         self.entries.get(&key)?.value.as_ref()?;
         Some(self.write_own(key, None, now))
     }
 
-    /// Takes an entry of another member.
+    /// Merges an entry from another member into the store.
     pub(super) fn merge(&mut self, now: Instant, entry: Entry) -> MergeOutcome {
         let Entry {
             key,
@@ -184,8 +186,8 @@ impl Store {
             return MergeOutcome::Refused;
         }
         if let Some(held) = self.entries.get(&key) {
-            // An own one too: saying it anew, with another number, for each old copy that is still
-            // on its way would never end.
+            // This applies to own entries too: reissuing the entry for each old copy still in
+            // transit would never end.
             if held.seq > seq {
                 return MergeOutcome::Outdated;
             }
@@ -228,14 +230,14 @@ impl Store {
         MergeOutcome::Accepted
     }
 
-    /// Makes a new version of an own entry, later than what others have; a tombstone when this
-    /// member has no such entry.
+    /// Makes a new version of an own entry, with a sequence number above all that were seen. It is
+    /// a tombstone when this member does not have the entry.
     pub(super) fn reissue(&mut self, now: Instant, key: &Key) -> Entry {
         let value = self.entries.get(key).and_then(|held| held.value.clone());
         self.write_own(key.clone(), value, now)
     }
 
-    /// An entry, visible or not; `None` when it is deleted.
+    /// The value of an entry, visible or not; `None` when it is deleted or absent.
     pub(super) fn value(&self, kind: Kind, origin: &str, name: &str) -> Option<&[u8]> {
         let key = Key {
             origin: origin.to_string(),
@@ -245,7 +247,7 @@ impl Store {
         self.entries.get(&key)?.value.as_deref()
     }
 
-    /// Visible entries of a kind, by origin and name.
+    /// Visible entries of a kind: origin, name and value.
     pub(super) fn visible(&self, kind: Kind) -> impl Iterator<Item = (&str, &str, &[u8])> {
         self.entries.iter().filter_map(move |(key, held)| {
             let value = held.value.as_deref()?;
@@ -257,7 +259,7 @@ impl Store {
         })
     }
 
-    /// All entries of a kind that are not deleted, hidden ones included.
+    /// All entries of a kind that are not deleted, hidden ones included: origin, name and value.
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = (&str, &str, &[u8])> {
         let is_nothing = kind == Kind::Expelled && self.expelled == 0;
         let entries = (!is_nothing).then(|| self.entries.iter());
@@ -270,17 +272,17 @@ impl Store {
             })
     }
 
-    /// Entries of this origin are shown: it is reachable, or was not long ago.
+    /// True when the entries of this origin are visible: it was reachable within [`SILENT_AFTER`].
     pub(super) fn is_visible(&self, origin: &str) -> bool {
         origin == self.own || self.origins.get(origin).is_some_and(|it| it.is_visible)
     }
 
-    /// Sum of the hashes of each origin's live entries.
+    /// For each origin, the sum of the hashes of its live entries.
     pub(super) fn digests(&self) -> &BTreeMap<String, u64> {
         &self.digests
     }
 
-    /// Members that have an application and are visible, by name.
+    /// Names of the visible members where an application is registered.
     pub(super) fn holders(&self, application: &str) -> impl Iterator<Item = &str> {
         let origins = self.holders.get(application).into_iter().flatten();
         origins
@@ -288,12 +290,12 @@ impl Store {
             .filter(|origin| self.is_visible(origin))
     }
 
-    /// Applications that any member has, hidden ones included.
+    /// Applications that are registered at any member, hidden ones included.
     pub(super) fn applications(&self) -> impl Iterator<Item = &str> {
         self.holders.keys().map(String::as_str)
     }
 
-    /// Applications of one member.
+    /// Applications registered at one member.
     pub(super) fn applications_of(&self, origin: &str) -> impl Iterator<Item = &str> {
         let of_origin = self
             .of_origin(origin)
@@ -301,9 +303,9 @@ impl Store {
         of_origin.map(|(key, _)| key.name.as_str())
     }
 
-    /// Tells which members can be reached now, by the value of their [`Kind::Member`]. Returns true
-    /// when visibility has changed. It is called after every change of routes, and compares no
-    /// names.
+    /// Updates which members are visible and forgets members unreachable for [`FORGET_AFTER`].
+    /// `is_reachable` judges a member by the value of its [`Kind::Member`] entry. Returns true when
+    /// visibility has changed. It runs after every change of routes, so it avoids comparing names.
     pub(super) fn refresh(&mut self, now: Instant, is_reachable: impl Fn(&[u8]) -> bool) -> bool {
         let mut forgotten = Vec::new();
         let mut has_changed = false;
@@ -329,7 +331,8 @@ impl Store {
         has_changed
     }
 
-    /// Values of [`Kind::Member`] of visible members whose names come before this one's.
+    /// Values of the [`Kind::Member`] entries of visible members whose names sort before this
+    /// one's.
     pub(super) fn members_before(&self) -> impl Iterator<Item = &[u8]> {
         let until = (Bound::Unbounded, Bound::Excluded(self.own.as_str()));
         let before = self.origins.range::<str, _>(until);
@@ -338,7 +341,7 @@ impl Store {
     }
 
     fn is_reachable(&self, origin: &str, now: Instant) -> bool {
-        // `refresh` runs at least as often as this.
+        // `refresh` runs at least once in each [`REFRESH_INTERVAL`].
         let origin = self.origins.get(origin);
         origin.is_some_and(|it| now.since(it.heard) < 2 * REFRESH_INTERVAL)
     }
@@ -371,7 +374,7 @@ impl Store {
             .unwrap_or(0)
     }
 
-    /// Puts an entry in place of another version of it.
+    /// Stores an entry, in place of another version of it.
     fn set(&mut self, key: Key, held: Held) {
         self.unset(&key);
         if let Some(value) = &held.value {
@@ -455,8 +458,9 @@ impl Store {
     }
 }
 
-/// FNV-1a over everything that makes a version, and mixed: the sum over the versions of a restarted
-/// member would often be that of its old ones, since FNV passes the last bits on as they are.
+/// FNV-1a hash of what identifies a version, mixed once more. Without the mixing, FNV carries the
+/// last bytes over unchanged, and the sum of a restarted member's new versions would often equal
+/// the sum of its old ones.
 fn hash(key: &Key, seq: u64) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut eat = |bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! The flows that this member knows, and their keys.
+//! The flows of this member and their keys.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -13,20 +13,20 @@ use carina_wire::dif::CepId;
 
 use super::requester::Requester;
 
-/// Most flows of one member.
+/// Largest number of flows of one member.
 pub(super) const FLOWS_MAX: usize = 65_536;
 
-/// Keys that rest before one of them is used again, so that a late message about the old flow is
-/// not taken for one about the new.
+/// Number of freed keys that are held back before one is reused, so that a late message about the
+/// old flow is not taken for one about the new flow.
 const KEYS_RESTING: usize = 64;
 
-/// Refusals that are remembered, to answer repeated requests.
+/// Largest number of refusals that are kept to answer repeated requests.
 const REFUSALS_MAX: usize = 1024;
 
-/// Called flows that are remembered after their end.
+/// Largest number of ended flows that the called member remembers.
 const ENDED_MAX: usize = 4096;
 
-/// Which end of a flow this member has.
+/// This member's side of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     Initiator,
@@ -37,23 +37,23 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) role: Role,
-    /// Application here, and at the other end.
+    /// The applications at this end and at the other end.
     pub(super) local: String,
     pub(super) remote: String,
     pub(super) spec: FlowSpec,
     pub(super) cube: QosCube,
-    /// What both members call it.
+    /// Name of the flow, the same at both members.
     pub(super) name: String,
-    /// The member at the other end; empty when it is not chosen yet.
+    /// Name of the member at the other end; empty until it is chosen.
     pub(super) member: String,
     pub(super) address: u64,
     pub(super) incarnation: u64,
     pub(super) local_cep: CepId,
     pub(super) remote_cep: CepId,
     pub(super) state: State,
-    /// Since when the other member cannot be reached.
+    /// Since when the other member is unreachable; `None` while it is reachable.
     pub(super) unreachable: Option<Instant>,
-    /// A connection that is to replace the present one.
+    /// The request that opens the connection to replace the present one; `None` without a renewal.
     pub(super) renewal: Option<Exchange>,
     pub(super) last_renewal: Option<(CepId, Message)>,
 }
@@ -63,21 +63,21 @@ pub(super) struct Flow {
 pub(super) enum State {
     /// The directory lookup is under way.
     Resolving,
-    /// The other member has been asked; these may be asked after it.
+    /// The request was sent to a member. `others` are asked next if it refuses.
     Requesting {
         exchange: Exchange,
         others: Vec<String>,
     },
-    /// The application here decides.
+    /// The application here has been asked to accept the flow.
     Pending {
         requester: Requester,
         request: Message,
     },
-    /// It carries data. The answer is kept for repeated requests.
+    /// The flow carries data. `answer` is repeated for repeated requests.
     Open { answer: Option<Message> },
-    /// The application has ended it; what it wrote is on its way.
+    /// The application here has ended the flow; SDUs that it wrote are still being sent.
     Draining,
-    /// The other side has ended it; what it wrote may still be on its way.
+    /// The other side has ended the flow; SDUs that it sent may still arrive.
     Lingering {
         until: Instant,
         is_graceful: bool,
@@ -85,7 +85,7 @@ pub(super) enum State {
     },
 }
 
-/// A message that is repeated until it is answered.
+/// A request that is repeated until it is answered.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) address: u64,
@@ -93,31 +93,31 @@ pub(super) struct Exchange {
     pub(super) repeat_at: Instant,
     pub(super) repeat_after: Duration,
     pub(super) give_up_at: Instant,
-    /// The other side has said that it will answer.
+    /// The other side has confirmed the request and will answer it later.
     pub(super) is_pending: bool,
 }
 
-/// All flows.
+/// All flows of this member.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     pub(super) flows: BTreeMap<FlowKey, Flow>,
     by_name: BTreeMap<(String, Role), FlowKey>,
-    /// Flows that may have a deadline: few of many.
+    /// The flows that may have a deadline: a small part of all.
     timed: BTreeSet<FlowKey>,
-    /// Ends that the other member has not acknowledged yet, by invoke id.
+    /// M_DELETE requests that the other member has not answered yet, by invoke id.
     pub(super) pending_deletes: BTreeMap<i32, Exchange>,
-    /// What was refused lately: the answer, and until when it is kept.
+    /// Recent refusals by flow name: the answer, and until when it is kept.
     pub(super) refusals: BTreeMap<String, (Message, Instant)>,
-    /// Called flows that have ended.
+    /// Flows that have ended at this member as the called one.
     pub(super) ended: EndedFlows,
     resting: VecDeque<FlowKey>,
-    /// Keys of flows that have ended, which the owner of the IPCP does not know yet.
+    /// Keys of ended flows whose end the owner of the IPCP has not received yet.
     unknown_ends: BTreeSet<FlowKey>,
     next: u32,
 }
 
-/// Names of called flows that have ended, the latest of them: a copy of a request that comes when
-/// all is over must not open the flow again. The names hold random numbers; none is used twice.
+/// Names of the called flows that ended most recently. A late copy of a request must not open such
+/// a flow again. The names contain random numbers, so none is used twice.
 #[derive(Debug, Default)]
 pub(super) struct EndedFlows {
     names: BTreeSet<String>,
@@ -169,15 +169,15 @@ impl Flows {
         Some(flow)
     }
 
-    /// As [`Flows::remove`], for a flow of which [`Event::Closed`](carina_ipcp::Event::Closed)
-    /// follows: the key is not used again before its owner has that.
+    /// Like [`Flows::remove`], for a flow whose [`Event::Closed`](carina_ipcp::Event::Closed)
+    /// follows. The key is not reused until the owner of the IPCP has received that event.
     pub(super) fn remove_closed(&mut self, key: FlowKey) -> Option<Flow> {
         let flow = self.take(key)?;
         self.unknown_ends.insert(key);
         Some(flow)
     }
 
-    /// The owner of the IPCP knows that a flow has ended.
+    /// Frees the key of a flow, since the owner of the IPCP has received the flow's end.
     pub(super) fn end_is_known(&mut self, key: FlowKey) {
         if self.unknown_ends.remove(&key) {
             self.resting.push_back(key);
@@ -198,7 +198,7 @@ impl Flows {
         self.by_name.get(&(String::from(name), role)).copied()
     }
 
-    /// Remembers a refusal.
+    /// Stores the answer to a refused request until `until`, unless there are too many.
     pub(super) fn refused(&mut self, now: Instant, name: &str, answer: Message, until: Instant) {
         if self.refusals.len() >= REFUSALS_MAX {
             self.refusals.retain(|_, (_, until)| *until > now);
@@ -208,7 +208,7 @@ impl Flows {
         }
     }
 
-    /// The flow may have a deadline from here on.
+    /// Marks a flow that may have a deadline from now on.
     pub(super) fn touch(&mut self, key: FlowKey) {
         self.timed.insert(key);
     }
@@ -218,7 +218,7 @@ impl Flows {
         self.timed.iter().copied().collect()
     }
 
-    /// Forgets about flows that have no deadline any more.
+    /// Unmarks the flows that no longer have a deadline.
     pub(super) fn process_pending(&mut self) {
         let flows = &self.flows;
         self.timed.retain(|key| {
@@ -250,9 +250,9 @@ impl Flow {
         [state, renewal, self.lost_at()].into_iter().flatten().min()
     }
 
-    /// When the flow is over because the other member cannot be reached: after R of delta-t. A
-    /// member that has not answered yet may be one whose routes are still on their way: it is
-    /// asked as long as any other that is silent.
+    /// When the flow fails because the other member is unreachable: after R of delta-t. `None` for
+    /// a request that is not confirmed yet: routes to the member may still be computed, so it is
+    /// repeated as long as to any silent member.
     pub(super) fn lost_at(&self) -> Option<Instant> {
         match &self.state {
             State::Requesting { exchange, .. } if !exchange.is_pending => None,

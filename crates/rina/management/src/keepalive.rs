@@ -11,11 +11,11 @@ use super::Management;
 use super::neighbours::Stage;
 use super::schema::{self, Object};
 
-/// Keep-alives that may stay unanswered.
+/// Number of keep-alive requests that may stay unanswered.
 const MISSED_MAX: u32 = 3;
 
 impl Management {
-    /// Interval of keep-alives.
+    /// Interval of keep-alives in this DIF.
     pub(super) fn keepalive_interval(&self) -> Duration {
         let config = self.member.as_ref().map(|member| &member.config);
         Duration::from_millis(config.map_or(5_000, |config| config.keepalive_ms.max(1).into()))
@@ -43,7 +43,8 @@ impl Management {
             let is_silent = now.since(up.heard) >= interval;
             up.missed = if is_silent { up.missed + 1 } else { 0 };
             up.ask_at = now + interval;
-            // The first look is one interval after the last sign: three questions go unanswered.
+            // `missed` counts intervals without a message. A request was sent after each of the first
+            // three, and none was answered.
             if up.missed > MISSED_MAX {
                 self.log.count("keepalive-lost");
                 self.neighbour_lost(now, n1, "no sign of life", dt);

@@ -17,18 +17,19 @@ use super::queries::Purpose;
 use super::requester::Requester;
 use super::schema::{self, Object, result};
 
-/// How long the last messages have to be sent, where neighbours do not answer M_RELEASE.
+/// How long a departure waits for its last messages to be sent, when neighbours do not answer
+/// M_RELEASE.
 const LEAVE_GRACE: Duration = Duration::from_millis(500);
 
 /// How long an expelled member may not enroll again.
 pub(super) const EXPULSION_TIME: Duration = Duration::from_secs(300);
 
-/// A departure that is under way.
+/// A departure of this member that is under way.
 #[derive(Debug)]
 pub(super) struct Departure {
     at: Instant,
     reason: String,
-    /// N-1 flows whose neighbours have not answered M_RELEASE.
+    /// N-1 flows whose neighbours have not answered M_RELEASE yet.
     unanswered: BTreeSet<N1Port>,
 }
 
@@ -39,7 +40,8 @@ impl Departure {
 }
 
 impl Management {
-    /// Leaves in order: ends flows, withdraws entries and links, releases neighbours.
+    /// Leaves in order: ends flows, deletes this member's entries and links, and releases
+    /// neighbours.
     pub(super) fn leave(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.leaving.is_some() {
             for n1 in self.n1s.keys().copied().collect::<Vec<_>>() {
@@ -57,7 +59,7 @@ impl Management {
         self.depart(now, reason, dt);
     }
 
-    /// Ends flows and links in order, and the membership after a grace period.
+    /// Ends flows and links in order; the membership ends after a grace period.
     pub(super) fn depart(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         self.leaving = Some(Departure {
             at: now + LEAVE_GRACE,
@@ -82,7 +84,7 @@ impl Management {
         self.hasten_departure(now);
     }
 
-    /// Notes that the neighbour behind `n1` has answered M_RELEASE, or is lost.
+    /// Records that the neighbour behind `n1` has answered M_RELEASE or is lost.
     pub(super) fn release_answered(&mut self, now: Instant, n1: N1Port) {
         if let Some(leaving) = &mut self.leaving {
             leaving.unanswered.remove(&n1);
@@ -90,8 +92,8 @@ impl Management {
         }
     }
 
-    /// Without a neighbour that has to answer, nothing is left to wait for: a channel is in order,
-    /// so that an answer to M_RELEASE shows that all before it has arrived.
+    /// Ends the grace period when no neighbour has to answer any more. A channel keeps the order,
+    /// so an answer to M_RELEASE shows that all messages before it have arrived.
     fn hasten_departure(&mut self, now: Instant) {
         if let Some(leaving) = &mut self.leaving
             && leaving.unanswered.is_empty()
@@ -126,7 +128,7 @@ impl Management {
         }
     }
 
-    /// Ends the membership at once.
+    /// Ends the membership at once, without waiting for neighbours.
     pub(super) fn end_membership(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         self.end_all_flows(now, reason, false, dt);
         let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
@@ -138,7 +140,7 @@ impl Management {
             }
         }
         self.member = None;
-        // A new incarnation: members that missed the end must not take the next membership for
+        // A new incarnation distinguishes the next membership, for members that missed the end of
         // this one.
         self.incarnation = self.random.nonce();
         self.name_conflict = NameConflict::default();
@@ -156,7 +158,7 @@ impl Management {
         });
     }
 
-    /// Acts on [`Command::Expel`](carina_ipcp::Command::Expel).
+    /// Handles [`Command::Expel`](carina_ipcp::Command::Expel).
     pub(super) fn expel(&mut self, now: Instant, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.address_of(member).is_none() {
             return self.expel_failed(id, &alloc::format!("no member {member:?} can be seen"));
@@ -187,21 +189,22 @@ impl Management {
         self.drop_expelled_later(now);
     }
 
-    /// Answers [`Command::Expel`](carina_ipcp::Command::Expel) with an error, and gives a notice.
+    /// Answers [`Command::Expel`](carina_ipcp::Command::Expel) with an error, and reports a notice.
     pub(super) fn expel_failed(&mut self, id: u64, reason: &str) {
         self.log.notice("expel", reason);
         let result = Err(reason.into());
         self.log.push(Event::Answer { id, result });
     }
 
-    /// Neighbours that were expelled are dropped after the order had time to reach them.
+    /// Schedules the end of the channels to expelled neighbours, after the order has had time to
+    /// reach them.
     pub(super) fn drop_expelled_later(&mut self, now: Instant) {
         if self.store.all(Kind::Expelled).next().is_some() {
             self.refresh_at = self.refresh_at.min(now + 4 * LEAVE_GRACE);
         }
     }
 
-    /// M_STOP of a member: this one is to leave.
+    /// Handles M_STOP of a member: an order that this member leaves.
     pub(super) fn on_expel(
         &mut self,
         now: Instant,
@@ -227,7 +230,7 @@ impl Management {
         self.leave(now, &reason, dt);
     }
 
-    /// Ends neighbourship with members that were expelled and are still here.
+    /// Ends the channels to neighbours that were expelled and have not left.
     pub(super) fn drop_expelled(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let is_expelled = |n1: &N1Port| {
             self.neighbour(*n1)
@@ -239,7 +242,7 @@ impl Management {
         }
     }
 
-    /// Members that this one has expelled long ago may come back.
+    /// Deletes this member's expulsions that are over, so that the members may return.
     pub(super) fn lift_expulsions(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let over: Vec<String> = self
             .store

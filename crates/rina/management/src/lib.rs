@@ -1,5 +1,5 @@
-//! Layer management of one IPC process: every function acts on the RIB, its own or another
-//! member's, through CDAP.
+//! Layer management of one IPCP in a native DIF. Every function operates on the RIB of this member
+//! or of another, through CDAP.
 //!
 //! After the Pouzin Society's *RINA Reference Model*, part 3: the tasks of an IPCP that act on its
 //! RIB.
@@ -20,8 +20,9 @@
 //!        data_transfer::DataTransfer (and its events back)
 //! ```
 //!
-//! Each file has one component: its state, and what it does to the others. Nothing here knows the
-//! payload type, a clock or a socket. `docs/explanation/management.md` has the protocol.
+//! Each file has one component: its state and its effects on the others. The crate is independent
+//! of the payload type, of clocks and of sockets. `docs/explanation/management.md` describes the
+//! protocol.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -90,7 +91,7 @@ use neighbours::N1;
 use policies::Policies;
 use queries::Queries;
 
-/// The native dialect.
+/// The profile of the native dialect.
 pub const DIALECT: DialectProfile = DialectProfile {
     dialect: Dialect::Native,
     describe,
@@ -109,12 +110,12 @@ fn adopt(policy: &mut Descriptor) -> bool {
     }
 }
 
-/// How often neighbours compare what they hold.
+/// Interval at which neighbours compare digests of their entries.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(30);
-/// How long after enrollment a member has routes to all others.
+/// How long after its enrollment a member should have routes to all others.
 const ROUTES_KNOWN_AFTER: Duration = Duration::from_secs(10);
 
-/// Management of one IPC process.
+/// Layer management of one IPCP of a native DIF.
 ///
 /// See [`LayerManagement`].
 pub(crate) struct Management {
@@ -128,39 +129,41 @@ pub(crate) struct Management {
     name_conflict: NameConflict,
     log: EventLog,
     policies: Policies,
-    /// The membership; `None` while this IPCP is not a member.
+    /// The present membership; `None` while this IPCP is not a member.
     member: Option<Membership>,
-    /// Address of an earlier membership of this DIF.
+    /// Address in an earlier membership of this DIF; 0 for none.
     former_address: u64,
     leaving: Option<Departure>,
-    /// It left the DIF; set back by a new N-1 flow or [`Command::Enroll`].
+    /// This IPCP has left the DIF and does not enroll by itself. A new N-1 flow or
+    /// [`Command::Enroll`] clears the flag.
     has_left: bool,
     n1s: BTreeMap<N1Port, N1>,
-    /// The N-1 DIFs as the driver of this IPCP gave them.
+    /// The N-1 DIFs that the owner of this IPCP listed.
     n1_difs: Vec<N1Dif>,
     channels: BTreeMap<u32, N1Port>,
     last_channel: u32,
     last_invoke: i32,
     store: Store,
-    /// Addresses that were given out, and until when they count although their owner is unknown.
+    /// Addresses assigned to IPCPs, each with its owner's name and the end of the reservation.
     reserved_addresses: BTreeMap<u64, (String, Instant)>,
     routing: Option<Box<dyn Routing>>,
-    /// The routing policy has given no routes yet; those in force may be those of another policy.
+    /// The routing policy has computed no routes yet; the routes in force may be from another
+    /// policy.
     is_routing_new: bool,
     lost: BTreeMap<(String, String), LostNeighbour>,
     registered: BTreeSet<String>,
     directory: Directory,
     flows: Flows,
     queries: Queries,
-    /// Messages of this member to itself.
+    /// Messages that this member sends to itself.
     own_messages: VecDeque<Vec<u8>>,
     refresh_at: Instant,
     compare_at: Instant,
-    /// The earliest deadline, worked out after each call.
+    /// The earliest deadline, recomputed after each call.
     due: Option<Instant>,
 }
 
-/// The DIF of a member, and its own address.
+/// Membership in the DIF: its identity and configuration, and this member's address.
 struct Membership {
     dif_id: u64,
     address: u64,
@@ -168,8 +171,8 @@ struct Membership {
 }
 
 impl Management {
-    /// Management of an IPCP that is no member yet. The same `seed` and the same calls give the
-    /// same behaviour.
+    /// Makes the layer management of an IPCP that is not a member yet. The same `seed` and the same
+    /// calls give the same behaviour.
     ///
     /// # Errors
     /// A name is not well formed, or a policy of the configuration does not exist.
@@ -223,12 +226,12 @@ impl Management {
         })
     }
 
-    /// Everything that follows from what has just happened: messages to this member itself,
-    /// messages and routes of the routing policy, changes of the replicated state.
+    /// Handles the consequences of the call: messages to this member itself, messages and routes of
+    /// the routing policy, changes of replicated entries.
     fn process_pending(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.register_backlog(now, dt);
-        // Each round answers the messages of the one before; a conversation of this member with
-        // itself ends, and what is left waits for the next call.
+        // Each round answers the messages of the one before. An exchange of this member with itself
+        // ends; what exceeds the bound waits for the next call.
         for _ in 0..64 {
             self.drain_routing(now, dt);
             let Some(message) = self.own_messages.pop_front() else {
@@ -247,7 +250,7 @@ impl Management {
             self.neighbours_due(),
             self.reconnect_due(),
             self.leaving.as_ref().map(Departure::due),
-            // A conversation of this member with itself goes on at once.
+            // Messages of this member to itself are due at once.
             (!self.own_messages.is_empty()).then_some(Instant::ZERO),
         ];
         let member = self.member.as_ref().map(|_| {
@@ -269,7 +272,7 @@ impl Management {
             .min()
     }
 
-    /// Sends a plain management message to a member.
+    /// Sends a management message to a member, by address.
     fn send_to(&mut self, now: Instant, address: u64, message: Vec<u8>, dt: &mut dyn DataTransfer) {
         if self.address() == Some(Address(address)) {
             self.own_messages.push_back(message);
@@ -278,7 +281,7 @@ impl Management {
         }
     }
 
-    /// A fresh invoke id.
+    /// Returns a new invoke id, 1 or more.
     fn invoke_id(&mut self) -> i32 {
         self.last_invoke = self.last_invoke.checked_add(1).unwrap_or(1);
         self.last_invoke
@@ -315,10 +318,10 @@ impl Management {
         self.schedule_idle_flows(now, dt);
     }
 
-    /// Takes up membership; data transfer is configured already.
+    /// Becomes a member; data transfer is configured already.
     ///
     /// # Errors
-    /// A policy that cannot be made.
+    /// A policy of the configuration cannot be made.
     fn become_member(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Links to neighbours, the routing policy, and what follows from routes.
+//! Links to neighbours, the routing policy, and the effects of new routes.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -15,23 +15,23 @@ use super::entries::Kind;
 use super::neighbours::Stage;
 use super::schema::{self, MemberValue, Object};
 
-/// How soon after a change of routes reachability is looked at.
+/// Delay from a change of routes to the update of reachability.
 const REFRESH_SOON: Duration = Duration::from_millis(100);
 
-/// First pause before the N-1 flow to a lost neighbour is asked for.
+/// First pause before the N-1 flow to a lost neighbour is requested again.
 const RECONNECT_FIRST: Duration = Duration::from_secs(1);
 
-/// A neighbour to which this side had an N-1 flow.
+/// A lost neighbour to which this side had requested an N-1 flow.
 #[derive(Debug)]
 pub(super) struct LostNeighbour {
     at: Instant,
     pause: Duration,
-    /// How many N-1 flows this side had.
+    /// How many N-1 flows this side had to it.
     wanted: usize,
 }
 
 impl Management {
-    /// The IPCP at the other end of `n1` is a neighbour from here on.
+    /// Makes the IPCP at the other end of `n1` a neighbour.
     pub(super) fn neighbour_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let keepalive = self.keepalive_interval();
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -54,7 +54,7 @@ impl Management {
         self.compare_with(now, n1, false, dt);
     }
 
-    /// The IPCP at the other end of `n1` is not a neighbour any more.
+    /// Handles the loss of the neighbour at the other end of `n1`.
     pub(super) fn neighbour_down(
         &mut self,
         now: Instant,
@@ -65,7 +65,8 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         self.link_changed(now, address, dt);
-        // The other ways, before what waits for this one has to take one of them.
+        // Computes the other routes first, because the PDUs that wait for this N-1 flow are then
+        // moved to them.
         self.drain_routing(now, dt);
         dt.move_waiting(now, n1);
         let (name, reason) = (name.to_string(), reason.to_string());
@@ -89,14 +90,14 @@ impl Management {
         }
     }
 
-    /// This member has a new address: its links are reported again.
+    /// Reports all links to routing again, after this member's address has changed.
     pub(super) fn report_all_links(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         for address in self.neighbours().into_keys() {
             self.link_changed(now, address, dt);
         }
     }
 
-    /// Neighbours whose addresses have changed.
+    /// Updates the addresses of neighbours whose member entries have a new address.
     pub(super) fn update_neighbour_addresses(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let mut moved: Vec<(u64, u64)> = Vec::new();
         for flow in self.n1s.values_mut() {
@@ -119,7 +120,7 @@ impl Management {
         }
     }
 
-    /// Messages, routes and reachability after anything that the routing policy has heard.
+    /// Sends the messages of the routing policy, and applies its new routes.
     pub(super) fn drain_routing(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(routing) = &mut self.routing else {
             return;
@@ -150,13 +151,15 @@ impl Management {
             });
             let changed: Vec<Route> = changed.collect();
             let removed: Vec<Address> = delta.removed.into_iter().map(Address).collect();
-            // Another routing policy than before knows nothing of the routes of that one.
+            // A new routing policy does not know the routes of the one before, so all routes are
+            // replaced.
             if core::mem::take(&mut self.is_routing_new) {
                 dt.set_forwarding(&changed);
             } else {
                 dt.change_forwarding(&changed, &removed);
             }
-            // Routes that change come in crowds, and this looks at every member.
+            // Changes of routes come in bursts, and the refresh examines every member, so it is
+            // delayed.
             self.refresh_at = self.refresh_at.min(now + REFRESH_SOON);
         }
     }
@@ -174,7 +177,7 @@ impl Management {
         routing.table().get(&address).map(|route| route.cost)
     }
 
-    /// Address of a member by its name, when it is known and visible.
+    /// Address of a visible member; `None` when the name is unknown or hidden.
     pub(super) fn address_of(&self, name: &str) -> Option<u64> {
         if name == self.own {
             return self.member.as_ref().map(|member| member.address);
@@ -197,7 +200,7 @@ impl Management {
         others.collect()
     }
 
-    /// A message of the routing policy of the neighbour over `n1`.
+    /// Handles a routing message of the neighbour over `n1`. Returns false when it is malformed.
     pub(super) fn on_routing(&mut self, now: Instant, n1: N1Port, bytes: &[u8]) -> bool {
         let Some(message) = schema::decode_routing(bytes) else {
             return false;
@@ -209,7 +212,7 @@ impl Management {
         true
     }
 
-    /// Notes that an N-1 flow to a neighbour is wanted again.
+    /// Schedules a new request for the N-1 flow to a lost neighbour, if the policy reconnects.
     pub(super) fn schedule_reconnect(&mut self, now: Instant, dif: String, remote: String) {
         if self.policies.enrollment.reconnects {
             let at = now + self.random.about(RECONNECT_FIRST);
@@ -224,7 +227,7 @@ impl Management {
         }
     }
 
-    /// N-1 flows to a name in an N-1 DIF that this side asked for.
+    /// Number of N-1 flows that this side requested to a name in an N-1 DIF.
     fn n1s_to(&self, key: &(String, String)) -> usize {
         let flows = self.n1s.values().map(|flow| &flow.props);
         let is_such = |props: &&N1Properties| {
@@ -237,7 +240,7 @@ impl Management {
         self.lost.values().map(|lost| lost.at).min()
     }
 
-    /// Asks for the N-1 flows of lost neighbours, with growing pauses.
+    /// Requests the N-1 flows to lost neighbours that are due, with growing pauses.
     pub(super) fn reconnect_timeout(&mut self, now: Instant) {
         let most = self.policies.enrollment.retry_max;
         let due: Vec<(String, String)> = self
@@ -260,7 +263,8 @@ impl Management {
         }
     }
 
-    /// Sequence numbers of a channel run out: a new one is made while the old one goes on.
+    /// Replaces a management channel whose sequence numbers run out; the old one is used until
+    /// then.
     pub(super) fn channel_rollover(
         &mut self,
         now: Instant,
@@ -280,8 +284,8 @@ impl Management {
         }
     }
 
-    /// Periodic, and soon after each change of routes: looks which members can be reached, and
-    /// whose entries count.
+    /// Updates which members are reachable and whose entries are visible. Runs periodically, and
+    /// soon after each change of routes.
     pub(super) fn refresh(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let own = self.member.as_ref().map(|member| member.address);
         let table = self.routing.as_ref().map(|routing| routing.table());
@@ -299,7 +303,7 @@ impl Management {
         }
     }
 
-    /// A visible member has this one's address, and the lower name.
+    /// True when a visible member with a lower name has this member's address.
     fn has_lost_address(&self) -> bool {
         let Some(own) = self.member.as_ref().map(|member| member.address) else {
             return false;

@@ -1,7 +1,7 @@
-//! Name conflicts: telling a member that has restarted from another IPCP of its name.
+//! Name conflicts: distinguishes a member that has restarted from another IPCP of the same name.
 //!
 //! An entry of the same name with another incarnation may be left over from a member that died, or
-//! belong to one that lives. Before an IPCP is admitted, the member of its name is asked:
+//! belong to a living one. So before a member admits an IPCP, it asks the member of that name:
 //!
 //! ```text
 //!  joining IPCP               member it asks             member of the same name
@@ -10,12 +10,12 @@
 //!            admitted    <-----       nothing within ANSWER_TIMEOUT, or no way there: it does not
 //! ```
 //!
-//! Only members answer, and the question is younger than the attempt to join, so an answer proves
-//! that the member lives. Two IPCPs of one name may still be admitted: at once by two members, in
-//! two parts of the DIF, or because an answer was lost. Each then finds the member entry of the
-//! other in place of its own and reissues its own, which names the other as the *conflicting
-//! incarnation*. An entry that names this incarnation is younger than this incarnation, so its
-//! author lives; the one that became a member later leaves.
+//! Only members answer, and the query is sent after the attempt to join began, so an answer proves
+//! that the member lives. Two IPCPs of one name may still be admitted: at the same time by two
+//! members, in two parts of a partitioned DIF, or because an answer was lost. Each then receives
+//! the other's member entry in place of its own, and reissues its own, which names the other as the
+//! *conflicting incarnation*. An entry that names this incarnation is younger than this
+//! incarnation, so its author lives. Of the two, the one that became a member later leaves.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -33,38 +33,38 @@ use super::queries::{PendingEnrollment, Purpose};
 use super::requester::Requester;
 use super::schema::{self, EnrollmentRequest, MemberValue, result};
 
-/// How long the member of a name has to say that it lives; an IPCP that has started anew waits so
-/// long when its death is not known everywhere yet.
+/// How long the member of a name has to answer the query. A restarted IPCP waits this long while
+/// the end of its earlier incarnation is not known everywhere.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What an IPCP knows of other incarnations of its name.
+/// What an IPCP knows of other incarnations with its name.
 #[derive(Debug, Default)]
 pub(super) struct NameConflict {
-    /// Of how many before it this one knew when it became a member.
+    /// Number of earlier incarnations that this one knew of when it became a member.
     pub(super) generation: u64,
-    /// Incarnation of the one whose entry was found last.
+    /// The incarnation whose member entry was received last; 0 for none.
     pub(super) conflicting_incarnation: u64,
 }
 
-/// What to do about an entry of this member that it did not make.
+/// How to react to an entry with this member as its origin that this member did not make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DisputeOutcome {
-    /// Flood this entry in its place.
+    /// Flood this entry, a new version that replaces the other.
     Again(Entry),
-    /// Leave: another member has the name and became a member first.
+    /// Leave the DIF: another member has the name and became a member first.
     CedeName,
-    /// Nothing.
+    /// Do nothing.
     Nothing,
 }
 
 impl Management {
-    /// How long the member of a name is waited for.
+    /// How long to wait for an answer of the member of a name.
     pub(super) fn name_query_timeout(&self) -> Duration {
         ANSWER_TIMEOUT.min(self.policies.enrollment.step_timeout / 2)
     }
 
-    /// Asks the member that has the name of an IPCP that joins, when there may be one. False when
-    /// no such member can be reached.
+    /// Queries the member that has the name of a joining IPCP, if there may be one. Returns false
+    /// when no such member is reachable.
     pub(super) fn queries_name_holder(
         &mut self,
         now: Instant,
@@ -96,7 +96,7 @@ impl Management {
         true
     }
 
-    /// M_START of a member: an IPCP of its name enrolls elsewhere.
+    /// Handles M_START of a member: the query from a member where an IPCP of this name enrolls.
     pub(super) fn on_name_query(
         &mut self,
         now: Instant,
@@ -119,7 +119,8 @@ impl Management {
         self.respond_to(now, requester, &answer, dt);
     }
 
-    /// Acts on the answer of the member of the name; `None` when no answer came.
+    /// Continues an enrollment with the incarnation that the member of the name answered; `None`:
+    /// no answer came.
     pub(super) fn on_name_answer(
         &mut self,
         now: Instant,
@@ -150,7 +151,7 @@ impl Management {
         self.reply(now, n1, &answer, dt);
     }
 
-    /// The member entry of this name by another incarnation, if this is one.
+    /// The value of `entry` if it is the member entry of this name by another incarnation.
     pub(super) fn conflicting_member(&self, entry: &Entry) -> Option<MemberValue> {
         let Key { origin, kind, .. } = &entry.key;
         if *kind != Kind::Member || *origin != self.own {
@@ -160,8 +161,8 @@ impl Management {
         (value.incarnation != self.incarnation).then_some(value)
     }
 
-    /// Resolves an entry of this member that it did not make. `conflicting_member` is the
-    /// value when it is the member entry of another incarnation.
+    /// Resolves an entry with this member as its origin that this member did not make.
+    /// `conflicting_member` is its value if it is the member entry of another incarnation.
     pub(super) fn resolve_dispute(
         &mut self,
         now: Instant,
@@ -169,7 +170,7 @@ impl Management {
         conflicting_member: Option<MemberValue>,
     ) -> DisputeOutcome {
         let Some(address) = self.member.as_ref().map(|member| member.address) else {
-            // An IPCP that is no member has nothing to say about itself.
+            // An IPCP that is not a member only records the generation.
             if let Some(former_address) = conflicting_member {
                 let generation = former_address.generation.saturating_add(1);
                 self.name_conflict.generation = self.name_conflict.generation.max(generation);
@@ -194,10 +195,10 @@ impl Management {
         }
     }
 
-    /// Another incarnation lives and was a member first.
+    /// True when another incarnation lives and became a member before this one.
     fn has_precedence(&mut self, other: &MemberValue) -> bool {
         if other.conflicting_incarnation != self.incarnation {
-            // It has not heard of this one: it may be dead.
+            // The other incarnation does not know this one, so it may be dead.
             return false;
         }
         self.log.count("name-conflicts");
@@ -212,14 +213,14 @@ impl Management {
         false
     }
 
-    /// Leaves, because another member has the name. Entries are not withdrawn: they belong to the
+    /// Leaves, because another member has the name. The entries are not deleted: they belong to the
     /// other member.
     pub(super) fn cede_name(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let reason = taken(&self.own);
         self.depart(now, &reason, dt);
     }
 
-    /// The value of this member's entry.
+    /// The value of this member's own entry.
     pub(super) fn member_value(&self, address: u64) -> MemberValue {
         MemberValue {
             address,
@@ -230,7 +231,7 @@ impl Management {
     }
 }
 
-/// Why an IPCP may not have its name, and what would help.
+/// The reason why an IPCP may not use its name, with a remedy.
 fn taken(name: &str) -> String {
     format!("{name:?} is the name of another member, which lives; choose another (--ipcp NAME)")
 }

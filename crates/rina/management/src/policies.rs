@@ -1,4 +1,4 @@
-//! The policies of layer management, for the catalogue.
+//! The policies of layer management, and their entries in the catalogue.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -12,33 +12,33 @@ use super::addresses::{Blocks, BoxedAssignment, Draw, Sequential};
 use super::entries::ENTRIES_MAX;
 use super::qos::{BestFit, BoxedSelection, FirstFit};
 
-/// How registrations are found.
+/// Policy of component `directory`: where registrations are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryPolicy {
-    /// Every member knows all registrations.
+    /// Every member stores all registrations.
     Replicated,
-    /// Two members, chosen by the name, know a registration; the others ask them.
+    /// Two members, which follow from the name, store a registration; other members query them.
     OnDemand {
-        /// How long an answer is believed.
+        /// How long an answer to a query is cached.
         cache_time: Duration,
-        /// Registrations that a member holds for others and itself.
+        /// Largest number of registrations that a member stores as a home.
         names_max: usize,
     },
 }
 
-/// Limits of enrollment and of what follows it.
+/// Policy of component `enrollment`: time limits and retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EnrollmentPolicy {
-    /// How long a step may take.
+    /// Time limit of one step.
     pub step_timeout: Duration,
-    /// Longest pause between attempts.
+    /// Longest pause between two attempts.
     pub retry_max: Duration,
-    /// A lost neighbour is sought again.
+    /// Connections to lost neighbours are retried.
     pub reconnects: bool,
 }
 
-/// Adds the policies of layer management to a catalogue. One of the same name is replaced, and the
-/// first of a component stays its default: a program may put its own in front.
+/// Adds the policies of layer management to a catalogue. A policy of the same name is replaced. The
+/// first policy of a component remains its default, so a program can add its own before these.
 pub fn describe(catalogue: &mut Catalogue) {
     routing(catalogue);
     addresses(catalogue);
@@ -201,7 +201,7 @@ impl Default for EnrollmentPolicy {
     }
 }
 
-/// The policies in force.
+/// The policies of layer management that are in force.
 pub(super) struct Policies {
     pub(super) access: BoxedAccess,
     pub(super) addresses: BoxedAssignment,
@@ -211,10 +211,10 @@ pub(super) struct Policies {
 }
 
 impl Policies {
-    /// The policies that a configuration asks for.
+    /// Makes the policies that a configuration selects.
     ///
     /// # Errors
-    /// The first that cannot be made.
+    /// The first policy that cannot be made.
     pub(super) fn make(
         catalogue: &Catalogue,
         config: &carina_ipcp::DifConfig,
@@ -229,7 +229,7 @@ impl Policies {
     }
 }
 
-/// Policies of these components belong to management; the others to data transfer or the toolbox.
+/// True for components of layer management; the others belong to data transfer or the toolbox.
 pub(super) fn is_own(component: &str) -> bool {
     [
         component::ROUTING,

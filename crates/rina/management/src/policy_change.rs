@@ -1,4 +1,4 @@
-//! Policies that change while the DIF runs.
+//! Changes of policies while the DIF runs.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -19,7 +19,7 @@ use super::schema::{self, result};
 use super::{Management, policies};
 
 impl Management {
-    /// M_WRITE of a member to a policy of this one.
+    /// Handles M_WRITE from a member to a policy of this member.
     pub(super) fn on_policy_write(
         &mut self,
         now: Instant,
@@ -51,8 +51,8 @@ impl Management {
         }
     }
 
-    /// Changes the policy of a component at this member: field `name` is the policy, the others
-    /// are its parameters.
+    /// Changes the policy of component `name` at this member. Field `name` selects the policy, the
+    /// other fields set its parameters.
     pub(super) fn set_policy(
         &mut self,
         now: Instant,
@@ -109,7 +109,7 @@ impl Management {
         Ok(())
     }
 
-    /// Another routing policy takes over: it hears of all neighbours again.
+    /// Replaces the routing policy. The new one is told of all neighbours.
     fn change_routing(
         &mut self,
         now: Instant,

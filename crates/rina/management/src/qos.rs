@@ -1,4 +1,4 @@
-//! Which QoS cube serves a flow specification.
+//! Selection of the QoS cube that serves a flow specification.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -10,16 +10,16 @@ use carina_wire::FlowSpec;
 
 /// A policy of component `qos-selection`.
 pub trait QosSelection: Send {
-    /// Chooses among the cubes that meet a specification (never none), in the DIF's order; returns
-    /// a position.
+    /// Chooses one of the cubes that meet `spec`: returns an index into `cubes`. `cubes` is in the
+    /// DIF's order and never empty.
     fn choose(&self, spec: &FlowSpec, cubes: &[&QosCube]) -> usize;
 }
 
-/// Takes the first cube that meets the specification, in the DIF's order.
+/// Policy that takes the first cube that meets the specification.
 #[derive(Debug)]
 pub(crate) struct FirstFit;
 
-/// Takes the cube that promises least beyond the specification.
+/// Policy that takes the cube that exceeds the specification least.
 #[derive(Debug)]
 pub(crate) struct BestFit;
 
@@ -50,10 +50,10 @@ impl QosSelection for BestFit {
     }
 }
 
-/// No QoS cube of the DIF meets a flow specification.
+/// Error: no QoS cube of the DIF meets a flow specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SpecificationUnmet {
-    /// Name of each cube, and what it lacks.
+    /// For each cube, its name and why it does not meet the specification.
     lacks: Vec<(String, &'static str)>,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for SpecificationUnmet {
 
 impl core::error::Error for SpecificationUnmet {}
 
-/// Chooses a cube.
+/// Selects a QoS cube for a flow.
 ///
 /// # Errors
 /// No cube meets the specification.
@@ -94,16 +94,16 @@ pub(super) fn select<'a>(
     Ok(fit[index])
 }
 
-/// What a cube lacks for a specification.
+/// Why a cube does not meet a specification; `None` when it does.
 fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
-    // With retransmission a gap is filled, unless the cube says how long a one is left as it is.
+    // With retransmission, gaps are filled, unless the cube allows gaps up to a limit.
     let gap = if cube.retransmission {
         Some(cube.max_sdu_gap.unwrap_or(0))
     } else {
         cube.max_sdu_gap
     };
     let is_whole = cube.retransmission && gap == Some(0);
-    // A bound on gaps without retransmission delays delivery but brings nothing back.
+    // Without retransmission, a bound on gaps delays delivery but recovers nothing.
     let keeps_gap = match spec.max_sdu_gap {
         u64::MAX => true,
         wanted => gap.is_some_and(|gap| gap <= wanted) && (cube.retransmission || wanted > 0),
@@ -133,7 +133,7 @@ fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
     None
 }
 
-/// The cubes of a DIF that configures none.
+/// The cubes of a DIF whose configuration has none.
 pub(super) fn standard_cubes() -> Vec<QosCube> {
     let cube = |id, name: &str| QosCube {
         ecn: true,
@@ -170,8 +170,8 @@ pub(super) fn standard_cubes() -> Vec<QosCube> {
     ]
 }
 
-/// The cube of management channels: reliable, in order, before everything else. No cube of the
-/// DIF has its QoS-id.
+/// The cube of management channels: reliable, in order, highest priority. Its QoS-id, 0, is not
+/// used by cubes of the DIF.
 pub(super) fn channel_cube() -> QosCube {
     QosCube {
         in_order: true,
@@ -188,7 +188,7 @@ pub(super) fn channel_cube() -> QosCube {
     }
 }
 
-/// A policy by the name that the catalogue has for it.
+/// The type that the catalogue makes for component `qos-selection`.
 pub(super) type BoxedSelection = Box<dyn QosSelection>;
 
 #[cfg(test)]

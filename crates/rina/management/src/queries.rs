@@ -1,8 +1,8 @@
 //! Requests to members that are not neighbours, and responses that take several messages.
 //!
-//! A question is a plain management PDU, repeated with the same invoke id until it is answered. A
-//! long answer comes as numbered parts of one byte string; the answering member keeps it for a
-//! while, so that a repeated question gets the same parts.
+//! A request is a management PDU, repeated with the same invoke id until it is answered. A long
+//! answer is sent as numbered parts of one byte string. The answering member keeps the answer for a
+//! while, so that a repeated request gets the same parts.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -23,44 +23,44 @@ use super::requester::Requester;
 use super::rib_error::RibError;
 use super::schema::{self, EnrollmentRequest, MemberValue, Object, Part, Registrants, result};
 
-/// First pause before a question is repeated.
+/// First pause before a request is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
 
-/// Longest pause.
+/// Longest pause between repetitions.
 const REPEAT_MAX: Duration = Duration::from_secs(4);
 
-/// How long a member is asked before the next one.
+/// How long one member is asked before the next one.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// Questions under way, at most.
+/// Largest number of requests under way.
 const QUERIES_MAX: usize = 1024;
 
-/// Longest filter of a question to another member, in bytes.
+/// Longest filter of an M_READ to another member, in bytes.
 const FILTER_BYTES_MAX: usize = 1024;
 
-/// What a request is for: decides what its response does.
+/// Purpose of a request: decides how its answer is handled.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Purpose {
     /// [`Command::Rib`](carina_ipcp::Command::Rib) of another member.
     Rib { id: u64 },
-    /// Finds the members with the application of a flow.
+    /// Find the members where the called application of a flow is registered.
     Lookup { flow: FlowKey, name: String },
-    /// To register an application at its home, for the `round`th time.
+    /// Register an application at its home; `round` is the number of the attempt.
     Registration { name: String, round: u64 },
-    /// Withdraws a registration at its home.
+    /// Withdraw a registration at a home.
     Withdrawal { name: String },
-    /// To make a member leave.
+    /// Tell a member to leave the DIF.
     Expel { id: u64 },
-    /// Finds out whether the member lives that has the name of an IPCP that enrolls.
+    /// Find out whether the member that has the name of an enrolling IPCP is alive.
     NameHolder(Box<PendingEnrollment>),
 }
 
-/// No member could say where an application is.
+/// Error: no member could say where an application is registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LookupFailed {
-    /// Its name.
+    /// Name of the application.
     name: String,
-    /// Why, in the words of the last member that was asked, or of this one where none answered.
+    /// The reason of the last member that was asked or, if none answered, of this one.
     reason: Reason,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for LookupFailed {
 
 impl core::error::Error for LookupFailed {}
 
-/// An IPCP that waits to be admitted while the member of its name is asked.
+/// An IPCP whose enrollment waits while the member of its name is queried.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PendingEnrollment {
     pub(super) n1: N1Port,
@@ -83,25 +83,25 @@ pub(super) struct PendingEnrollment {
 }
 
 impl PendingEnrollment {
-    /// The question to the member of the name.
+    /// The query to the member of the name.
     pub(super) fn question(&self) -> Message {
         let object = Object::Member(Some(self.wanted.name.clone()));
         schema::request(Opcode::Start, &object, None)
     }
 }
 
-/// The answer of a home to a registration.
+/// The answer of a home to a registration, as far as it matters.
 #[derive(Debug)]
 pub(super) enum HomeAnswer {
-    /// It holds it.
+    /// The home stores the registration.
     Taken,
-    /// It has no room.
+    /// The home has no room; the text names the limit.
     Full(String),
     /// No answer, or another error.
     Nothing,
 }
 
-/// Questions and answers under way.
+/// Requests under way, and answers that are being sent in parts.
 #[derive(Debug, Default)]
 pub(super) struct Queries {
     asked: BTreeMap<i32, Query>,
@@ -111,7 +111,7 @@ pub(super) struct Queries {
 #[derive(Debug)]
 struct Query {
     what: Purpose,
-    /// The member that is asked, and those that are asked when it does not answer.
+    /// `member` is asked now; `others` are asked next if it does not answer.
     member: String,
     others: Vec<String>,
     address: u64,
@@ -133,7 +133,7 @@ impl Queries {
         asked.chain(readers).min()
     }
 
-    /// Whether `count` questions more leave half of all for other things.
+    /// True when `count` more requests leave half of the limit for other purposes.
     pub(super) fn has_room_for(&self, count: usize) -> bool {
         self.asked.len() + count <= QUERIES_MAX / 2
     }
@@ -154,7 +154,8 @@ impl Queries {
 }
 
 impl Management {
-    /// Asks the first of `members` that can be reached, and the others when it does not answer.
+    /// Sends a request to the first of `members` that can be reached, and to the next one if that
+    /// member does not answer.
     pub(super) fn query(
         &mut self,
         now: Instant,
@@ -183,7 +184,7 @@ impl Management {
         };
         message.invoke_id = self.invoke_id();
         self.send_to(now, address, message.encode(), dt);
-        // An IPCP waits for this answer to be enrolled: short pauses, and a short limit.
+        // An enrolling IPCP waits for this answer, so pauses and time limit are short.
         let (repeat_after, patience) = match what {
             Purpose::NameHolder(_) => (self.name_query_timeout() / 8, self.name_query_timeout()),
             _ => (REPEAT_AFTER, GIVE_UP_AFTER),
@@ -219,7 +220,7 @@ impl Management {
                 let reason = Reason::from(reason);
                 self.flow_located(now, flow, Err(LookupFailed { name, reason }), dt);
             }
-            // The renewal tries again.
+            // The next renewal registers again.
             Purpose::Registration { name, round } => {
                 self.log.count("registrations-unanswered");
                 self.home_answered(&name, round, HomeAnswer::Nothing);
@@ -270,7 +271,7 @@ impl Management {
         self.queries.readers.retain(|_, reader| reader.until > now);
     }
 
-    /// M_CANCELREAD: the member that answers need not send more parts.
+    /// Sends M_CANCELREAD, so that the answering member sends no more parts.
     fn cancel_read(&mut self, now: Instant, query: &Query, dt: &mut dyn DataTransfer) {
         if query.message.opcode == Opcode::Read {
             let mut cancel = Message::new(Opcode::CancelRead);
@@ -279,7 +280,7 @@ impl Management {
         }
     }
 
-    /// An answer, or a part of one.
+    /// Handles an answer to a request, or a part of one.
     pub(super) fn on_query_answer(
         &mut self,
         now: Instant,
@@ -358,7 +359,7 @@ impl Management {
         }
     }
 
-    /// Acts on [`Command::Rib`](carina_ipcp::Command::Rib).
+    /// Handles [`Command::Rib`](carina_ipcp::Command::Rib).
     pub(super) fn rib_command(
         &mut self,
         now: Instant,
@@ -450,7 +451,7 @@ impl Management {
 }
 
 impl Query {
-    /// Adds a part; the whole when it was the last that was missing.
+    /// Adds a part of the answer. Returns the complete answer when no part is missing.
     fn add_part(&mut self, now: Instant, bytes: &[u8]) -> Option<Vec<u8>> {
         let part: Part = schema::decode(bytes)?;
         let is_good = part.index < part.total && part.total as usize <= ANSWER_MAX / 64;
@@ -462,7 +463,7 @@ impl Query {
             self.total = part.total;
         }
         self.parts.insert(part.index, part.bytes);
-        // Parts are coming in: the question need not be repeated yet.
+        // Parts arrive, so the request need not be repeated yet.
         self.repeat_at = now + REPEAT_AFTER;
         self.give_up_at = now + GIVE_UP_AFTER;
         (self.parts.len() as u64 == u64::from(self.total))

@@ -1,4 +1,4 @@
-//! M_READ of other members: long answers in parts, cancelled reads, filters.
+//! Handles M_READ of other members: filters, long answers in parts, cancellation.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -13,23 +13,23 @@ use super::Management;
 use super::requester::Requester;
 use super::schema::{self, Part, result};
 
-/// Most bytes of an answer.
+/// Longest answer in bytes.
 pub(super) const ANSWER_MAX: usize = 4 << 20;
 
-/// Answers kept, at most.
+/// Largest number of answers that are kept.
 const READERS_MAX: usize = 32;
 
-/// How long an answer is kept to be repeated.
+/// How long an answer is kept for repeated requests.
 const KEEP_TIME: Duration = Duration::from_secs(10);
 
-/// Parts of an answer that are sent at once, and how long after which the next ones go.
+/// Number of parts sent at once, and the pause before the next ones.
 const PARTS_AT_ONCE: usize = 16;
 const PARTS_PAUSE: Duration = Duration::from_millis(5);
 
-/// Room that the CDAP message around a part needs.
+/// Bytes that the CDAP message around a part needs.
 const PART_OVERHEAD: usize = 160;
 
-/// An answer that is kept.
+/// An answer that is sent in parts and kept for repeated requests.
 #[derive(Debug)]
 pub(super) struct Reader {
     address: u64,
@@ -51,7 +51,7 @@ impl Reader {
 }
 
 impl Management {
-    /// M_READ of a member.
+    /// Handles M_READ of a member.
     pub(super) fn on_read(
         &mut self,
         now: Instant,
@@ -61,7 +61,7 @@ impl Management {
     ) {
         let key = (requester.name.clone(), message.invoke_id);
         if let Some(reader) = self.queries.readers.get_mut(&key) {
-            // The same question again: the same answer, once the present round is over.
+            // A repeated request gets the same answer again, after all parts have been sent once.
             if reader.next >= reader.parts.len() {
                 reader.next = 0;
                 self.send_parts(now, &key, dt);
@@ -136,7 +136,7 @@ impl Management {
         }
     }
 
-    /// M_CANCELREAD: no more parts are sent.
+    /// Handles M_CANCELREAD: no more parts are sent.
     pub(super) fn on_cancel(
         &mut self,
         now: Instant,
@@ -150,10 +150,10 @@ impl Management {
         self.respond_to(now, requester, &message.answer(), dt);
     }
 
-    /// The objects that an M_READ means.
+    /// The objects that an M_READ selects.
     ///
     /// # Errors
-    /// There is no such object, or the filter is invalid.
+    /// The object does not exist, or the filter is invalid.
     fn select(
         &self,
         now: Instant,

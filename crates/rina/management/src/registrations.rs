@@ -12,9 +12,9 @@
 //!   answered: the limit; forgotten
 //! ```
 //!
-//! With policy `replicated` this member is its own home, and the answer is there at once. What a
-//! home has taken once and does not take again, because the homes are others since, stays
-//! registered and is repeated with every renewal.
+//! With policy `replicated` this member is its own home, and the answer follows at once. A
+//! registration that a home accepted once stays registered even if the homes change and a new home
+//! refuses it; every renewal repeats it.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -58,7 +58,7 @@ impl Management {
         }
     }
 
-    /// Reports to the application, once, that it is registered.
+    /// Reports to the owner, once, that an application is registered.
     fn report_registered(&mut self, name: &str) {
         if !self.directory.answered.insert(name.to_string()) {
             return;
@@ -69,7 +69,7 @@ impl Management {
         });
     }
 
-    /// Forgets a registration that the DIF refuses, and reports why to the application.
+    /// Deletes a registration that the DIF refuses, and reports the reason to the owner.
     fn registration_refused(&mut self, name: &str, reason: &str) {
         self.registered.remove(name);
         self.directory.answered.remove(name);
@@ -104,7 +104,7 @@ impl Management {
                 self.directory.registering.remove(name);
                 self.directory.taken.remove(name);
                 self.directory.backlog.remove(name);
-                // A repeated registration must not bring back what is withdrawn here.
+                // A registration that is still repeated must not undo this withdrawal.
                 self.queries.cancel_registration(name);
                 for home in self.homes(name) {
                     let object = Object::Application(Some(name.to_string()));
@@ -118,7 +118,7 @@ impl Management {
         }
     }
 
-    /// Registers all applications of this member.
+    /// Registers all applications of this member in the directory.
     pub(super) fn publish_registrations(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         for name in self.registered.clone() {
             self.publish_registration(now, &name, dt);
@@ -129,7 +129,7 @@ impl Management {
         };
     }
 
-    /// Registers an application; false when it is refused at once.
+    /// Registers an application in the directory. Returns false when it is refused at once.
     fn publish_registration(
         &mut self,
         now: Instant,
@@ -173,7 +173,7 @@ impl Management {
         if homes.is_empty() {
             return self.home_answered(name, round, HomeAnswer::Nothing);
         }
-        // No answer is awaited from homes without a route; the renewal registers there later.
+        // A home without a route is not waited for; a later renewal registers there.
         let has_left = |home: &String| {
             let address = self.address_of(home);
             address.and_then(|address| self.distance(address)).is_none()
@@ -200,7 +200,7 @@ impl Management {
         }
     }
 
-    /// Acts on the answer of a home to a registration.
+    /// Handles the answer of a home to a registration.
     pub(super) fn home_answered(&mut self, name: &str, round: u64, answer: HomeAnswer) {
         let telling = self.directory.registering.get_mut(name);
         let Some(telling) = telling.filter(|telling| telling.round == round) else {
@@ -211,7 +211,7 @@ impl Management {
         match answer {
             HomeAnswer::Taken => {
                 telling.is_taken = true;
-                // The other home may be gone and never answer.
+                // Does not wait for the other home, which may have left and never answer.
                 if self.directory.taken.insert(name.to_string()) {
                     self.report_registered(name);
                 }
@@ -227,7 +227,7 @@ impl Management {
         };
         let is_first = !self.directory.taken.contains(name);
         match told.is_taken {
-            // No home has answered; the renewal registers again.
+            // No home has answered: reported as registered, and the renewal registers again.
             true if is_first => {
                 self.directory.taken.insert(name.to_string());
                 self.report_registered(name);
@@ -244,7 +244,7 @@ impl Management {
         }
     }
 
-    /// Registers at their homes the names that had to wait for other requests to end.
+    /// Registers names at their homes that waited for other requests to end.
     pub(super) fn register_backlog(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         while !self.directory.backlog.is_empty() && self.queries.has_room_for(HOMES) {
             if let Some(name) = self.directory.backlog.pop_first()
@@ -255,8 +255,8 @@ impl Management {
         }
     }
 
-    /// The membership ends: pending registrations count as done, and are repeated in the next
-    /// membership.
+    /// Reports pending registrations as done, because the membership ends. The next membership
+    /// registers them again.
     pub(super) fn complete_registrations(&mut self) {
         for name in self.registered.clone() {
             self.report_registered(&name);

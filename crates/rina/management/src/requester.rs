@@ -1,8 +1,8 @@
-//! The member that sent a request, when it is not a neighbour on a management channel.
+//! The sender of a request that came in a plain management PDU.
 
 use alloc::string::String;
 
-/// A member by its name and address.
+/// The member that sent a request, by name and address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Requester {
     pub(super) name: String,

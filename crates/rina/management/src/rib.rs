@@ -1,9 +1,9 @@
-//! The RIB daemon, after the Pouzin Society's *RIB Daemon Specification*: which operation on which
-//! object reaches which component, and what is refused.
+//! The RIB daemon, after the Pouzin Society's *RIB Daemon Specification*: passes each operation on
+//! an object to the component that handles it, and rejects invalid operations.
 //!
-//! Operations come from two places: from the neighbour at the other end of a management channel,
-//! on a CDAP connection; and from any member, in plain management PDUs without a connection. Each
-//! place has its objects.
+//! Operations arrive in two ways: from a neighbour on a management channel, over a CDAP connection;
+//! and from any member in plain management PDUs without a connection. Each way gives access to its
+//! own objects.
 
 use alloc::format;
 use alloc::string::String;
@@ -20,7 +20,7 @@ use super::requester::Requester;
 use super::schema::{self, Object, result};
 
 impl Management {
-    /// Sends a request on the channel over `n1`.
+    /// Sends a request on the management channel over `n1`.
     pub(super) fn tell(
         &mut self,
         now: Instant,
@@ -41,7 +41,7 @@ impl Management {
         }
     }
 
-    /// Answers a request that came on the channel over `n1`, when it wants an answer.
+    /// Answers a request that came on the channel over `n1`, if the request expects an answer.
     pub(super) fn reply(
         &mut self,
         now: Instant,
@@ -61,7 +61,7 @@ impl Management {
         }
     }
 
-    /// Refuses a request that came on the channel over `n1`.
+    /// Rejects a request that came on the channel over `n1`.
     pub(super) fn reject(
         &mut self,
         now: Instant,
@@ -77,7 +77,7 @@ impl Management {
         self.reply(now, n1, &answer, dt);
     }
 
-    /// A message on a management channel.
+    /// Handles a message on a management channel.
     pub(super) fn on_channel(
         &mut self,
         now: Instant,
@@ -107,7 +107,7 @@ impl Management {
         }
     }
 
-    /// What a neighbour may do on the channel.
+    /// Handles a request of a neighbour on its channel.
     fn on_request(
         &mut self,
         now: Instant,
@@ -147,7 +147,7 @@ impl Management {
         }
     }
 
-    /// What a neighbour answers.
+    /// Handles an answer of a neighbour on its channel.
     fn on_answer(
         &mut self,
         now: Instant,
@@ -168,7 +168,7 @@ impl Management {
         }
     }
 
-    /// The neighbour ends the connection in order: it leaves the DIF.
+    /// Handles M_RELEASE: the neighbour ends the connection in order, because it leaves the DIF.
     fn on_release(
         &mut self,
         now: Instant,
@@ -180,19 +180,20 @@ impl Management {
         if !is_neighbour {
             self.reply(now, n1, &message.answer(), dt);
         }
-        // Its other end is not coming back by itself.
+        // The neighbour does not return by itself, so no reconnection is scheduled.
         if let Some(flow) = self.n1s.get_mut(&n1) {
             let key = (flow.props.dif.clone(), flow.props.remote.clone());
             self.lost.remove(&key);
         }
         self.neighbour_left(now, n1, dt);
-        // What waited for the neighbour goes another way first; the answer does not.
+        // Data that waits for the neighbour is rerouted first; the answer still goes to the
+        // neighbour.
         if is_neighbour {
             self.reply(now, n1, &message.answer(), dt);
         }
     }
 
-    /// A plain message of a member that came over `n1`.
+    /// Handles a plain management PDU of a member, received over `n1`.
     pub(super) fn on_member_pdu(
         &mut self,
         now: Instant,
@@ -217,7 +218,7 @@ impl Management {
         self.on_member(now, &requester, message, dt);
     }
 
-    /// A message of this member to itself.
+    /// Handles a message that this member sent to itself.
     pub(super) fn on_own_message(&mut self, now: Instant, bytes: &[u8], dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
         let requester = Requester {
@@ -230,7 +231,7 @@ impl Management {
         }
     }
 
-    /// What any member may do.
+    /// Handles a message of any member.
     fn on_member(
         &mut self,
         now: Instant,
@@ -298,7 +299,7 @@ impl Management {
         }
     }
 
-    /// Answers a member.
+    /// Sends an answer to a member, if its request expects one.
     pub(super) fn respond_to(
         &mut self,
         now: Instant,
@@ -311,7 +312,7 @@ impl Management {
         }
     }
 
-    /// Refuses a member's request.
+    /// Rejects a member's request.
     pub(super) fn reject_to(
         &mut self,
         now: Instant,
@@ -331,7 +332,7 @@ impl Management {
         up.map_or_else(|| format!("N-1 flow {}", n1.0), |up| up.name.clone())
     }
 
-    /// The neighbour over `n1` left: no other attempt is made from here.
+    /// Handles the departure of the neighbour over `n1`; this side makes no further attempt.
     fn neighbour_left(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let was_joining = self
             .n1s
@@ -345,7 +346,7 @@ impl Management {
     }
 }
 
-/// The object that a request names, when its class is right.
+/// Returns the object that a request names. Fails if the object is unknown or of another class.
 fn check_object(message: &Message) -> Result<Object, (i32, String)> {
     let Some(object) = Object::parse(&message.name) else {
         return Err((
@@ -369,7 +370,7 @@ fn unsupported_operation(message: &Message, object: &Object) -> String {
     format!("{} is not for {}", message.opcode.name(), object.path())
 }
 
-/// The counter of a result.
+/// The counter in which a result code is counted.
 fn name_of(code: i32) -> &'static str {
     match code {
         result::OBJECT => "unknown-object",

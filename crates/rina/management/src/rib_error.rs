@@ -1,4 +1,4 @@
-//! What the RIB refuses management applications.
+//! Errors of operations on the RIB.
 
 use alloc::string::String;
 use core::error::Error;
@@ -9,23 +9,23 @@ use carina_ipcp::policy::PolicyError;
 use carina_ipcp::rib_view::ReadError;
 use carina_routing::RoutingError;
 
-/// Why an operation on the RIB does nothing.
+/// Why an operation on the RIB fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum RibError {
-    /// No object is read.
+    /// The read fails.
     Read(ReadError),
-    /// The policy stays as it is.
+    /// The policy cannot be changed.
     Policy(PolicyChangeError),
-    /// The object at this path is no policy of a component.
+    /// The object at this path is not a policy, so it cannot be written.
     NotWritable(String),
 }
 
-/// Why a policy stays as it is.
+/// Why a policy cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum PolicyChangeError {
-    /// This IPCP is no member, and has no policies.
+    /// This IPCP is not a member, so no policies are in force.
     NotMember,
     /// The policy cannot be made.
     Policy(PolicyError),
@@ -34,11 +34,11 @@ pub(super) enum PolicyChangeError {
         component: String,
         policy: &'static str,
     },
-    /// The routing policy does not take the parameters.
+    /// The routing policy rejects the parameters.
     Routing(RoutingError),
-    /// There is no routing yet.
+    /// No routing policy is in force yet.
     NoRouting,
-    /// Data transfer does not take it.
+    /// Data transfer refuses the policy.
     Settings(SettingsError),
 }
 

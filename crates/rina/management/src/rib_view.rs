@@ -17,7 +17,7 @@ use super::neighbours::{Stage, Up};
 use super::schema::{self, MemberValue, Object, class, flow_path, link_path, route_path};
 
 impl Management {
-    /// The objects at `path` and down to `scope` levels below it.
+    /// The object at `path` and the objects up to `scope` levels below it.
     ///
     /// # Errors
     /// There is no such object.
@@ -74,7 +74,7 @@ impl Management {
             all.extend(below.filter(|object| object.path != "/data-transfer"));
         }
         if wants("/counters") {
-            // Counters of both halves are one object.
+            // The counters of layer management and data transfer form one object.
             let counters = self.log.counters().iter();
             let own = counters.map(|(name, count)| uint(name, *count));
             let fields = own.chain(counted.into_iter().flat_map(|object| object.fields));
@@ -127,7 +127,7 @@ impl Management {
                 flag("is_live", descriptor.is_live),
                 ("choices".to_string(), Scalar::List(choices)),
             ];
-            // Parameters of an authentication may be secrets.
+            // Parameters of an authentication policy may be secrets.
             if component != carina_ipcp::policy::component::AUTHENTICATION {
                 fields.extend(
                     params
@@ -156,7 +156,7 @@ impl Management {
         }
     }
 
-    /// What the member stands on; the N-1 flows themselves are in `/data-transfer/n1`.
+    /// The N-1 DIFs of the member. The N-1 flows themselves are in `/data-transfer/n1`.
     fn show_n1_difs(&self, all: &mut Vec<RibObject>) {
         all.push(new(&Object::N1Dif(None), Vec::new()));
         for dif in &self.n1_difs {

@@ -1,4 +1,4 @@
-//! Entries as they travel to other members.
+//! Converts stored entries to the form in which they are sent to other members.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use carina_time::Instant;
 use super::{Entry, Held, Key, Kind, Store};
 
 impl Store {
-    /// Everything, as it travels.
+    /// All entries, in the form in which they are sent.
     pub(in super::super) fn export(&self, now: Instant) -> Vec<Entry> {
         self.entries
             .keys()
@@ -16,7 +16,7 @@ impl Store {
             .collect()
     }
 
-    /// Everything of one origin.
+    /// All entries of one origin, in the form in which they are sent.
     pub(in super::super) fn export_of(&self, now: Instant, origin: &str) -> Vec<Entry> {
         let of_origin = self.of_origin(origin);
         of_origin.map(|(key, _)| self.as_entry(now, key)).collect()
@@ -33,7 +33,7 @@ impl Store {
         from.take_while(move |(key, _)| key.origin == origin)
     }
 
-    /// One entry as it travels; the key must be held.
+    /// One entry in the form in which it is sent. Panics if the store does not have the key.
     pub(in super::super) fn as_entry(&self, now: Instant, key: &Key) -> Entry {
         let held = &self.entries[key];
         let since = match held.value {

@@ -1,21 +1,21 @@
-//! How many replicated entries there may be.
+//! Limits of the number of replicated entries.
 
 use core::fmt;
 
 use super::TOMBSTONE_TIME;
 
-/// Most entries of one kind that one member may have.
+/// Largest number of live entries of one kind that one member may have.
 pub(in super::super) const PER_ORIGIN_MAX: usize = 4096;
 
-/// Most entries of all members, tombstones included.
+/// Largest number of entries of all members, tombstones included.
 pub(in super::super) const ENTRIES_MAX: usize = 65_536;
 
-/// The limit that keeps an entry from being made.
+/// The limit that prevents a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum StoreFull {
-    /// [`PER_ORIGIN_MAX`]
+    /// [`PER_ORIGIN_MAX`] is reached.
     Member,
-    /// [`ENTRIES_MAX`]
+    /// [`ENTRIES_MAX`] is reached.
     Dif,
 }
 

@@ -1,4 +1,4 @@
-//! Entries that spread, are outdated, end and hide.
+//! Tests: entries spread, become outdated, are deleted and become hidden.
 
 use super::*;
 use alloc::vec;
@@ -70,13 +70,13 @@ fn entries_of_silent_members_hide_and_are_forgotten_everywhere() {
     let late = Instant::from_secs(1) + SILENT_AFTER;
     b.refresh(late, |_| false);
     assert_eq!(b.visible(Kind::Application).count(), 0);
-    // C learns it with its age and forgets it at the same time, although it came later.
+    // C learns the entry with its age, so it forgets it at the same time although it got it later.
     copy(&b, &mut c, late);
     c.refresh(late, |_| false);
     assert_eq!(c.visible(Kind::Application).count(), 0);
     c.refresh(Instant::from_secs(1) + FORGET_AFTER, |_| false);
     assert_eq!(c.entries.len(), 0);
-    // B has not looked yet; what it still has does not come back.
+    // B has not refreshed yet, but what it still sends does not return to C.
     assert_eq!(
         copy(&b, &mut c, Instant::from_secs(1) + FORGET_AFTER),
         [MergeOutcome::Refused]

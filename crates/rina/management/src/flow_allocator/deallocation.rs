@@ -43,7 +43,7 @@ impl Management {
                 self.respond(now, key, Err(why.into()), dt);
             }
             State::Resolving | State::Lingering { .. } => {
-                // Its key will be that of another flow.
+                // The key will be reused for another flow.
                 self.queries.cancel_lookup(key);
                 self.flows.remove(key);
                 dt.close(now, Owner::Flow(key));
@@ -54,7 +54,8 @@ impl Management {
         }
     }
 
-    /// Everything that the application wrote has been sent or acknowledged.
+    /// Continues the deallocation when all that the application wrote has been sent or
+    /// acknowledged.
     pub(in super::super) fn flow_drained(
         &mut self,
         now: Instant,
@@ -67,7 +68,7 @@ impl Management {
         }
     }
 
-    /// Ends this side of a flow and sends M_DELETE to the other.
+    /// Ends this side of a flow and sends M_DELETE to the other side.
     fn end_flow(
         &mut self,
         now: Instant,
@@ -85,7 +86,8 @@ impl Management {
         }
     }
 
-    /// M_DELETE, repeated until it is answered or the other side must have noticed by itself.
+    /// Sends M_DELETE. It is repeated until it is answered, or until the other side must have
+    /// detected the end itself.
     pub(super) fn send_delete(
         &mut self,
         now: Instant,
@@ -105,8 +107,8 @@ impl Management {
         message.invoke_id = self.invoke_id();
         self.send_to(now, address, message.encode(), dt);
         let mut exchange = exchange(now, address, message);
-        // As long as the other member remembers this one: a flow without retransmission, or one
-        // that is idle, does not fail by itself when it is cut off.
+        // Repeated as long as the other member remembers this one: a flow that is idle or has no
+        // retransmission does not fail by itself when it is cut off.
         exchange.give_up_at = now + FORGET_AFTER;
         if self.flows.pending_deletes.len() < flow_table::FLOWS_MAX {
             self.flows
@@ -115,7 +117,7 @@ impl Management {
         }
     }
 
-    /// M_DELETE: the other side has ended the flow.
+    /// Handles M_DELETE: the other side has ended the flow.
     pub(in super::super) fn on_flow_delete(
         &mut self,
         now: Instant,
@@ -139,7 +141,7 @@ impl Management {
             let Some(flow) = self.flows.flows.get(&key) else {
                 continue;
             };
-            // Both ends may be here: the one that said it is gone already.
+            // Both ends may be at this member; then the end that sent M_DELETE is already removed.
             let is_other =
                 flow.member == requester.name && (!own || flow.address == requester.address);
             let is_ended = matches!(flow.state, State::Lingering { .. });
@@ -149,8 +151,8 @@ impl Management {
         }
     }
 
-    /// Remembers a flow whose M_DELETE has overtaken its request, or the last copy of that: no
-    /// application is to be asked about it any more.
+    /// Records a flow whose M_DELETE arrived before its request, or before the last copy of the
+    /// request. No application is asked about such a request any more.
     fn note_early_delete(&mut self, requester: &Requester, name: &str) {
         let caller = name.split_once('-').map(|(address, _)| address);
         let is_callers = caller.and_then(|address| address.parse().ok()) == Some(requester.address);
@@ -192,7 +194,7 @@ impl Management {
         }
     }
 
-    /// Ends a flow and reports that to its application.
+    /// Ends a flow because of the other side or a failure, and reports the end to the application.
     pub(super) fn close_flow(
         &mut self,
         now: Instant,
@@ -226,7 +228,7 @@ impl Management {
         }
     }
 
-    /// The connection of a flow has failed.
+    /// Handles the failure of a flow's connection.
     pub(in super::super) fn flow_failed(
         &mut self,
         now: Instant,
@@ -243,7 +245,8 @@ impl Management {
         self.send_delete(now, address, &name, false, reason, dt);
     }
 
-    /// All flows end: this IPCP is no member any more.
+    /// Ends all flows, because this IPCP is no longer a member. With `tells`, it informs the other
+    /// sides.
     pub(in super::super) fn end_all_flows(
         &mut self,
         now: Instant,

@@ -1,7 +1,7 @@
-//! The flow allocator: what a flow allocator instance (FAI) does for each flow.
+//! The flow allocator: the work of a flow allocator instance (FAI) for each flow.
 //!
 //! After the Pouzin Society's *Flow Allocator Specification*: Allocate, Create_Request and
-//! Create_Response, Deallocate, with the state of each FAI in `flow_table`.
+//! Create_Response, Deallocate. The state of each FAI is in `flow_table`.
 //!
 //! ```text
 //!  initiator                                               responder
@@ -16,7 +16,7 @@
 //!                                               <---------  M_DELETE_R
 //! ```
 //!
-//! Requests are repeated with the same invoke id until they are answered; the name of a flow (the
+//! Requests are repeated with the same invoke id until they are answered. The name of a flow (the
 //! caller's address and a nonce) makes them idempotent.
 
 mod deallocation;
@@ -49,22 +49,22 @@ use super::{Management, qos};
 /// First pause before a request is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
 
-/// Longest pause.
+/// Longest pause between repetitions.
 const REPEAT_MAX: Duration = Duration::from_secs(4);
 
-/// How long a member that says nothing is asked.
+/// How long a request to a member that does not answer is repeated.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// How long an application may take to decide.
+/// How long the called application may take to accept or refuse.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long the end of a flow without retransmission waits for PDUs that are behind it.
+/// How long the end of a flow without retransmission waits for PDUs that M_DELETE has overtaken.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// How long a refusal is remembered.
+/// How long a refusal is kept, to answer repeated requests.
 const REFUSED_TIME: Duration = Duration::from_secs(30);
 
-/// Members that are asked for one flow, at most.
+/// Largest number of members that are asked for one flow.
 const CANDIDATES_MAX: usize = 8;
 
 impl Management {
@@ -145,7 +145,7 @@ impl Management {
         Ok(key)
     }
 
-    /// Acts on the result of the directory lookup for a flow.
+    /// Continues an allocation with the result of the directory lookup.
     pub(super) fn flow_located(
         &mut self,
         now: Instant,
@@ -177,7 +177,8 @@ impl Management {
         }
     }
 
-    /// Asks the first of `members` for a flow; `reason` is what the one before said.
+    /// Sends the request for a flow to the first reachable one of `members`. `reason` is why the
+    /// member before refused or failed.
     fn request_flow(
         &mut self,
         now: Instant,
@@ -247,7 +248,7 @@ impl Management {
         }
     }
 
-    /// An answer about a flow.
+    /// Handles an answer about a flow: to its request, renewal or end.
     pub(super) fn on_flow_answer(
         &mut self,
         now: Instant,
@@ -267,7 +268,7 @@ impl Management {
         let key = self.flows.find(&name, Role::Initiator);
         let flow = key.and_then(|key| Some((key, self.flows.flows.get_mut(&key)?)));
         let Some((key, flow)) = flow.filter(|(_, flow)| flow.member == requester.name) else {
-            // The flow was given up: the other side must not keep its half.
+            // This side gave the flow up; the other side must not keep its end.
             if message.result == 0 {
                 self.send_delete(
                     now,
@@ -321,7 +322,7 @@ impl Management {
         });
     }
 
-    /// The other side knows of a flow's end.
+    /// Handles M_DELETE_R: the other side has processed the end of a flow.
     fn on_delete_response(&mut self, requester: &Requester, invoke_id: i32) {
         let ending = self.flows.pending_deletes.get(&invoke_id);
         if ending.is_some_and(|ending| ending.address == requester.address) {
@@ -360,7 +361,7 @@ impl Management {
             self.log.count("flows-failed");
             let (address, name) = (flow.address, flow.name.clone());
             self.close_flow(now, key, false, reason.clone(), dt);
-            // The way back may be there, or be there again: then it hears of it.
+            // A route may exist or return by then; it lets the other side learn of the end.
             return self.send_delete(now, address, &name, false, &reason, dt);
         }
         match &mut flow.state {
@@ -371,7 +372,7 @@ impl Management {
                     Some(_) => format!("there is no route to {}, which has it", flow.member),
                 };
                 let (address, name) = (flow.address, flow.name.clone());
-                // It may have answered all the same.
+                // The member may have accepted the flow, with its answer lost.
                 self.send_delete(now, address, &name, false, &reason, dt);
                 self.request_flow(now, key, others, &reason, dt);
                 return;
@@ -403,7 +404,7 @@ impl Management {
         }
     }
 
-    /// Routes have changed: which members of flows can be reached.
+    /// Updates, after a change of routes, which flows have a reachable member at the other end.
     pub(super) fn check_reachability(&mut self, now: Instant, _dt: &mut dyn DataTransfer) {
         let keys: Vec<(FlowKey, u64)> = self
             .flows
@@ -419,7 +420,7 @@ impl Management {
                     && flow.unreachable.is_some()
                     && let State::Requesting { exchange, .. } = &mut flow.state
                 {
-                    // What was sent without a route has not arrived.
+                    // Messages sent without a route have not arrived; repeat soon.
                     exchange.repeat_at = now;
                     exchange.repeat_after = REPEAT_AFTER / 2;
                 }
@@ -434,8 +435,8 @@ impl Management {
         }
     }
 
-    /// Members have changed: flows to one that restarted fail, flows to one with another address
-    /// go on with it.
+    /// Updates flows after member entries have changed: a flow to a member that restarted fails, a
+    /// flow to a member with a new address continues with that address.
     pub(super) fn update_flow_peers(
         &mut self,
         now: Instant,
@@ -458,7 +459,7 @@ impl Management {
             let Some(value) = MemberValue::of(&self.store, &flow.member) else {
                 continue;
             };
-            // One that has not answered yet has said nothing of its incarnation.
+            // A member that has not answered yet has not named its incarnation.
             let is_known = flow.incarnation != 0;
             if is_known && value.incarnation != flow.incarnation {
                 let reason = format!("member {} has restarted", flow.member);
@@ -477,7 +478,7 @@ impl Management {
 }
 
 impl Exchange {
-    /// The message again, when it is time.
+    /// Returns the message and its destination when a repetition is due.
     fn repeat(&mut self, now: Instant) -> Option<(u64, Vec<u8>)> {
         if self.repeat_at > now {
             return None;

@@ -1,4 +1,4 @@
-//! Why a called member refuses a flow.
+//! Why the called member refuses a flow.
 
 use alloc::string::String;
 use core::error::Error;
@@ -6,22 +6,22 @@ use core::fmt;
 
 use super::super::schema::result;
 
-/// Why a flow is not even offered to the called application.
+/// Why the called member refuses a flow without asking the called application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum Refusal {
     /// The application is not registered at this member.
     NotHere { name: String, member: String },
-    /// The policy of access control does not allow the call.
+    /// The access control policy denies the call.
     Denied { source: String, destination: String },
     /// The DIF has no QoS cube with this id.
     NoCube(u32),
-    /// This member has as many flows as it can.
+    /// This member has the largest allowed number of flows.
     TooManyFlows { member: String },
 }
 
 impl Refusal {
-    /// The result in the answer.
+    /// The CDAP result code of the answer.
     pub(super) fn code(&self) -> i32 {
         match self {
             Refusal::NotHere { .. } => result::NOT_HERE,

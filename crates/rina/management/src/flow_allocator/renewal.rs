@@ -1,4 +1,4 @@
-//! Renewal: a flow goes on with a new connection when the sequence numbers of the old one run out.
+//! Renewal: replaces the connection of a flow before its sequence numbers run out.
 
 use alloc::string::ToString;
 
@@ -15,8 +15,8 @@ use super::super::schema::{self, ConnectionRenewal, Object, result};
 use super::exchange;
 
 impl Management {
-    /// Sequence numbers run out. The caller's member makes the new connection; the called one asks
-    /// for it.
+    /// Starts the renewal of a flow's connection. The caller's member opens a new connection; the
+    /// called member requests one from the caller's member.
     pub(in super::super) fn renew_connection(
         &mut self,
         now: Instant,
@@ -64,7 +64,8 @@ impl Management {
         self.send_to(now, to, bytes, dt);
     }
 
-    /// M_WRITE of a flow: the other side has a new connection for it, or wants one.
+    /// Handles M_WRITE of a flow: the other side has opened a new connection for it, or requests
+    /// one.
     pub(in super::super) fn on_renewal_request(
         &mut self,
         now: Instant,
@@ -100,7 +101,7 @@ impl Management {
             let answer = answer.clone();
             return self.respond_to(now, requester, &answer, dt);
         }
-        // A repeated request that comes after the next renewal has nothing to replace.
+        // A repeated request that arrives after the next renewal has nothing to replace.
         if flow.remote_cep != CepId(value.old_cep) {
             return self.log.count("stale");
         }
@@ -133,7 +134,7 @@ impl Management {
         }
     }
 
-    /// M_WRITE_R of a flow.
+    /// Handles M_WRITE_R of a flow.
     pub(super) fn on_renewal_response(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! The responder: the member of the called application.
+//! The responder of a flow allocation: the member where the called application is registered.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -20,7 +20,7 @@ use super::REFUSED_TIME;
 use super::refusal::Refusal;
 
 impl Management {
-    /// M_CREATE at the called member.
+    /// Handles M_CREATE of a flow, at the called member.
     pub(in super::super) fn on_flow_request(
         &mut self,
         now: Instant,
@@ -182,7 +182,7 @@ impl Management {
         self.respond_to(now, requester, &answer, dt);
     }
 
-    /// The application has decided.
+    /// Handles the decision of the called application.
     pub(in super::super) fn respond(
         &mut self,
         now: Instant,

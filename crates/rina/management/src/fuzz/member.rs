@@ -1,4 +1,4 @@
-//! The entry point for fuzzing a whole IPC process, a member of a native DIF.
+//! Fuzz entry point: a whole IPCP, a member of a native DIF.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -16,12 +16,12 @@ use carina_wire::dif::{
 };
 use carina_wire::{Bytes, FlowSpec, Payload};
 
-/// Gives a member of a DIF what the bytes say: PDUs as they are, PDUs with a good header around
-/// what is said, SDUs, orders, time. Whatever comes, the member must not panic, must come to rest,
-/// and must still make a flow between two of its own applications.
+/// Feeds a member of a DIF with the steps of a script: raw PDUs, PDUs with a valid header around
+/// the given bytes, SDUs, commands, passing time. Whatever the script, the member must not panic,
+/// must become idle, and must still allocate a flow between two of its own applications.
 ///
 /// A script is a list of steps: operation (1 byte), argument (1 byte), length (2 bytes, network
-/// byte order), bytes.
+/// byte order), then that many bytes.
 pub fn ipcp(script: &[u8]) {
     let Some(mut member) = member() else { return };
     let mut now = Instant::from_secs(1);
@@ -53,10 +53,10 @@ const NATIVE: Dialects = Dialects::new(&[crate::DIALECT]);
 const SECOND: Duration = Duration::from_secs(1);
 const STEPS_MAX: usize = 400;
 const TIMEOUTS: usize = 200;
-/// PDUs, SDUs or events in one turn: more means that it never comes to rest.
+/// Bound of the PDUs, SDUs and events in one turn; a member that produces more never becomes idle.
 const TURN_MAX: usize = 100_000;
 
-/// A member of a DIF of its own with two N-1 flows and an application.
+/// The only member of a DIF, with two N-1 flows and one application.
 fn member() -> Option<Ipcp<Bytes>> {
     let config = Config {
         name: "fuzzed".into(),
@@ -148,7 +148,7 @@ fn step(member: &mut Ipcp<Bytes>, now: &mut Instant, op: u8, arg: u8, bytes: &[u
     }
 }
 
-/// A PDU with a good header.
+/// Passes a PDU with a valid header to the member.
 fn give(
     member: &mut Ipcp<Bytes>,
     now: Instant,
@@ -178,7 +178,7 @@ fn give(
         seq: if is_data { u64::from(arg) } else { 0 },
     };
     let mut header = [0; PCI_BYTES_MAX];
-    // What is damaged ends at the check; behind it is what a peer can do.
+    // Damaged PDUs end at the checksum; with a valid one, the payload is what a peer could send.
     let is_checked = kind == PduType::Management && hop_limit == 0;
     let check = if is_checked { NEIGHBOUR_CHECK_BYTES } else { 0 };
     let user_bytes = payload.len() + check;
@@ -192,7 +192,7 @@ fn give(
     }
 }
 
-/// Takes everything that the member has; what it sends is lost.
+/// Takes all output of the member; the PDUs that it sends are dropped.
 fn drain(member: &mut Ipcp<Bytes>, now: Instant) {
     member.end_of_burst(now);
     let mut count = 0;
@@ -222,7 +222,7 @@ fn drain(member: &mut Ipcp<Bytes>, now: Instant) {
     member.release_burst();
 }
 
-/// Two applications of the member talk to each other, unless the script has made it leave.
+/// Checks that two applications of the member can communicate, unless the script made it leave.
 fn works_still(member: &mut Ipcp<Bytes>, now: Instant) {
     if member.address().is_none() {
         return;

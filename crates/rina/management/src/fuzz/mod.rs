@@ -1,5 +1,5 @@
-//! Entry points for fuzzing a member of a native DIF: the whole IPC process, and what reads the
-//! values that other members write.
+//! Fuzz entry points for a member of a native DIF: the whole IPCP, and the decoders of values that
+//! other members write.
 
 pub mod member;
 pub mod values;

@@ -1,6 +1,6 @@
-//! Entry points for fuzzing: what reads the values that other members write.
+//! Fuzz entry points: the decoders of values that other members write.
 //!
-//! The first byte chooses what the others are taken for.
+//! The first byte selects the decoder for the bytes after it.
 
 use alloc::collections::BTreeMap;
 
@@ -9,13 +9,14 @@ use carina_time::Instant;
 
 use crate::schema;
 
-/// Values of the exchange that makes neighbours, of enrollment, of replicated entries, of flows
-/// and of the RIB.
+/// Decodes values of the exchange between neighbours, of enrollment, of replicated entries, of
+/// flows and of the RIB.
 pub fn enrollment(bytes: &[u8]) {
     let _ = reads_enrollment(bytes);
 }
 
-/// True when the bytes are such a value. What is read is written and read again as the same.
+/// True when the bytes decode as such a value. A decoded value must encode and decode to the same
+/// value.
 pub fn reads_enrollment(bytes: &[u8]) -> bool {
     let Some((kind, bytes)) = bytes.split_first() else {
         return false;
@@ -80,12 +81,12 @@ pub fn reads_enrollment(bytes: &[u8]) -> bool {
     }
 }
 
-/// Messages of the routing policy, and the policy that hears them.
+/// Decodes messages of the routing policy and passes them to the policy.
 pub fn link_state(bytes: &[u8]) {
     let _ = reads_link_state(bytes);
 }
 
-/// True when the bytes are such a message.
+/// True when the bytes decode as such a message.
 pub fn reads_link_state(bytes: &[u8]) -> bool {
     let Some(message) = schema::decode_routing(bytes) else {
         return false;

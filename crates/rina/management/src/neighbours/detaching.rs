@@ -1,12 +1,13 @@
-//! An N-1 flow is given up while the member stays: M_RELEASE reaches its neighbour first.
+//! Detaching: this member stays in the DIF but gives up an N-1 flow, after M_RELEASE has told the
+//! neighbour.
 //!
 //! ```text
 //!   neighbours  --[Command::GiveUpN1]-->  DETACHING  --[500 ms]-->  returned (DropN1)
 //!                 link down, M_RELEASE              channel ends
 //! ```
 //!
-//! From the order on no data is sent through it: what waited for it goes another way. What the
-//! other side sent before it heard is taken until the N-1 flow is given back.
+//! From the command on, no data is sent through the N-1 flow; PDUs that waited for it take another
+//! path. PDUs that the other side sent before it knew are accepted until the N-1 flow is returned.
 
 use alloc::string::{String, ToString};
 
@@ -17,13 +18,13 @@ use carina_time::{Duration, Instant};
 
 use super::super::Management;
 
-/// How long the last message has to leave, and its answer to come.
+/// Time for M_RELEASE to be sent and for its answer to arrive.
 const DETACH_GRACE: Duration = Duration::from_millis(500);
 
-/// An N-1 flow that is given up.
+/// State of an N-1 flow that is being given up.
 #[derive(Debug)]
 pub(super) struct Detaching {
-    /// When it is given back; `None` when that has happened, and only its end is waited for.
+    /// When the N-1 flow is returned; `None` once it has been returned and only its end is awaited.
     at: Option<Instant>,
     reason: String,
 }
@@ -63,7 +64,7 @@ impl Management {
             reason,
         });
         let reason = "this member gives the N-1 flow up";
-        // The other way first, so that nothing is sent after the goodbye.
+        // Changes the routes first, so that no data is sent after M_RELEASE.
         if let Some((name, address)) = neighbour {
             dt.set_detaching(n1, true);
             self.neighbour_down(now, n1, &name, address, reason, dt);
@@ -72,7 +73,8 @@ impl Management {
         self.log.count("n1-detached");
     }
 
-    /// Returns an N-1 flow whose grace period is over. True when the flow is detaching.
+    /// Returns an N-1 flow to the owner when its grace period is over. True when the flow is
+    /// detaching.
     pub(super) fn detach_timeout(
         &mut self,
         now: Instant,

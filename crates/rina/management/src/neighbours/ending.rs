@@ -1,4 +1,4 @@
-//! How the channel to a neighbour ends: it is lost, it leaves, or its N-1 flow carries nothing.
+//! Ends of the channel to a neighbour: it is lost, it leaves, or its N-1 flow carries nothing.
 
 use alloc::string::ToString;
 
@@ -10,7 +10,7 @@ use super::super::Management;
 use super::{RELEASED_GRACE, Stage};
 
 impl Management {
-    /// Ends the channel over `n1`.
+    /// Ends the management channel over `n1`.
     pub(in super::super) fn up_ended(
         &mut self,
         now: Instant,
@@ -25,7 +25,7 @@ impl Management {
         let Some(up) = flow.up.take() else { return };
         self.channels.remove(&up.channel);
         dt.close(now, Owner::Channel(up.channel));
-        // What waits goes another way, and not out of here without protection.
+        // Waiting PDUs move to other N-1 flows first; they must not leave here without protection.
         if matches!(up.stage, Stage::Neighbours) && !is_parting {
             self.neighbour_down(now, n1, &up.name, up.address, reason, dt);
         }
@@ -34,8 +34,8 @@ impl Management {
         self.release_answered(now, n1);
     }
 
-    /// The neighbour does not answer, or broke off: the channel ends and, on the side that asked
-    /// for the N-1 flow, another attempt is made.
+    /// Handles a neighbour that does not answer or closed the channel. The side that requested the
+    /// N-1 flow schedules another attempt.
     pub(in super::super) fn neighbour_lost(
         &mut self,
         now: Instant,
@@ -53,8 +53,8 @@ impl Management {
         self.retry_later(now, n1);
     }
 
-    /// The neighbour released the channel, and is about to end the N-1 flow. It may die before,
-    /// so that nothing below says so: then the flow is returned like that of a lost neighbour.
+    /// Handles M_RELEASE of the neighbour, which is about to end the N-1 flow. The neighbour may
+    /// die before it does so; then this side returns the flow like that of a lost neighbour.
     pub(in super::super) fn neighbour_released(
         &mut self,
         now: Instant,
@@ -78,7 +78,7 @@ impl Management {
         self.neighbour_down(now, n1, &name, address, "it left", dt);
     }
 
-    /// The channel to a neighbour that has left ends; the N-1 flow stays.
+    /// Ends the channel to a neighbour that has left; the N-1 flow stays.
     pub(super) fn released_ended(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
         if up.is_some_and(|up| matches!(up.stage, Stage::Released { .. })) {
@@ -86,7 +86,7 @@ impl Management {
         }
     }
 
-    /// Returns an N-1 flow over which no PDU comes: its other end may be gone.
+    /// Returns an N-1 flow from which no PDU arrives: its other end may no longer exist.
     pub(super) fn return_n1(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         self.cancel_initiator(now, n1, dt);
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -98,7 +98,7 @@ impl Management {
         self.log.push(Event::DropN1 { n1, reason });
     }
 
-    /// Returns an N-1 flow that took no PDU for too long.
+    /// Returns an N-1 flow that accepted no PDU within the time limit.
     pub(in super::super) fn n1_stuck(
         &mut self,
         now: Instant,

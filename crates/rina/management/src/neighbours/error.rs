@@ -11,33 +11,33 @@ use carina_ipcp::policy::PolicyError;
 use crate::access_control::IdentityMismatch;
 use crate::schema::result;
 
-/// Why an attempt does not go on at this side.
+/// Why this side ends an attempt to become neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum AttemptError {
-    /// The toolbox cannot make what the attempt needs.
+    /// The toolbox cannot make the authenticator or the protection that the attempt needs.
     Toolbox(Cause),
     /// The N-1 flow does not carry the DIF's longest PDU.
     TooSmall(TooSmall),
-    /// The responder authenticates in another way than this IPCP is configured for.
+    /// The responder uses another authentication policy than this IPCP is configured for.
     OtherMechanism { theirs: String, ours: String },
-    /// The responder asks for no authentication, and this IPCP is configured for one.
+    /// The responder requires no authentication, but this IPCP is configured for one.
     NoAuthentication { ours: String },
-    /// The other side has proved to be another than it says.
+    /// The peer has proved an identity that differs from the name that it claims.
     Identity(IdentityMismatch),
-    /// The other side has proved nothing, for this reason that the policy gives.
+    /// The peer has not proved its identity; the text is the policy's reason.
     Unproved(String),
-    /// The other side has ended the authentication before it proved anything.
+    /// The peer ended the authentication before it proved its identity.
     EndedEarly,
     /// The DIF's configuration does not decode.
     Malformed,
-    /// A policy of the DIF cannot be made here.
+    /// A policy of the DIF cannot be made at this IPCP.
     Policy(PolicyError),
-    /// Data transfer does not take the DIF's configuration.
+    /// Data transfer refuses the DIF's configuration.
     Settings(SettingsError),
-    /// This IPCP has left the DIF meanwhile.
+    /// This IPCP has left the DIF during the attempt.
     NotMember,
-    /// The management channel has no connection.
+    /// Data transfer cannot open the connection of the management channel.
     Connection(ConnectionError),
 }
 
@@ -45,27 +45,27 @@ pub(super) enum AttemptError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum Refusal {
-    /// The other side speaks another version of management than this one.
+    /// The peer speaks another version of the management protocol.
     Version { theirs: u32, ours: u32 },
-    /// The other side means another DIF.
+    /// The peer wants to connect to another DIF.
     Dif { ours: String, theirs: String },
-    /// The other side has the name of this IPCP.
+    /// The peer has the same name as this IPCP.
     OwnName(String),
     /// This IPCP is leaving the DIF.
     Leaving,
     /// This IPCP is not yet a member of this DIF.
     NotMember(String),
-    /// The other side is a member of another DIF with this name.
+    /// The peer is a member of another DIF with the same name.
     OtherDif(String),
-    /// The other side was expelled, and is not admitted for this long after that.
+    /// The peer was expelled, and may not join until `minutes` after the expulsion.
     Expelled { name: String, minutes: u64 },
-    /// The policy of access control does not let it in.
+    /// The access control policy does not admit the peer.
     Denied(String),
     /// The N-1 flow does not carry the DIF's longest PDU.
     TooSmall(TooSmall),
 }
 
-/// An N-1 flow carries less than the DIF's longest PDU needs: both in bytes.
+/// The N-1 flow carries less than the DIF's longest PDU needs; both lengths in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooSmall {
     pub(super) has: usize,
@@ -73,7 +73,7 @@ pub(super) struct TooSmall {
 }
 
 impl Refusal {
-    /// The result in the answer.
+    /// The CDAP result code of the answer.
     pub(super) fn code(&self) -> i32 {
         match self {
             Refusal::Version { .. }

@@ -1,4 +1,4 @@
-//! The initiator of the exchange by which two IPCPs become neighbours.
+//! The initiator's side of the exchange by which two IPCPs become neighbours.
 
 mod authentication;
 mod channel;
@@ -24,23 +24,23 @@ use super::{AuthState, REPEAT_FIRST, REPEAT_MAX, is_none};
 /// Longest configuration of a DIF in bytes.
 const CONFIG_MAX: u32 = 65_536;
 
-/// An attempt of this side.
+/// An attempt of this side to become a neighbour over one N-1 flow.
 pub(in super::super) struct Initiator {
     nonce: u64,
     responder_nonce: u64,
     connect: Message,
     invoke_id: i32,
     state: State,
-    /// The message that is repeated until its answer comes.
+    /// The encoded message that is repeated until its answer arrives.
     last: Vec<u8>,
     repeat_at: Instant,
     repeat_after: Duration,
     give_up_at: Instant,
-    /// Number of the last message of this side.
+    /// Number of the last authentication message that this side sent.
     step: u32,
     auth_state: AuthState,
     peer: Greeting,
-    /// The DIF's configuration, as far as it has come; decoded when whole.
+    /// The bytes of the DIF's configuration received so far; decoded when complete.
     pieces: Vec<u8>,
     config: Option<DifConfig>,
 }
@@ -57,7 +57,7 @@ impl Initiator {
         self.repeat_at.min(self.give_up_at)
     }
 
-    /// Chosen by this side for the attempt.
+    /// The nonce that this side chose for the attempt.
     pub(super) fn nonce(&self) -> u64 {
         self.nonce
     }
@@ -78,7 +78,7 @@ impl Initiator {
 }
 
 impl Management {
-    /// Begins an attempt over `n1`.
+    /// Starts an attempt over `n1`.
     pub(in super::super) fn initiate(
         &mut self,
         now: Instant,
@@ -86,7 +86,7 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         if self.leaving.is_some() || self.has_other_attempt(n1) {
-            // One enrollment at a time; its end wakes the others.
+            // Only one enrollment runs at a time; its end starts the others.
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.retry_at = None;
                 flow.is_deferred = true;
@@ -134,7 +134,7 @@ impl Management {
         flow.initiator = Some(initiator);
     }
 
-    /// An IPCP that is no member joins through one N-1 flow at a time.
+    /// True when an IPCP that is not a member is already joining through another N-1 flow.
     fn has_other_attempt(&self, n1: N1Port) -> bool {
         self.member.is_none()
             && self.n1s.iter().any(|(other, flow)| {
@@ -142,7 +142,7 @@ impl Management {
             })
     }
 
-    /// Ends this side's attempt without a message.
+    /// Ends this side's attempt without sending a message.
     pub(in super::super) fn cancel_initiator(
         &mut self,
         now: Instant,
@@ -161,8 +161,8 @@ impl Management {
         }
     }
 
-    /// Ends a failed attempt over `n1`, or the enrollment that followed it. `is_passing`: another
-    /// attempt may succeed.
+    /// Ends a failed attempt over `n1`, or the enrollment that followed it. `is_passing`: the cause
+    /// may pass, so another attempt may succeed.
     pub(in super::super) fn attempt_failed(
         &mut self,
         now: Instant,
@@ -197,7 +197,7 @@ impl Management {
             self.retry_after_longest_pause(now, n1);
         }
         if !is_member {
-            // Flows that were deferred because of this one are tried now.
+            // Starts the attempts that were deferred because of this one.
             for (other, flow) in &mut self.n1s {
                 let is_idle = flow.retry_at.is_none() && !flow.failure_reported;
                 if *other != n1 && (is_idle || flow.is_deferred) {
@@ -232,7 +232,7 @@ impl Management {
         }
     }
 
-    /// The next message of the attempt; it is repeated until it is answered.
+    /// Sends the next message of the attempt, which is repeated until it is answered.
     fn send_step(
         &mut self,
         now: Instant,
@@ -259,7 +259,7 @@ impl Management {
         self.n1s.get_mut(&n1)?.initiator.as_mut()
     }
 
-    /// M_CONNECT_R.
+    /// Handles M_CONNECT_R.
     pub(super) fn on_connect_response(
         &mut self,
         now: Instant,
@@ -339,7 +339,7 @@ impl Management {
         self.send_step(now, n1, &message, dt);
     }
 
-    /// A piece of the DIF's configuration.
+    /// Handles a piece of the DIF's configuration.
     pub(super) fn on_configuration_piece(
         &mut self,
         now: Instant,
@@ -391,7 +391,7 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) -> Result<DifConfig, AttemptError> {
         let mut config = schema::decode_dif(bytes).ok_or(AttemptError::Malformed)?;
-        // Credentials are each member's own.
+        // Each member has its own credentials.
         if let Some(spec) = self
             .given
             .as_ref()

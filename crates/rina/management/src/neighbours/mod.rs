@@ -1,4 +1,4 @@
-//! N-1 flows, and how the IPCPs at their ends become neighbours.
+//! N-1 flows, and the exchange by which the IPCPs at their ends become neighbours.
 //!
 //! ```text
 //!  initiator                                             responder (a member)
@@ -13,10 +13,11 @@
 //!    ======================= management channel, protected =======================
 //! ```
 //!
-//! All of these are plain management PDUs, in lock-step: the initiator repeats its last message
-//! until the next one comes, the responder repeats its answer when it is asked again. Nonces
-//! tell an attempt from any other. When both sides are initiators at once, the attempt of an
-//! IPCP that is not a member goes on; of two members, that of the one with the lower name.
+//! All these messages are management PDUs, sent one at a time: the initiator repeats its last
+//! message until the next one arrives, and the responder repeats its answer when it receives a
+//! message again. Nonces distinguish the attempts. When both sides are initiators at once, one
+//! attempt continues: that of an IPCP that is not a member or, of two members, that of the one with
+//! the lower name.
 
 mod detaching;
 mod ending;
@@ -58,78 +59,80 @@ const REPEAT_MAX: Duration = Duration::from_secs(4);
 /// First pause before another attempt.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 
-/// Room that a protected PDU may need beyond the DIF's longest, assumed while the protection is
-/// not known yet.
+/// Bytes that protection may add to the DIF's longest PDU, assumed while the protection is not
+/// known yet.
 const PROTECTION_RESERVE: usize = 64;
 
-/// How long the channel to a neighbour that has left stays, so that the answer to its M_RELEASE
+/// How long the channel to a neighbour that has left is kept, so that the answer to its M_RELEASE
 /// reaches it.
 const RELEASED_GRACE: Duration = Duration::from_millis(100);
 
 /// Longest PDU of any DIF.
 const MAX_PDU_MAX: usize = 65_535;
 
-/// An N-1 flow.
+/// State of an N-1 flow in layer management.
 pub(super) struct N1 {
     pub(super) props: N1Properties,
     pub(super) initiator: Option<Initiator>,
     pub(super) responder: Option<Responder>,
     pub(super) up: Option<Up>,
-    /// When this side makes its next attempt.
+    /// When this side makes its next attempt; `None` for never.
     retry_at: Option<Instant>,
     retry_after: Duration,
-    /// The failure has been reported, and no attempt since has got further.
+    /// The failure has been reported to the owner, and no attempt since has succeeded.
     pub(super) failure_reported: bool,
-    /// The other end has refused, for a reason that time does not change.
+    /// The other end has refused for a lasting reason.
     is_refused: bool,
-    /// The other end is a member, by its own messages.
+    /// The other end has shown by a message that it is a member.
     peer_is_member: bool,
-    /// When this side asked last.
+    /// When this side started its last attempt.
     last_attempt_at: Instant,
-    /// Deferred until the attempt over another N-1 flow ends.
+    /// The attempt is deferred until the attempt over another N-1 flow ends.
     is_deferred: bool,
-    /// Attempts in a row without any answer.
+    /// Number of consecutive attempts without any answer.
     unanswered_attempts: u32,
-    /// When the neighbour was lost, or released the channel; `None` as soon as it asks again.
+    /// When the neighbour was lost or released the channel; `None` as soon as it connects again.
     lost_at: Option<Instant>,
-    /// This side has released the neighbour and returns the flow after a grace period.
+    /// This side gives the N-1 flow up: it has released the neighbour and returns the flow after a
+    /// grace period.
     detaching: Option<Detaching>,
 }
 
-/// A management channel to the IPCP at the other end.
+/// A management channel to the IPCP at the other end of an N-1 flow.
 pub(super) struct Up {
     pub(super) name: String,
     pub(super) address: u64,
     pub(super) incarnation: u64,
     pub(super) channel: u32,
     pub(super) cdap: Connection,
-    /// Nonces of the attempt that made it.
+    /// Nonces of the attempt that opened the channel: the initiator's and the responder's.
     nonces: (u64, u64),
-    /// The last answer of the responder, to be repeated.
+    /// The responder's last answer, which is repeated on request; empty at the initiator.
     reply: Vec<u8>,
     pub(super) stage: Stage,
-    /// When something came last.
+    /// When the last message of the other end arrived.
     pub(super) heard: Instant,
     pub(super) ask_at: Instant,
     pub(super) missed: u32,
 }
 
-/// State of two IPCPs that have a management channel.
+/// State of two IPCPs with a management channel between them.
 pub(super) enum Stage {
-    /// This IPCP joins the DIF through the other.
+    /// This IPCP joins the DIF through the other one.
     Joining(Joining),
-    /// The other joins through this one; it has been given an address or not.
+    /// The other IPCP joins through this one. `address` is the address assigned to it; 0 for none
+    /// yet.
     Admitting { address: u64, until: Instant },
-    /// Both are members.
+    /// Both are members and neighbours.
     Neighbours,
-    /// The other has left; the channel stays for the answer to its M_RELEASE.
+    /// The other IPCP has left. The channel is kept for the answer to its M_RELEASE.
     Released { until: Instant },
 }
 
-/// What an IPCP that joins has learned so far.
+/// What a joining IPCP has received so far.
 pub(super) struct Joining {
     pub(super) config: DifConfig,
-    /// Address and identity of the DIF, from M_START_R.
+    /// This IPCP's address and the identity of the DIF, both from M_START_R.
     pub(super) given: Option<(u64, u64)>,
     pub(super) until: Instant,
 }
@@ -143,7 +146,7 @@ impl Joining {
         }
     }
 
-    /// What is waited for.
+    /// The message that the joining IPCP waits for.
     pub(super) fn step(&self) -> &'static str {
         match self.given {
             None => "M_START of the enrollment",
@@ -152,7 +155,7 @@ impl Joining {
     }
 }
 
-/// The authentication under way, and the secret that it has agreed on.
+/// The authentication under way, and the secret that it has produced.
 pub(super) struct AuthState {
     pub(super) auth: Option<Box<dyn Authenticator>>,
     pub(super) secret: Option<[u8; 32]>,
@@ -237,7 +240,7 @@ impl Management {
         self.schedule_idle_flows(now, dt);
     }
 
-    /// The order to enroll through this flow.
+    /// Handles [`Command::Enroll`](carina_ipcp::Command::Enroll) through this N-1 flow.
     pub(super) fn enroll_through(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             let reason = "there is no such N-1 flow".to_string();
@@ -253,7 +256,7 @@ impl Management {
         }
     }
 
-    /// Schedules attempts over idle N-1 flows.
+    /// Schedules attempts over the N-1 flows that have none and are not in use.
     pub(super) fn schedule_idle_flows(&mut self, now: Instant, _dt: &mut dyn DataTransfer) {
         let is_member = self.member.is_some();
         for flow in self.n1s.values_mut() {
@@ -269,7 +272,7 @@ impl Management {
         }
     }
 
-    /// A PDU of the neighbour at the other end, or of a member through it.
+    /// Handles a management PDU from the other end of `n1`, or from a member beyond it.
     pub(super) fn on_management_pdu(
         &mut self,
         now: Instant,
@@ -320,7 +323,7 @@ impl Management {
         }
     }
 
-    /// Sends a plain message to the other end.
+    /// Sends a message to the other end of `n1`, without a channel. Returns the encoded message.
     fn send_to_peer(
         &mut self,
         now: Instant,
@@ -333,8 +336,8 @@ impl Management {
         bytes
     }
 
-    /// The channel is there at both ends. A former one over the same flow ends; the same IPCP
-    /// stays a neighbour all the while.
+    /// Starts to use a channel that is open at both ends. An earlier channel over the same N-1 flow
+    /// ends; the same incarnation of the other IPCP stays a neighbour without interruption.
     fn channel_is_up(&mut self, now: Instant, n1: N1Port, up: Up, dt: &mut dyn DataTransfer) {
         let is_same = self.n1s[&n1].up.as_ref().is_some_and(|old| {
             old.incarnation == up.incarnation && matches!(old.stage, Stage::Neighbours)
@@ -363,11 +366,12 @@ impl Management {
         }
     }
 
-    /// The connections that CDAP allows: made when the exchange above is over.
+    /// The state of a CDAP connection, made after the exchange has replaced M_CONNECT and its
+    /// answer.
     fn cdap(now: Instant, connect: &Message, is_initiator: bool) -> Connection {
         let mut cdap = Connection::new(Rules::NATIVE, Limits::default());
         let mut request = connect.clone();
-        // A new connection accepts M_CONNECT in either direction, and then its answer.
+        // A new connection accepts M_CONNECT in either direction, and then the answer to it.
         let made = if is_initiator {
             let sent = cdap.send_request(now.as_nanos(), &mut request, true);
             sent.and_then(|()| cdap.receive(now.as_nanos(), &request.answer()).map(|_| ()))
@@ -379,7 +383,7 @@ impl Management {
         cdap
     }
 
-    /// Number of a new channel.
+    /// A new channel number.
     fn new_channel(&mut self) -> u32 {
         self.last_channel = self.last_channel.wrapping_add(1);
         self.last_channel
@@ -390,7 +394,7 @@ impl Management {
         up.is_some_and(|up| matches!(up.stage, Stage::Joining(_)))
     }
 
-    /// N-1 flows to each neighbour, by its address, best first.
+    /// The N-1 flows to each neighbour, by its address; the cheapest first.
     pub(super) fn neighbours(&self) -> BTreeMap<u64, Vec<N1Port>> {
         let mut neighbours: BTreeMap<u64, Vec<N1Port>> = BTreeMap::new();
         for n1 in self.n1s.keys() {
@@ -404,7 +408,7 @@ impl Management {
         neighbours
     }
 
-    /// The neighbour over `n1`, when it is one.
+    /// The channel to the neighbour over `n1`; `None` when the IPCP there is not a neighbour.
     pub(super) fn neighbour(&self, n1: N1Port) -> Option<&Up> {
         let flow = self.n1s.get(&n1).filter(|flow| flow.detaching.is_none())?;
         let up = flow.up.as_ref()?;
@@ -412,7 +416,8 @@ impl Management {
     }
 }
 
-/// A message of the exchange that makes neighbours, not one of a member that was on its way.
+/// True for a message of the exchange between neighbours. Others come from members and were on
+/// their way.
 fn is_of_exchange(opcode: Opcode, object: Option<&Object>) -> bool {
     use Object::{Authentication, Channel, Enrollment};
     matches!(opcode, Opcode::Connect | Opcode::ConnectR)

@@ -1,4 +1,4 @@
-//! What the two ends of an N-1 flow agree on: their names, the authentication policy and the SDU
+//! Negotiation over an N-1 flow: the names of both IPCPs, the authentication policy and the SDU
 //! protection.
 
 use alloc::boxed::Box;
@@ -16,7 +16,7 @@ use super::super::schema::{self, Greeting};
 use super::error::{AttemptError, TooSmall};
 
 impl Management {
-    /// What this IPCP says of itself over `n1`.
+    /// What this IPCP says about itself over `n1`.
     pub(super) fn greeting(&self, n1: N1Port) -> Greeting {
         let props = &self.n1s[&n1].props;
         let mut greeting = Greeting {
@@ -37,14 +37,14 @@ impl Management {
         greeting
     }
 
-    /// Members that can be seen, this one included.
+    /// Number of visible members, this one included.
     pub(super) fn members_known(&self) -> u32 {
         let others = self.store.visible(Kind::Member);
         let others = others.filter(|(origin, _, _)| *origin != self.own).count();
         u32::try_from(others + 1).unwrap_or(u32::MAX)
     }
 
-    /// The authentication policy that holds here; `None` when there is nothing to prove.
+    /// The authentication policy in force; `None` when none is required.
     pub(super) fn authentication(&self) -> Option<PolicySpec> {
         let given = self
             .given
@@ -57,10 +57,10 @@ impl Management {
         given.or(of_dif).filter(|spec| !is_none(spec)).cloned()
     }
 
-    /// Makes the authenticator of an attempt.
+    /// Makes the authenticator of an attempt. Names and nonces bind it to the attempt.
     ///
     /// # Errors
-    /// What the toolbox lacks for it.
+    /// The toolbox cannot make the authenticator.
     pub(super) fn authenticator(
         &mut self,
         spec: &PolicySpec,
@@ -78,10 +78,10 @@ impl Management {
         self.toolbox.authenticator(spec, is_initiator, &context)
     }
 
-    /// Protection of an N-1 flow.
+    /// Makes the SDU protection of an N-1 flow; `None` when the flow needs none.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The protection cannot be made, or leaves too little room for the DIF's longest PDU.
     pub(super) fn sdu_protection(
         &mut self,
         n1: N1Port,
@@ -112,7 +112,7 @@ impl Management {
     }
 }
 
-/// No policy, in words.
+/// True when `spec` selects no policy: its name is empty or `none`.
 pub(super) fn is_none(spec: &PolicySpec) -> bool {
     spec.name.is_empty() || spec.name == "none"
 }

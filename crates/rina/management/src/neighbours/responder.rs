@@ -1,4 +1,4 @@
-//! The responder of the exchange by which two IPCPs become neighbours.
+//! The responder's side of the exchange by which two IPCPs become neighbours.
 
 mod authentication;
 mod channel;
@@ -22,13 +22,13 @@ use super::super::schema::{self, Greeting, Object, Piece, result};
 use super::error::{Refusal, TooSmall};
 use super::{AuthState, Initiator, MAX_PDU_MAX, PROTECTION_RESERVE};
 
-/// An attempt of the other side, which is its initiator.
+/// An attempt that the other side started as initiator.
 pub(in super::super) struct Responder {
     peer: Greeting,
     nonce: u64,
     responder_nonce: u64,
     connect: Message,
-    /// Number of the last message of this side.
+    /// Number of the last authentication message that this side sent.
     step: u32,
     last: Vec<u8>,
     auth_state: AuthState,
@@ -36,12 +36,12 @@ pub(in super::super) struct Responder {
     pub(super) until: Instant,
 }
 
-/// Longest piece of the DIF's configuration, so that it fits in one PDU of any N-1 flow that is of
-/// use.
+/// Longest piece of the DIF's configuration in bytes, so that a piece fits in one PDU of any usable
+/// N-1 flow.
 const PIECE_MAX: usize = 400;
 
 impl Management {
-    /// M_CONNECT.
+    /// Handles M_CONNECT.
     pub(super) fn on_connect(
         &mut self,
         now: Instant,
@@ -59,7 +59,7 @@ impl Management {
             .as_ref()
             .filter(|it| it.nonce == greeting.nonce)
         {
-            // M_CONNECT again: the answer was lost, or is on its way.
+            // M_CONNECT is repeated: the answer was lost or is still on its way.
             let last = responder.last.clone();
             if responder.step == 1 || responder.is_accepted {
                 dt.send_management(now, Target::N1(n1), &last);
@@ -91,7 +91,8 @@ impl Management {
         self.begin_response(now, n1, message, greeting, dt);
     }
 
-    /// Resolves two attempts at once: true when this side's goes on instead of the other's.
+    /// Resolves two simultaneous attempts. Returns true when this side's attempt continues instead
+    /// of the other's.
     fn wins_collision(
         &mut self,
         now: Instant,
@@ -103,7 +104,7 @@ impl Management {
         let is_asking = initiator.is_some();
         let is_other_member = greeting.dif_id != 0;
         if self.member.is_none() {
-            // Only a member can answer. One that asks shows that it is there now.
+            // Only a member can admit. A member that connects shows that it is reachable now.
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.peer_is_member = is_other_member;
             }
@@ -123,10 +124,10 @@ impl Management {
         false
     }
 
-    /// Checks whether the IPCP at the other end may become a neighbour or a member.
+    /// Checks whether the IPCP at the other end may become a neighbour or join.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// Why the IPCP is refused.
     fn admit(
         &mut self,
         now: Instant,
@@ -146,7 +147,7 @@ impl Management {
                 theirs: greeting.dif.clone(),
             });
         }
-        // A conflict of names between members is resolved by their replicated entries.
+        // A name conflict between two members is resolved by their replicated entries.
         let dif_id = self.member.as_ref().map_or(0, |member| member.dif_id);
         if greeting.name == self.own && (dif_id == 0 || greeting.dif_id != dif_id) {
             return Err(Refusal::OwnName(self.own.clone()));
@@ -182,7 +183,7 @@ impl Management {
         Ok(())
     }
 
-    /// Derives the longest PDU from the first N-1 flow, where the configuration leaves it open.
+    /// Derives the longest PDU from the first N-1 flow, if the configuration does not set it.
     fn derive_max_pdu(
         &mut self,
         now: Instant,
@@ -317,7 +318,7 @@ impl Management {
         }
     }
 
-    /// Accepts an authenticated initiator with M_CONNECT_R.
+    /// Accepts an authenticated initiator: sends M_CONNECT_R.
     fn accept(
         &mut self,
         now: Instant,
@@ -342,7 +343,7 @@ impl Management {
         }
     }
 
-    /// The other side asks for a piece of the DIF's configuration.
+    /// Handles M_READ of a piece of the DIF's configuration.
     pub(super) fn on_configuration_read(
         &mut self,
         now: Instant,
@@ -360,7 +361,7 @@ impl Management {
         };
         let mut config = member.config.clone();
         if let Some(spec) = config.policies.get_mut(component::AUTHENTICATION) {
-            // Parameters of an authentication may be secrets.
+            // Parameters of an authentication policy may be secrets.
             spec.params.clear();
         }
         let whole = schema::encode_dif(&config);
@@ -380,20 +381,22 @@ impl Management {
         self.send_to_peer(now, n1, &answer, dt);
     }
 
-    /// True while the expulsion of a member lasts.
+    /// True while a member is expelled by a member that may do so.
     pub(in super::super) fn is_expelled(&self, name: &str) -> bool {
         self.store.all(Kind::Expelled).any(|(origin, member, _)| {
             member == name && self.policies.access.allows(origin, Operation::Expel)
         })
     }
 
-    /// Of two DIFs with one name, the one with a single member is given up for the other.
+    /// Decides between two DIFs of the same name: true when this member is the only one of its DIF
+    /// and gives it up for the other DIF.
     pub(in super::super) fn joins_other_dif(&self, other: &Greeting) -> bool {
         let is_alone = self.members_known() == 1 && other.dif_id != 0;
         is_alone && (other.members > 1 || self.own > other.name)
     }
 
-    /// Gives up a DIF without other members and enrolls in the one at the other end of `n1`.
+    /// Ends the membership in a DIF without other members, and enrolls in the DIF at the other end
+    /// of `n1`.
     pub(in super::super) fn join_other_dif(
         &mut self,
         now: Instant,

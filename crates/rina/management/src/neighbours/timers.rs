@@ -1,4 +1,4 @@
-//! Timers of N-1 flows: messages are repeated, attempts end and begin again.
+//! Timers of N-1 flows: repetition of messages, end and repetition of attempts.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use super::super::Management;
 use super::{Initiator, N1, Stage};
 
 impl Management {
-    /// Schedules another attempt after a pause, longer each time.
+    /// Schedules another attempt after a pause. Each pause is longer than the one before.
     pub(super) fn retry_later(&mut self, now: Instant, n1: N1Port) {
         let pause = self
             .n1s
@@ -29,8 +29,8 @@ impl Management {
         }
     }
 
-    /// As above, after a refusal that was meant for good: its cause may be changed at the other
-    /// member while this one runs.
+    /// Like `retry_later`, with the longest pause, after a refusal for a lasting reason. The other
+    /// member's configuration may change while this one runs.
     pub(super) fn retry_after_longest_pause(&mut self, now: Instant, n1: N1Port) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.retry_after = self.policies.enrollment.retry_max;
@@ -78,7 +78,7 @@ impl Management {
                 flow.responder = None;
                 let is_idle = flow.up.is_none() && flow.initiator.is_none();
                 self.log.count("connect-abandoned");
-                // This side may have given up its own attempt for the other's.
+                // This side may have given up its own attempt for the other side's.
                 if is_idle {
                     self.retry_later(now, n1);
                 }
@@ -95,8 +95,8 @@ impl Management {
         }
     }
 
-    /// N-1 flows in the order of their attempts. An IPCP that joins has one attempt at a time, and
-    /// the flow whose last attempt is longest ago comes first.
+    /// The N-1 flows in the order of their attempts. A joining IPCP makes one attempt at a time:
+    /// first over flows to known members, then over the flow whose last attempt is longest ago.
     fn attempt_order(&self) -> Vec<N1Port> {
         let mut n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         if self.member.is_none() {
@@ -120,7 +120,7 @@ impl Management {
                 self.attempt_failed(now, n1, &reason, true, dt);
             }
             Stage::Admitting { until, .. } if *until <= now => {
-                // It may have died, so that nothing below says so.
+                // The other side may have died without the N-1 DIF noticing.
                 self.neighbour_lost(now, n1, "it did not finish its enrollment", dt);
             }
             Stage::Released { until } if *until <= now => self.released_ended(now, n1, dt),
@@ -129,9 +129,9 @@ impl Management {
     }
 }
 
-/// Attempts of which nothing is heard before an N-1 flow is given back: its other end may have
-/// started anew without anybody noticing below.
+/// Number of consecutive unanswered attempts after which an N-1 flow is returned. Its other end may
+/// have restarted without the N-1 DIF noticing.
 const UNANSWERED_ATTEMPTS_MAX: u32 = 2;
 
-/// How long the other side has to ask again over an N-1 flow that it asked for.
+/// How long the side that requested an N-1 flow has to connect again after it was lost.
 const ABANDONED_AFTER: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! An N-1 flow from this IPCP to itself. An IPCP that asks for any member of its DIF asks for the
-//! DIF's name, and its own system may be the one that answers to it.
+//! An N-1 flow from this IPCP to itself. An IPCP that looks for any member of its DIF calls the
+//! DIF's name, and its own system may answer to that name.
 
 use alloc::string::ToString;
 
@@ -13,13 +13,13 @@ use super::super::schema::Greeting;
 use super::{Initiator, N1};
 
 impl Management {
-    /// Whether an M_CONNECT is of this IPCP itself, and not of another with its name.
+    /// True when an M_CONNECT comes from this IPCP itself, not from another one with its name.
     pub(super) fn is_own(&self, greeting: &Greeting) -> bool {
         greeting.name == self.own && greeting.incarnation == self.incarnation
     }
 
-    /// Returns both ends of the N-1 flow over which this IPCP's M_CONNECT with this nonce has come
-    /// back, at `n1`. The end that asked is asked for again, as after any loss.
+    /// Returns both ends of an N-1 flow to itself: this IPCP's M_CONNECT with this nonce arrived at
+    /// `n1`. The end that requested the flow is requested again, as after a loss.
     pub(super) fn return_n1_to_itself(
         &mut self,
         now: Instant,

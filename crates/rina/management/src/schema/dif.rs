@@ -1,4 +1,4 @@
-//! A DIF's configuration as the value of an object.
+//! A DIF's configuration as an encoded value.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -36,10 +36,10 @@ struct CubeValue {
     in_order: bool,
     #[prost(bool, tag = "4")]
     retransmission: bool,
-    /// Greatest credit and initial credit.
+    /// Largest and initial credit.
     #[prost(uint32, repeated, tag = "5")]
     window: Vec<u32>,
-    /// PDUs and milliseconds.
+    /// PDUs per frame and length of the frame in milliseconds.
     #[prost(uint32, repeated, tag = "6")]
     rate: Vec<u32>,
     #[prost(uint64, optional, tag = "7")]
@@ -62,10 +62,11 @@ struct CubeValue {
     max_loss: u32,
 }
 
-/// A DIF's configuration.
+/// A DIF's configuration, as it is encoded.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct DifValue {
-    /// Address, CEP-id, QoS-id, sequence number, control sequence number, length, rate, frame.
+    /// Widths in bytes: address, CEP-id, QoS-id, sequence number, control sequence number, length,
+    /// rate, time frame.
     #[prost(uint32, repeated, tag = "1")]
     widths: Vec<u32>,
     #[prost(uint32, tag = "2")]
@@ -84,7 +85,7 @@ struct DifValue {
     policies: Vec<PolicyValue>,
 }
 
-/// Writes a DIF's configuration.
+/// Encodes a DIF's configuration.
 pub(crate) fn encode_dif(config: &DifConfig) -> Vec<u8> {
     let w = config.widths;
     let widths = [
@@ -117,7 +118,7 @@ pub(crate) fn encode_dif(config: &DifConfig) -> Vec<u8> {
     })
 }
 
-/// Reads a DIF's configuration.
+/// Decodes a DIF's configuration; `None` when it is malformed.
 pub(crate) fn decode_dif(bytes: &[u8]) -> Option<DifConfig> {
     let value: DifValue = decode(bytes)?;
     let widths: Vec<u8> = value

@@ -1,7 +1,7 @@
-//! The RIB as it is on the wire: object names, classes, values, results.
+//! The wire format of the RIB: object names, classes, values and result codes.
 //!
-//! No other module spells an object name, a class or a field of a value.
-//! `docs/explanation/management.md` has the same for people.
+//! Only this module contains object names, class names and field numbers.
+//! `docs/explanation/management.md` documents them.
 
 mod dif;
 mod names;
@@ -24,38 +24,38 @@ pub(super) use values::{
     encode, encode_digests, encode_entries,
 };
 
-/// Version of everything in this module.
+/// Version of the format that this module defines.
 pub(super) const SYNTAX: u32 = 1;
 
-/// Results of answers.
+/// Result codes of answers.
 pub(super) mod result {
     /// The answer will come later.
     pub(crate) const PENDING: i32 = 1;
-    /// It did not work.
+    /// The operation failed.
     pub(crate) const ERROR: i32 = -1;
-    /// There is no such object.
+    /// The object does not exist.
     pub(crate) const OBJECT: i32 = -2;
     /// The object is of another class.
     pub(crate) const CLASS: i32 = -3;
-    /// The object does not know the operation.
+    /// The object does not support the operation.
     pub(crate) const OPERATION: i32 = -4;
     /// The value is malformed.
     pub(crate) const VALUE: i32 = -5;
-    /// No connection: refused for good.
+    /// The connection is refused for a lasting reason.
     pub(crate) const REJECTED: i32 = -6;
-    /// Not allowed.
+    /// Access control denies the operation.
     pub(crate) const ACCESS: i32 = -7;
-    /// No connection now; it may be asked for again.
+    /// The connection is refused now; a later attempt may succeed.
     pub(crate) const LATER: i32 = -8;
-    /// No connection: another DIF of the same name.
+    /// The connection is refused: the other side belongs to another DIF of the same name.
     pub(crate) const OTHER_DIF: i32 = -9;
-    /// The application is not registered here.
+    /// The application is not registered at this member.
     pub(crate) const NOT_HERE: i32 = -10;
-    /// No room for it: a limit is reached.
+    /// A limit is reached.
     pub(crate) const FULL: i32 = -11;
 }
 
-/// An operation on an object.
+/// A request: an operation on an object, with an encoded value if it needs one.
 pub(super) fn request(opcode: Opcode, object: &Object, value: Option<Vec<u8>>) -> Message {
     let message = Message::object(opcode, object.class(), &object.path());
     match value {
@@ -64,7 +64,7 @@ pub(super) fn request(opcode: Opcode, object: &Object, value: Option<Vec<u8>>) -
     }
 }
 
-/// The answer to `message`, with a value.
+/// The successful answer to `message`, with an encoded value if it has one.
 pub(super) fn answer(message: &Message, value: Option<Vec<u8>>) -> Message {
     let answer = message.answer();
     match value {
@@ -73,7 +73,7 @@ pub(super) fn answer(message: &Message, value: Option<Vec<u8>>) -> Message {
     }
 }
 
-/// M_CONNECT.
+/// Makes an M_CONNECT.
 pub(super) fn connect(greeting: &Greeting, invoke_id: i32) -> Message {
     let src = Party {
         ae: AE.to_string(),
@@ -89,7 +89,7 @@ pub(super) fn connect(greeting: &Greeting, invoke_id: i32) -> Message {
     message
 }
 
-/// M_CONNECT_R to `message`.
+/// Makes the M_CONNECT_R that answers `message`.
 pub(super) fn connect_answer(message: &Message, greeting: &Greeting) -> Message {
     let mut answer = message.answer();
     answer.src = Party {
@@ -100,14 +100,14 @@ pub(super) fn connect_answer(message: &Message, greeting: &Greeting) -> Message 
     answer
 }
 
-/// What an M_CONNECT or M_CONNECT_R says.
+/// The greeting in an M_CONNECT or M_CONNECT_R; `None` when it is malformed.
 pub(super) fn greeting(message: &Message) -> Option<Greeting> {
     let greeting: Greeting = decode(&message.auth.as_ref()?.value)?;
     let is_named = carina_wire::check_name(&greeting.name).is_ok();
     (is_named && greeting.name == message.src.ap && greeting.nonce != 0).then_some(greeting)
 }
 
-/// The bytes of a structured value; empty when the message has no value.
+/// The bytes of a message's value; empty when the message has none.
 pub(super) fn bytes(message: &Message) -> &[u8] {
     message
         .value
@@ -124,5 +124,5 @@ fn auth(greeting: &Greeting) -> Auth {
     }
 }
 
-/// Application entity that management connections are between.
+/// Application entity at both ends of management connections.
 const AE: &str = "Management";

@@ -1,59 +1,59 @@
 //! Names and classes of the objects of an IPCP's RIB.
 //!
-//! A name is a path; a part that holds a name of a member or an application has `/`, `%` and
-//! nothing else written as `%2F` and `%25`.
+//! An object name is a path. In a component that contains the name of a member or application, `/`
+//! is written as `%2F` and `%` as `%25`; other characters are unchanged.
 
 use alloc::format;
 use alloc::string::String;
 
 use carina_ipcp::rib_view::escape;
 
-/// What an object name means.
+/// The object that an object name denotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Object {
     /// The root of the tree.
     Root,
-    /// Messages of an authentication.
+    /// Messages of the authentication between two IPCPs.
     Authentication,
     /// The management channel of an N-1 flow.
     Channel,
     /// The DIF's configuration.
     Dif,
-    /// One QoS cube, or all.
+    /// One QoS cube, by id, or all cubes.
     Cube(Option<u16>),
-    /// The policy of a component, or all.
+    /// The policy of one component, or of all.
     Policy(Option<String>),
-    /// Joining the DIF.
+    /// The procedure of joining the DIF.
     Enrollment,
-    /// Sign of life.
+    /// Keep-alive between neighbours.
     KeepAlive,
-    /// Replicated entries on their way.
+    /// Replicated entries, sent to a neighbour.
     Entries,
     /// Digests of replicated entries.
     Digests,
-    /// A member, or all.
+    /// One member, by name, or all.
     Member(Option<String>),
-    /// A neighbour, or all.
+    /// One neighbour, by name, or all.
     Neighbour(Option<String>),
-    /// An N-1 DIF of the member, or all.
+    /// One N-1 DIF of the member, by name, or all.
     N1Dif(Option<String>),
-    /// Where an application is, or all.
+    /// The members of one application, by its name, or of all.
     Application(Option<String>),
     /// Messages of the routing policy.
     Routing,
-    /// A link as routing knows it, or all.
+    /// The links known to the routing policy, one or all.
     RoutingLinks,
-    /// Routes.
+    /// The routes: one or all.
     RoutingTable,
-    /// A flow, or all; as a name of a flow that two members share.
+    /// A flow, by the name that its two members share, or all flows.
     Flow(Option<String>),
     /// State of data transfer.
     Transfer,
-    /// Counters of management.
+    /// Counters of layer management.
     Counters,
 }
 
-/// Classes.
+/// Names of object classes.
 pub(crate) mod class {
     pub(crate) const ROOT: &str = "rib";
     pub(crate) const AUTHENTICATION: &str = "authentication";
@@ -78,7 +78,7 @@ pub(crate) mod class {
 }
 
 impl Object {
-    /// Reads an object name; `None` when no object can be called so.
+    /// Parses an object name; `None` when no object has such a name.
     pub(crate) fn parse(path: &str) -> Option<Object> {
         if path == "/" {
             return Some(Object::Root);
@@ -115,7 +115,7 @@ impl Object {
         })
     }
 
-    /// Its name.
+    /// The name of the object.
     pub(crate) fn path(&self) -> String {
         let below = |parent: &str, leaf: &Option<String>| match leaf {
             None => format!("/{parent}"),
@@ -146,7 +146,7 @@ impl Object {
         }
     }
 
-    /// Its class.
+    /// The class of the object.
     pub(crate) fn class(&self) -> &'static str {
         match self {
             Object::Root => class::ROOT,
@@ -173,17 +173,17 @@ impl Object {
     }
 }
 
-/// Name of a link in the RIB.
+/// Object name of a link, by the addresses of its ends.
 pub(crate) fn link_path(from: u64, to: u64) -> String {
     format!("/routing/links/{from}-{to}")
 }
 
-/// Name of a route in the RIB.
+/// Object name of a route, by its destination.
 pub(crate) fn route_path(dst: u64) -> String {
     format!("/routing/table/{dst}")
 }
 
-/// Name of a flow in the RIB of one member.
+/// Object name of a flow in the RIB of one member.
 pub(crate) fn flow_path(key: u32) -> String {
     format!("/flows/{key}")
 }
@@ -200,7 +200,7 @@ fn unescape(part: &str) -> Option<String> {
         return None;
     }
     let name = part.replace("%2F", "/").replace("%25", "%");
-    // Only what `escape` makes is a name: no two spellings of one object.
+    // Only a string that `escape` produces is valid, so that no object has two names.
     (escape(&name) == part).then_some(name)
 }
 

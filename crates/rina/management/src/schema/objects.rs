@@ -1,4 +1,4 @@
-//! Objects of a RIB as values.
+//! Objects of a RIB as encoded values.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ struct FieldValue {
     text: Option<String>,
     #[prost(bool, optional, tag = "5")]
     flag: Option<bool>,
-    /// One number for each text below: an empty list is a list too.
+    /// The field is a list, in `list`; the flag distinguishes an empty list from no list.
     #[prost(bool, tag = "6")]
     is_list: bool,
     #[prost(string, repeated, tag = "7")]
@@ -43,13 +43,13 @@ struct ObjectsValue {
     objects: Vec<ObjectValue>,
 }
 
-/// Writes objects of a RIB.
+/// Encodes objects of a RIB.
 pub(crate) fn encode_objects(objects: &[RibObject]) -> Vec<u8> {
     let objects = objects.iter().map(write_object).collect();
     encode(&ObjectsValue { objects })
 }
 
-/// Reads objects of a RIB.
+/// Decodes objects of a RIB; `None` when they are malformed.
 pub(crate) fn decode_objects(bytes: &[u8]) -> Option<Vec<RibObject>> {
     let value: ObjectsValue = decode(bytes)?;
     value.objects.into_iter().map(read_object).collect()

@@ -1,4 +1,4 @@
-//! Messages of the routing policy as values.
+//! Messages of the routing policy as encoded values.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -36,7 +36,8 @@ struct OriginValue {
     hash: u64,
 }
 
-/// A message of the routing policy: `what` is 1 objects, 2 digest, 3 summary, 4 want.
+/// An encoded message of the routing policy. `what` is the kind of message: 1 objects, 2 digest, 3
+/// summary, 4 want.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct RoutingValue {
     #[prost(uint32, tag = "1")]
@@ -53,7 +54,7 @@ struct RoutingValue {
     want: Vec<u64>,
 }
 
-/// Writes a message of the routing policy.
+/// Encodes a message of the routing policy.
 pub(crate) fn encode_routing(message: &routing::Message) -> Vec<u8> {
     let mut value = RoutingValue::default();
     let digest = |origin, digest: routing::Digest| OriginValue {
@@ -98,7 +99,7 @@ pub(crate) fn encode_routing(message: &routing::Message) -> Vec<u8> {
     encode(&value)
 }
 
-/// Reads a message of the routing policy.
+/// Decodes a message of the routing policy; `None` when it is malformed.
 pub(crate) fn decode_routing(bytes: &[u8]) -> Option<routing::Message> {
     let value: RoutingValue = decode(bytes)?;
     let digest = |value: &OriginValue| routing::Digest {

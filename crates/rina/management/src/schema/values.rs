@@ -1,7 +1,8 @@
-//! Values of objects: Protocol Buffers (proto3), drawn in `docs/explanation/management.md`.
+//! Values of objects, encoded with Protocol Buffers (proto3). `docs/explanation/management.md`
+//! shows the messages.
 //!
-//! Numbers of fields are for good. Absent and zero are the same. A value that does not decode, or
-//! whose content no member would write, is refused as a whole.
+//! Field numbers never change. Absent and zero are equal. A value that does not decode, or with
+//! content that no member would write, is rejected as a whole.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,93 +13,94 @@ use prost::Message;
 
 use super::super::entries::{Entry, Key, Kind, Store};
 
-/// What two IPCPs say of themselves while they connect.
+/// What an IPCP says about itself in the exchange between neighbours.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Greeting {
-    /// Version of this dialect.
+    /// Version of the management protocol.
     #[prost(uint32, tag = "1")]
     pub(crate) syntax: u32,
-    /// Chosen by the initiator for this attempt.
+    /// Nonce that the initiator chose for this attempt.
     #[prost(fixed64, tag = "2")]
     pub(crate) nonce: u64,
-    /// Chosen by the responder; 0 in M_CONNECT.
+    /// Nonce that the responder chose; 0 in M_CONNECT.
     #[prost(fixed64, tag = "3")]
     pub(crate) responder_nonce: u64,
-    /// Number of the message in the exchange: even ones are the initiator's.
+    /// Number of the authentication message in the exchange; even numbers are the initiator's.
     #[prost(uint32, tag = "4")]
     pub(crate) step: u32,
     /// Name of the DIF.
     #[prost(string, tag = "5")]
     pub(crate) dif: String,
-    /// Identity of the DIF, drawn at bootstrap; 0 from an IPCP that is no member.
+    /// Identity of the DIF, drawn at bootstrap; 0 from an IPCP that is not a member.
     #[prost(fixed64, tag = "6")]
     pub(crate) dif_id: u64,
-    /// Address of a member.
+    /// Address of the member; 0 from an IPCP that is not a member.
     #[prost(uint64, tag = "7")]
     pub(crate) address: u64,
-    /// Members that a member knows of, itself included.
+    /// Number of members that the member knows, itself included.
     #[prost(uint32, tag = "8")]
     pub(crate) members: u32,
-    /// Longest SDU that the N-1 flow carries, as this side sees it.
+    /// Longest SDU that the N-1 flow carries, as this side sees it, in bytes.
     #[prost(uint32, tag = "9")]
     pub(crate) sdu_max: u32,
-    /// Longest PDU of the DIF; 0 from an IPCP that is no member.
+    /// Longest PDU of the DIF in bytes; 0 from an IPCP that is not a member.
     #[prost(uint32, tag = "10")]
     pub(crate) max_pdu: u32,
-    /// Changes with each start of the IPCP.
+    /// Incarnation of the IPCP: a random number that changes with each start.
     #[prost(fixed64, tag = "11")]
     pub(crate) incarnation: u64,
-    /// Authentication policy; empty for "tell me yours".
+    /// Authentication policy; empty when the initiator leaves the choice to the responder.
     #[prost(string, tag = "12")]
     pub(crate) mechanism: String,
     /// Message of the authentication policy.
     #[prost(bytes = "vec", optional, tag = "13")]
     pub(crate) token: Option<Vec<u8>>,
-    /// Name of the IPCP.
+    /// Name of the sending IPCP.
     #[prost(string, tag = "14")]
     pub(crate) name: String,
-    /// Others can listen to the N-1 flow or write to it.
+    /// Others can listen to the medium of the N-1 flow or write to it.
     #[prost(bool, tag = "15")]
     pub(crate) is_exposed: bool,
 }
 
-/// A piece of a value that is longer than a PDU.
+/// A piece of a value that is too long for one PDU.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Piece {
-    /// Where it begins, in bytes.
+    /// Offset of the piece in the value, in bytes.
     #[prost(uint32, tag = "1")]
     pub(crate) offset: u32,
-    /// Length of the whole in bytes.
+    /// Length of the whole value in bytes.
     #[prost(uint32, tag = "2")]
     pub(crate) total: u32,
-    /// The bytes.
+    /// The bytes of the piece.
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The management channel of an N-1 flow.
+/// One end of the management channel of an N-1 flow, in the messages that open it.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ChannelEnd {
-    /// Nonces of the attempt.
+    /// Nonces of the attempt that opens the channel.
     #[prost(fixed64, tag = "1")]
     pub(crate) nonce: u64,
     #[prost(fixed64, tag = "2")]
     pub(crate) responder_nonce: u64,
-    /// CEP-id of this end.
+    /// CEP-id of the sender's end.
     #[prost(uint32, tag = "3")]
     pub(crate) cep: u32,
 }
 
-/// Joining.
+/// The value of M_START and M_START_R of an enrollment.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct EnrollmentRequest {
     /// Name of the IPCP that joins.
     #[prost(string, tag = "1")]
     pub(crate) name: String,
-    /// In M_START the address that it had, 0 for none; in M_START_R the one that it gets.
+    /// In M_START, the joining IPCP's former address, or 0. In M_START_R, the address assigned to
+    /// it.
     #[prost(uint64, tag = "2")]
     pub(crate) address: u64,
-    /// Identity of the DIF.
+    /// Identity of the DIF; 0 in M_START.
     #[prost(fixed64, tag = "3")]
     pub(crate) dif_id: u64,
     /// Incarnation of the IPCP that joins.
@@ -106,25 +108,25 @@ pub(crate) struct EnrollmentRequest {
     pub(crate) incarnation: u64,
 }
 
-/// A member, as all members know it.
+/// The member entry: what all members know about one member.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct MemberValue {
-    /// Its address.
+    /// Address of the member.
     #[prost(uint64, tag = "1")]
     pub(crate) address: u64,
-    /// Changes with each start.
+    /// Incarnation of the member: a random number that changes with each start.
     #[prost(fixed64, tag = "2")]
     pub(crate) incarnation: u64,
-    /// How many incarnations of the name there were before, as far as this one knew when it joined.
+    /// Number of earlier incarnations with the same name that this one knew of when it joined.
     #[prost(uint64, tag = "3")]
     pub(crate) generation: u64,
-    /// Another incarnation that this one has heard of, 0 for none.
+    /// Another incarnation with the same name that this one has heard of; 0 for none.
     #[prost(fixed64, tag = "4")]
     pub(crate) conflicting_incarnation: u64,
 }
 
 impl MemberValue {
-    /// What is held of the member of this name.
+    /// The stored member entry of the member `name`; `None` when there is none.
     pub(in super::super) fn of(store: &Store, name: &str) -> Option<MemberValue> {
         decode(store.value(Kind::Member, name, name)?)
     }
@@ -172,24 +174,24 @@ struct DigestsValue {
     is_answer: bool,
 }
 
-/// Digests of entries by origin: of the origins after `after` and up to `last` (to the end when
-/// it is empty), the sender knows these and no others.
+/// Digests of entries by origin. They are complete for the origins after `after` and up to `last`
+/// (to the end if `last` is empty): of other origins in that range, the sender has no entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Digests {
     pub(crate) after: String,
     pub(crate) last: String,
-    /// The sender has seen the receiver's digests and wants no further answer.
+    /// The sender answers the receiver's digests and expects no further answer.
     pub(crate) is_answer: bool,
     pub(crate) digests: Vec<(String, u64)>,
 }
 
-/// A flow, as the members at both ends know it.
+/// The value of a flow's request and of its answer.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FlowObject {
-    /// Calling application.
+    /// Name of the calling application.
     #[prost(string, tag = "1")]
     pub(crate) source: String,
-    /// Called application.
+    /// Name of the called application.
     #[prost(string, tag = "2")]
     pub(crate) destination: String,
     /// Address of the calling member.
@@ -204,18 +206,18 @@ pub(crate) struct FlowObject {
     /// QoS-id of the cube.
     #[prost(uint32, tag = "6")]
     pub(crate) cube: u32,
-    /// What was asked for.
+    /// The requested flow specification.
     #[prost(message, optional, tag = "7")]
     pub(crate) spec: Option<SpecValue>,
-    /// Incarnation of the member that wrote this.
+    /// Incarnation of the member that sends this value.
     #[prost(fixed64, tag = "8")]
     pub(crate) incarnation: u64,
-    /// Name of the member that wrote this.
+    /// Name of the member that sends this value.
     #[prost(string, tag = "9")]
     pub(crate) member: String,
 }
 
-/// A flow specification; the fields are those of [`FlowSpec`].
+/// A flow specification. The fields are those of [`FlowSpec`].
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct SpecValue {
     #[prost(uint32, tag = "1")]
@@ -234,13 +236,13 @@ pub(crate) struct SpecValue {
     max_jitter_us: u32,
 }
 
-/// The end of a flow.
+/// The end of a flow, in M_DELETE.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FlowEnd {
-    /// Everything that was written has arrived.
+    /// All SDUs that the sender wrote were sent, or acknowledged.
     #[prost(bool, tag = "1")]
     pub(crate) is_graceful: bool,
-    /// Why, for people.
+    /// The reason, as text for people.
     #[prost(string, tag = "2")]
     pub(crate) reason: String,
     /// Incarnation of the member that ends it.
@@ -248,35 +250,35 @@ pub(crate) struct FlowEnd {
     pub(crate) incarnation: u64,
 }
 
-/// New ends of a flow's connection.
+/// A new connection for a flow, in M_WRITE and M_WRITE_R.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ConnectionRenewal {
-    /// CEP-id that it replaces, at the writer's side.
+    /// CEP-id of the connection to replace, at the sender of this value.
     #[prost(uint32, tag = "1")]
     pub(crate) old_cep: u32,
-    /// CEP-id of the new connection at the writer's side.
+    /// CEP-id of the new connection at the sender of this value; 0 to request one.
     #[prost(uint32, tag = "2")]
     pub(crate) new_cep: u32,
-    /// Address of the writer.
+    /// Address of the sender of this value.
     #[prost(uint64, tag = "3")]
     pub(crate) address: u64,
 }
 
-/// Members that have an application registered.
+/// The members where an application is registered.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Registrants {
-    /// Their names.
+    /// Names of the members.
     #[prost(string, repeated, tag = "1")]
     pub(crate) members: Vec<String>,
 }
 
-/// One message of an answer in several.
+/// One part of an answer that needs several messages.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Part {
-    /// Which, from 0.
+    /// Index of the part, from 0.
     #[prost(uint32, tag = "1")]
     pub(crate) index: u32,
-    /// Of how many.
+    /// Number of parts.
     #[prost(uint32, tag = "2")]
     pub(crate) total: u32,
     /// Bytes of an encoded list of objects.
@@ -284,17 +286,17 @@ pub(crate) struct Part {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Writes a value.
+/// Encodes a value.
 pub(crate) fn encode(value: &impl Message) -> Vec<u8> {
     value.encode_to_vec()
 }
 
-/// Reads a value.
+/// Decodes a value; `None` when it is malformed.
 pub(crate) fn decode<T: Message + Default>(bytes: &[u8]) -> Option<T> {
     T::decode(bytes).ok()
 }
 
-/// Writes replicated entries.
+/// Encodes replicated entries.
 pub(crate) fn encode_entries(entries: &[Entry]) -> Vec<u8> {
     let entries = entries
         .iter()
@@ -314,7 +316,7 @@ pub(crate) fn encode_entries(entries: &[Entry]) -> Vec<u8> {
     encode(&EntriesValue { entries })
 }
 
-/// Reads replicated entries; `None` when one of them is malformed.
+/// Decodes replicated entries; `None` when any is malformed.
 pub(crate) fn decode_entries(bytes: &[u8]) -> Option<Vec<Entry>> {
     let read = |value: EntryValue| {
         let kind = match value.kind {
@@ -355,7 +357,7 @@ pub(crate) fn decode_entries(bytes: &[u8]) -> Option<Vec<Entry>> {
         .collect()
 }
 
-/// Writes digests by origin.
+/// Encodes digests by origin.
 pub(crate) fn encode_digests(digests: Digests) -> Vec<u8> {
     encode(&DigestsValue {
         digests: digests
@@ -369,7 +371,7 @@ pub(crate) fn encode_digests(digests: Digests) -> Vec<u8> {
     })
 }
 
-/// Reads digests by origin.
+/// Decodes digests by origin; `None` when they are malformed.
 pub(crate) fn decode_digests(bytes: &[u8]) -> Option<Digests> {
     let value: DigestsValue = decode(bytes)?;
     Some(Digests {
@@ -399,7 +401,7 @@ impl From<FlowSpec> for SpecValue {
 }
 
 impl SpecValue {
-    /// The specification; `None` when a field is out of range.
+    /// Converts to a flow specification; `None` when a field is out of range.
     pub(crate) fn read(&self) -> Option<FlowSpec> {
         let max_loss = u16::try_from(self.max_loss).ok()?;
         (max_loss <= FlowSpec::MAX_LOSS).then_some(FlowSpec {

@@ -1,4 +1,4 @@
-//! The initiator's side of the authentication, with the policy that the responder names.
+//! The initiator's side of authentication, with the policy that the responder names.
 
 use alloc::string::ToString;
 
@@ -17,7 +17,7 @@ use crate::neighbours::error::AttemptError;
 use crate::schema::{self, Greeting, Object};
 
 impl Management {
-    /// An authentication message of the responder.
+    /// Handles an authentication message of the responder.
     pub(in super::super) fn on_authentication_request(
         &mut self,
         now: Instant,
@@ -82,7 +82,7 @@ impl Management {
         self.send_step(now, n1, &message, dt);
     }
 
-    /// The responder has named its policy: the same is used here.
+    /// Starts authentication with the policy that the responder named.
     fn begin_authentication(
         &mut self,
         n1: N1Port,
@@ -113,7 +113,7 @@ impl Management {
         Ok(())
     }
 
-    /// The last message of the authentication, when there is one.
+    /// Ends the authentication with the responder's last message, if there is one.
     pub(super) fn finish_authentication(
         &mut self,
         now: Instant,

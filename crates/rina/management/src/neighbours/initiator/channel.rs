@@ -1,4 +1,4 @@
-//! The management channel of a neighbour, as the initiator opens it.
+//! The initiator's side of opening the management channel to a neighbour.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -46,7 +46,7 @@ impl Management {
         self.send_step(now, n1, &message, dt);
     }
 
-    /// M_START_R of the channel.
+    /// Handles M_START_R of the channel.
     pub(in super::super) fn on_channel_response(
         &mut self,
         now: Instant,

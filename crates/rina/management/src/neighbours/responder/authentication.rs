@@ -1,4 +1,4 @@
-//! The responder authenticates the initiator.
+//! The responder's side of authentication.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -16,7 +16,7 @@ use crate::neighbours::AuthState;
 use crate::schema::{self, Greeting, Object, result};
 
 impl Management {
-    /// An authentication message, of either side.
+    /// Handles an authentication message, whether this side is initiator or responder.
     pub(in super::super) fn on_authentication(
         &mut self,
         now: Instant,
@@ -105,7 +105,7 @@ impl Management {
         }
     }
 
-    /// Refuses an initiator whose authentication failed. The answer does not say why.
+    /// Refuses an initiator whose authentication failed. The answer does not contain the reason.
     fn deny(
         &mut self,
         now: Instant,
@@ -127,7 +127,7 @@ impl Management {
         self.refuse(now, n1, &connect, &peer, result::REJECTED, reason, dt);
     }
 
-    /// M_RELEASE during an attempt: the initiator gave up.
+    /// Handles M_RELEASE during an attempt: the initiator gave up.
     pub(in super::super) fn on_attempt_release(&mut self, now: Instant, n1: N1Port) {
         let _ = now;
         if let Some(flow) = self.n1s.get_mut(&n1)

@@ -1,4 +1,4 @@
-//! The management channel of a neighbour, as the responder opens it.
+//! The responder's side of opening the management channel to a neighbour.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -16,7 +16,7 @@ use crate::schema::{self, ChannelEnd, result};
 use crate::{Management, qos};
 
 impl Management {
-    /// M_START of the channel.
+    /// Handles M_START of the channel.
     pub(in super::super) fn on_channel_request(
         &mut self,
         now: Instant,
