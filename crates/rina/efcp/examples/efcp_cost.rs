@@ -1,4 +1,5 @@
-//! What one PDU costs, from `write` at one end to `poll_deliver` at the other, in ns.
+//! Measures the processor time of one PDU in ns, from `write` at one end to `poll_deliver` at the
+//! other.
 //!
 //! ```text
 //! cargo run --release -p carina-efcp --example efcp_cost
@@ -12,7 +13,7 @@ use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, Pci, QosId};
 
-/// A payload that costs nothing, so that only the protocol is measured.
+/// A payload without contents, so that the example measures the protocol only.
 #[derive(Debug)]
 struct Weightless;
 

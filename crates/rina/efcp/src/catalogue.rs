@@ -1,33 +1,33 @@
-//! What the policies of this crate are called and which parameters they take.
+//! Descriptions of the policies of this crate: their names and parameters.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
 use crate::error::PolicyError;
 
-/// A policy, as a list for people shows it.
+/// Description of a policy, for lists that people read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyInfo {
-    /// Its name.
+    /// Name of the policy.
     pub name: &'static str,
-    /// What it does, in one sentence.
+    /// What the policy does, in one sentence.
     pub help: &'static str,
-    /// Its parameters.
+    /// Parameters of the policy.
     pub params: &'static [ParamInfo],
 }
 
-/// A parameter of a policy.
+/// Description of a parameter of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamInfo {
-    /// Its name.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// Its value when none is given.
+    /// Default value.
     pub default: &'static str,
-    /// What it means, with unit and range.
+    /// What the parameter means, with unit and range.
     pub help: &'static str,
 }
 
-/// The error that names the policies of `list`.
+/// The error for an unknown policy; it lists the names in `list`.
 pub(crate) fn unknown_policy(
     component: &'static str,
     list: &[PolicyInfo],
@@ -40,7 +40,8 @@ pub(crate) fn unknown_policy(
     }
 }
 
-/// The policy of this name, when all parameters given are among its own.
+/// Finds the policy `name` in `list`. An error if there is none, or if it does not have one of the
+/// given parameters.
 pub(crate) fn check_names(
     component: &'static str,
     list: &'static [PolicyInfo],
@@ -62,7 +63,8 @@ pub(crate) fn check_names(
     Ok(info)
 }
 
-/// A parameter as a whole number within a range; its default when it is not given.
+/// Reads a parameter as a whole number within `range`. Returns the default if the parameter is not
+/// given.
 pub(crate) fn number(
     info: &PolicyInfo,
     params: &BTreeMap<String, String>,

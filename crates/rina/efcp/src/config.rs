@@ -9,50 +9,56 @@ use crate::error::ConfigError;
 use crate::profile::EfcpProfile;
 use crate::rtt::{self, RttEstimator};
 
-/// The features of a connection: both ends must agree on all but the queue limits, the
-/// acknowledgement policy and the policies.
+/// Features and limits of a connection. Both ends must agree on all fields except the queue limits,
+/// the acknowledgement policy, and the policies for congestion control and round-trip time.
 #[derive(Debug)]
 pub struct ConnectionConfig {
-    /// UDFs are delivered in order.
+    /// Whether UDFs are delivered in order.
     pub in_order: bool,
-    /// Lost PDUs are sent again. Implies flow control by window: [`WindowControl::default`] when
-    /// [`ConnectionConfig::window`] is `None`.
+    /// Whether lost PDUs are retransmitted. This implies flow control by window:
+    /// [`WindowControl::default`] if [`ConnectionConfig::window`] is `None`.
     pub retransmission: bool,
-    /// Flow control by window.
+    /// Flow control by window; `None` for none.
     pub window: Option<WindowControl>,
-    /// Flow control by rate.
+    /// Flow control by rate; `None` for none.
     pub rate: Option<RateControl>,
-    /// Gaps in UDFs. Without retransmission control: a gap of more than this many UDFs is not
-    /// waited for, a smaller one for at most A; with `None` every gap is waited for at most A.
-    /// With retransmission control: up to this many consecutive UDFs are given up after A; with
-    /// `None` or 0 nothing ever is.
+    /// How the receiver treats gaps (missing UDFs) in the sequence.
+    ///
+    /// Without retransmission control: the receiver waits for missing UDFs for at most A. It does
+    /// not wait for a gap of more than this many UDFs. With `None` there is no such limit.
+    ///
+    /// With retransmission control: the receiver gives up a gap of at most this many consecutive
+    /// UDFs after A. With `None` or 0 it never gives up.
     pub max_sdu_gap: Option<u64>,
-    /// A of delta-t: how long an acknowledgement, and delivery over a gap, may wait, in ns.
+    /// A of delta-t: longest time for which the receiver delays an acknowledgement, or a delivery
+    /// that waits for a gap to fill.
     pub a: Duration,
-    /// R of delta-t: how long a PDU is sent again before the connection fails, in ns. Counts as 0
-    /// without retransmission control.
+    /// R of delta-t: longest time for which a PDU is retransmitted before the connection fails.
+    /// Treated as 0 without retransmission control.
     pub r: Duration,
-    /// MPL of delta-t: the longest life of a PDU in ns.
+    /// MPL of delta-t: longest lifetime of a PDU.
     pub mpl: Duration,
     /// Width of sequence numbers in bits: 8 to 64.
     pub seq_bits: u8,
     /// Width of the sequence numbers of control PDUs in bits: 8 to 64.
     pub ctrl_seq_bits: u8,
-    /// Relays may mark: marks are echoed, and congestion control hears of them.
+    /// Whether relays may set congestion marks. The receiver then echoes marks, and the sender
+    /// reports them to congestion control.
     pub ecn: bool,
-    /// The sequence number at which [`ConnEvent::Rollover`](crate::ConnEvent::Rollover) is due;
-    /// `None` for three quarters of the space.
+    /// The sequence number at which the sender emits
+    /// [`ConnEvent::Rollover`](crate::ConnEvent::Rollover); `None` for three quarters of the number
+    /// space.
     pub rollover: Option<u64>,
-    /// What both ends are used to.
+    /// Protocol details in which implementations of EFCP differ.
     pub profile: EfcpProfile,
     /// When the receiver acknowledges.
     pub ack: AckPolicy,
     /// Bounds of the queues of the sender.
     pub queue: QueueLimits,
-    /// Most UDFs that wait for the reader, or for a missing one, on a connection without flow
-    /// control by window.
+    /// Most UDFs that the receiver holds, for the reader or because an earlier one is missing, on a
+    /// connection without flow control by window.
     pub reorder_max: usize,
-    /// Policy of congestion control; asked only with retransmission control.
+    /// Policy of congestion control; used only with retransmission control.
     pub congestion: Box<dyn CongestionControl>,
     /// Policy of round-trip time estimation.
     pub rtt: Box<dyn RttEstimator>,
@@ -61,9 +67,10 @@ pub struct ConnectionConfig {
 /// Flow control by window, in PDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowControl {
-    /// PDUs that a receiver allows at most.
+    /// Largest window that a receiver grants, in PDUs.
     pub credit_max: u32,
-    /// PDUs that a sender assumes at the start of a run, before it has heard from the receiver.
+    /// Window in PDUs that a sender assumes at the start of a run, before it has received a control
+    /// PDU.
     pub initial_credit: u32,
 }
 
@@ -79,19 +86,19 @@ impl Default for WindowControl {
 /// Flow control by rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateControl {
-    /// PDUs per frame; 1 or more.
+    /// PDUs in each time frame; 1 or more.
     pub pdus: u32,
-    /// The frame in milliseconds; 1 or more.
+    /// Length of the time frame in milliseconds; 1 or more.
     pub frame_ms: u32,
 }
 
-/// When a receiver acknowledges. A PDU out of order and the first of a run are acknowledged at
-/// once, and everything at the latest after A, whatever the policy.
+/// When a receiver acknowledges. Whatever the policy, it acknowledges the first PDU of a run and a
+/// PDU out of order at once, and every PDU after A at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// At once when so many PDUs are not acknowledged.
+    /// Acknowledge at once when this many PDUs are unacknowledged.
     pub every: u32,
-    /// At the end of a burst when so many PDUs are not acknowledged.
+    /// Acknowledge at the end of a burst when this many PDUs are unacknowledged.
     pub burst: u32,
 }
 
@@ -104,16 +111,16 @@ impl Default for AckPolicy {
     }
 }
 
-/// Bounds of the queues of a sender: what was written and not yet sent, and what was sent and not
-/// yet acknowledged.
+/// Limits of a sender's queues: UDFs that are written but not sent, and PDUs that are sent but not
+/// acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// In PDUs; 1 or more.
+    /// Most UDFs in the queue of unsent ones; 1 or more.
     pub pdus: usize,
-    /// In bytes; one UDF is taken even when it is longer.
+    /// Most bytes in that queue. The sender accepts a last UDF that exceeds the limit.
     pub bytes: usize,
-    /// With retransmission control: bytes that may be outstanding, whatever the window says, since
-    /// a window counts PDUs of any length; one UDF is sent even when it is longer.
+    /// With retransmission control: most unacknowledged bytes, in addition to the window, since a
+    /// window counts PDUs of any length. The sender sends a last UDF that exceeds the limit.
     pub flight_bytes: usize,
 }
 
@@ -153,10 +160,10 @@ impl Default for ConnectionConfig {
 }
 
 impl ConnectionConfig {
-    /// Checks ranges.
+    /// Checks that every field is in its range.
     ///
     /// # Errors
-    /// The first field that is out of its range.
+    /// The first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let widths = 8..=64;
         if !widths.contains(&self.seq_bits) || !widths.contains(&self.ctrl_seq_bits) {
@@ -188,12 +195,12 @@ impl ConnectionConfig {
         Ok(())
     }
 
-    /// Number of sequence numbers, or the highest of them when there are 2^64.
+    /// The number of sequence numbers; with 64 bits, the highest sequence number.
     pub(crate) fn space(&self) -> u64 {
         crate::seq::space(self.seq_bits)
     }
 
-    /// Δt = MPL + R + A, in ns.
+    /// Δt = MPL + R + A.
     pub(crate) fn delta_t(&self) -> Duration {
         let r = if self.retransmission {
             self.r
@@ -203,7 +210,8 @@ impl ConnectionConfig {
         self.mpl + r + self.a
     }
 
-    /// The window in force: retransmission control needs one.
+    /// The window parameters in use: the default when retransmission control needs a window and
+    /// none is configured.
     pub(crate) fn window_in_force(&self) -> Option<WindowControl> {
         match self.window {
             None if self.retransmission => Some(WindowControl {

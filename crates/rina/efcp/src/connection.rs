@@ -1,4 +1,4 @@
-//! One end of a connection: the two halves put together.
+//! One end of a connection, which combines a sender and a receiver.
 
 mod control;
 
@@ -20,16 +20,16 @@ use crate::rtt::RttEstimator;
 use crate::sender::Sender;
 use crate::seq::{self, Random};
 
-/// A PDU to send: what its PCI must say, and its user-data field.
+/// A PDU to send: the values for its PCI, and its user-data field.
 #[derive(Debug)]
 pub struct Transmit<P> {
-    /// Data, control or rendezvous.
+    /// Type of the PDU: data, control or rendezvous.
     pub kind: PduType,
-    /// Data run flag.
+    /// Whether the data run flag is set.
     pub drf: bool,
-    /// Sequence number of a data PDU as on the wire; 0 for others.
+    /// Sequence number of a data PDU, as on the wire; 0 for other types.
     pub seq: u64,
-    /// What a control or rendezvous PDU says.
+    /// Contents of a control or rendezvous PDU.
     pub control: Option<Control>,
     /// The user-data field of a data PDU.
     pub udf: Option<P>,
@@ -57,16 +57,16 @@ impl<P> Transmit<P> {
     }
 }
 
-/// What receiving a PDU has led to.
+/// What the caller should do after [`Connection::receive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// [`Connection::poll_deliver`] has something.
+    /// [`Connection::poll_deliver`] will return a UDF.
     pub is_deliverable: bool,
-    /// [`Connection::poll_transmit`] may have something before the end of the burst.
+    /// [`Connection::poll_transmit`] may return a PDU before the end of the burst.
     pub is_sendable: bool,
 }
 
-/// One end of one EFCP connection. See the crate for the order of calls.
+/// One end of an EFCP connection. The crate's documentation gives the order of calls.
 #[derive(Debug)]
 pub struct Connection<P> {
     sender: Sender<P>,
@@ -82,7 +82,7 @@ pub struct Connection<P> {
 }
 
 impl<P: Payload> Connection<P> {
-    /// A connection with empty state. The seed decides initial sequence numbers only.
+    /// A connection without state. `seed` only affects the choice of initial sequence numbers.
     #[must_use]
     pub fn new(now: Instant, config: ConnectionConfig, seed: u64) -> Connection<P> {
         let (profile, receiver) = (config.profile, Receiver::new(&config));
@@ -103,19 +103,20 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// Begins the first run with this number.
+    /// Starts the first run with sequence number `number`.
     #[cfg(test)]
     pub(crate) fn begin_with(&mut self, number: u64) {
         self.sender.prepared = Some(number);
     }
 
-    /// Counters since birth.
+    /// Counters since the connection was created.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// UDFs that [`Connection::write`] takes now. Grows after `receive` and `handle_timeout`.
+    /// Number of UDFs that [`Connection::write`] accepts now. It grows after `receive` and
+    /// `handle_timeout`.
     #[must_use]
     pub fn room(&self) -> usize {
         if self.is_failed || self.is_finished {
@@ -127,7 +128,8 @@ impl<P: Payload> Connection<P> {
     /// Queues a UDF for sending.
     ///
     /// # Errors
-    /// The UDF comes back when there is no room or no buffer, after `finish` and after a failure.
+    /// Returns the UDF if the queue is full, if no buffer is free, after `finish`, or after a
+    /// failure.
     pub fn write(&mut self, _now: Instant, udf: P) -> Result<(), P> {
         if self.is_failed || self.is_finished {
             return Err(udf);
@@ -139,12 +141,12 @@ impl<P: Payload> Connection<P> {
         written
     }
 
-    /// As [`Connection::write`], but a UDF that nothing holds back does not wait in the queue: it
-    /// comes back as the PDU to send now. Everything else to send comes from
-    /// [`Connection::poll_transmit`] as ever, at the end of the burst at the latest.
+    /// Like [`Connection::write`], but if the UDF can be sent at once, returns it as the PDU to
+    /// send now. All other PDUs come from [`Connection::poll_transmit`] as usual, at the end of the
+    /// burst at the latest.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// As for `write`.
     #[inline]
     pub fn write_through(&mut self, now: Instant, udf: P) -> Result<Option<Transmit<P>>, P> {
         let is_first = !self.sender.has_work() && !self.receiver.is_control_due();
@@ -152,10 +154,10 @@ impl<P: Payload> Connection<P> {
         Ok(if is_first { self.next_data(now) } else { None })
     }
 
-    /// Takes a PDU of this connection.
+    /// Processes a received PDU of this connection.
     ///
     /// # Errors
-    /// Why it was discarded; counted already.
+    /// The reason why the PDU was discarded. The connection has counted it already.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -198,7 +200,7 @@ impl<P: Payload> Connection<P> {
             (PduType::Rendezvous, control, _) => {
                 self.counters.rendezvous_received += 1;
                 let window = control.and_then(|control| control.window);
-                // Its window is closed: all below the right edge was sent.
+                // The sender's window is closed, so it has sent everything below the right edge.
                 let sent = window.map(|window| {
                     if self.profile.selective {
                         window.my_left
@@ -213,7 +215,8 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// The next PDU to send. May change after anything but the other polls.
+    /// Returns the next PDU to send, if any. Call it again after any call other than
+    /// `poll_deliver`, `poll_event` and `poll_timeout`.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<P>> {
         if self.is_failed {
@@ -235,7 +238,7 @@ impl<P: Payload> Connection<P> {
         next
     }
 
-    /// A PDU to send again, or a new one.
+    /// The next data PDU: a retransmission first, otherwise a new one.
     fn next_data(&mut self, now: Instant) -> Option<Transmit<P>> {
         let sender = &mut self.sender;
         if !sender.takes_tokens(now) {
@@ -286,14 +289,14 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// [`Connection::poll_deliver`] has something.
+    /// Whether [`Connection::poll_deliver`] will return a UDF.
     #[inline]
     #[must_use]
     pub fn is_deliverable(&self) -> bool {
         self.receiver.has_ready()
     }
 
-    /// The next UDF for the reader.
+    /// Returns the next UDF for the reader.
     #[must_use]
     pub fn poll_deliver(&mut self) -> Option<Delivered<P>> {
         let delivered = self.receiver.poll_deliver()?;
@@ -301,21 +304,22 @@ impl<P: Payload> Connection<P> {
         Some(delivered)
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<ConnEvent> {
         self.events.pop_front()
     }
 
-    /// When [`Connection::handle_timeout`] is due, in ns. After it, no time up to `now` is due any
-    /// longer, whether or not what became due was taken with [`Connection::poll_transmit`].
+    /// The time at which [`Connection::handle_timeout`] must be called; `None` if no timer runs.
+    /// After that call no timer up to `now` is due any more, even if the caller has not fetched the
+    /// resulting PDUs with [`Connection::poll_transmit`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let at = self.receiver.next_timeout().min(self.sender.next_timeout());
         (at != Instant::MAX && !self.is_failed).then_some(at)
     }
 
-    /// Does what is due at `now`.
+    /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.is_failed {
             return;
@@ -331,13 +335,14 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// The reader has room for this many UDFs, those in [`Connection::poll_deliver`] included.
+    /// Sets how many UDFs the reader has room for, including those that
+    /// [`Connection::poll_deliver`] has not returned yet.
     pub fn set_credit(&mut self, _now: Instant, pdus: u32) {
         self.receiver.set_credit(pdus);
     }
 
-    /// The burst is over: acknowledgements that bursts decide on become due, and what stays queued
-    /// is kept.
+    /// Ends a burst. Acknowledgements that wait for the end of a burst become due, and queued
+    /// payloads are copied to memory that outlives the burst.
     pub fn end_of_burst(&mut self, _now: Instant) {
         self.sender.end_of_burst(&mut self.counters);
         self.receiver.end_of_burst(&mut self.counters);
@@ -346,50 +351,52 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// No more will be written. [`ConnEvent::Drained`] follows when all is through.
+    /// Declares that no more UDFs will be written. [`ConnEvent::Drained`] follows when the
+    /// connection has drained; see [`Connection::is_drained`].
     pub fn finish(&mut self, _now: Instant) {
         self.is_finished = true;
         self.check_drained();
     }
 
-    /// All that was written was acknowledged, or sent when nothing is acknowledged.
+    /// Whether everything that was written has been sent and, with retransmission control,
+    /// acknowledged.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.sender.is_drained()
     }
 
-    /// The rate that this side's receiver permits from now on. Without effect on a connection
-    /// without flow control by rate.
+    /// Sets the rate that this end's receiver grants. No effect on a connection without flow
+    /// control by rate.
     pub fn set_rate(&mut self, now: Instant, rate: RateControl) {
         self.receiver.set_rate(now, rate);
     }
 
-    /// Replaces the policy of congestion control; the new one begins with its initial window.
+    /// Replaces the policy of congestion control. The new policy starts with its initial window.
     pub fn set_congestion(&mut self, policy: Box<dyn CongestionControl>) {
         self.sender.congestion = policy;
     }
 
-    /// Replaces the policy of round-trip time estimation; it begins without samples.
+    /// Replaces the policy of round-trip time estimation. The new policy starts without samples.
     pub fn set_rtt(&mut self, policy: Box<dyn RttEstimator>) {
         self.sender.rtt = policy;
     }
 
-    /// True while the other side keeps the window closed, nothing is outstanding, and a UDF waits.
+    /// Whether the peer keeps the window closed while no PDU is outstanding and a UDF is queued.
     #[inline]
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         self.sender.is_stalled()
     }
 
-    /// Expiries of the retransmission timer since the last acknowledgement of something new. All of
-    /// them are counted in [`Counters::timeouts`].
+    /// Number of expiries of the retransmission timer since the last acknowledgement of new data.
+    /// [`Counters::timeouts`] counts all expiries.
     #[inline]
     #[must_use]
     pub fn timeouts_in_a_row(&self) -> u32 {
         self.sender.loss.timeouts_in_a_row()
     }
 
-    /// How the connection is doing, for people.
+    /// State of the connection, for people to read.
     #[must_use]
     pub fn status(&self) -> Status {
         let sender = &self.sender;
@@ -414,39 +421,40 @@ impl<P: Payload> Connection<P> {
     }
 }
 
-/// How a connection is doing.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// It has failed.
+    /// Whether the connection has failed.
     pub is_failed: bool,
-    /// A run is going on as a sender.
+    /// Whether a run is open in the sending direction.
     pub is_sending: bool,
-    /// A run is going on as a receiver.
+    /// Whether a run is open in the receiving direction.
     pub is_receiving: bool,
     /// UDFs in the closed-window queue.
     pub queued: usize,
-    /// PDUs sent and not acknowledged below the left edge.
+    /// PDUs that were sent and are not acknowledged, counted from the left edge.
     pub outstanding: u64,
-    /// Of them, those that are thought to be on their way.
+    /// PDUs that are believed to be in flight: outstanding, and neither acknowledged nor considered
+    /// lost.
     pub in_flight: u64,
-    /// PDUs that the window still allows.
+    /// PDUs that the window still allows to send.
     pub credit: u64,
     /// Name of the congestion control policy.
     pub congestion: &'static str,
-    /// Its window in PDUs.
+    /// Window of congestion control, in PDUs.
     pub congestion_window: u64,
-    /// Name of the round-trip time policy.
+    /// Name of the policy of round-trip time estimation.
     pub rtt: &'static str,
-    /// Its estimate; 0 before the first sample.
+    /// Estimated round-trip time; 0 before the first sample.
     pub round_trip: Duration,
-    /// The smallest round-trip time; 0 before the first sample.
+    /// Smallest round-trip time; 0 before the first sample.
     pub round_trip_min: Duration,
-    /// Number of the next new PDU.
+    /// Sequence number of the next new PDU.
     pub next_seq: u64,
-    /// The receiver's left edge: next expected.
+    /// The receiver's left edge: the next expected sequence number.
     pub receiver_left: u64,
-    /// The right edge that was advertised.
+    /// The right edge that the receiver has advertised.
     pub receiver_right: u64,
-    /// UDFs that wait for the reader or for a missing one.
+    /// UDFs that the receiver holds, for the reader or because an earlier one is missing.
     pub held: usize,
 }

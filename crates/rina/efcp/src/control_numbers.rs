@@ -1,28 +1,31 @@
-//! Numbers of control PDUs.
+//! Sequence numbers of control PDUs.
 
 use crate::profile::EfcpProfile;
 use crate::seq;
 
-/// What is known of the numbers of the other side's control PDUs.
+/// The numbers of both sides' control PDUs.
 #[derive(Debug)]
 pub(crate) struct ControlNumbers {
     pub(crate) bits: u8,
-    /// What numbers are less by on the wire: here they begin with 1, there perhaps with 0.
+    /// Difference between numbers here, which start with 1, and numbers on the wire, which start
+    /// with 0 in some profiles.
     pub(crate) less: u64,
-    /// Both sides begin anew with each run of data.
+    /// Whether both sides restart the numbers of control PDUs with each run of data.
     pub(crate) restarts: bool,
     /// Number of the next control PDU of this side.
     pub(crate) next: u64,
     /// Highest number received; 0 for none.
     pub(crate) last: u64,
-    /// A number far ahead that is believed when one close above it comes.
+    /// A number far above `last`. The next control PDU with a number slightly above it confirms the
+    /// jump.
     pub(crate) candidate: Option<u64>,
 }
 
-/// How far numbers may jump without doubt.
+/// Largest step in numbers that is accepted without confirmation.
 pub(crate) const JUMP: u64 = 4096;
 
-/// How far back a number may be and still be late; further back, the other side begins anew.
+/// A control PDU with a number at most this far below `last` is late. One further below means that
+/// the peer has restarted its numbering.
 const LATE: u64 = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,14 +47,14 @@ impl ControlNumbers {
         }
     }
 
-    /// A run of this side begins: the other side's control PDUs may begin anew.
+    /// This side starts a run. The peer may restart the numbers of its control PDUs.
     pub(crate) fn on_own_run(&mut self) {
         if self.restarts {
             (self.last, self.candidate) = (0, None);
         }
     }
 
-    /// A run of the other side has begun.
+    /// The peer has started a run. This side restarts its numbers if the profile says so.
     pub(crate) fn on_other_run(&mut self) {
         if self.restarts {
             self.next = 1;

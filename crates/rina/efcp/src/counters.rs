@@ -1,36 +1,36 @@
-//! What a connection counts.
+//! Counters of a connection.
 
 use core::fmt;
 
-/// Why a received PDU, or a part of it, was not used.
+/// Why a received PDU, or a part of it, was discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum Discard {
-    /// Received before, or given up before it came.
+    /// The PDU was received before, or the receiver had given it up.
     Duplicate,
-    /// Beyond the window that was advertised.
+    /// The sequence number is beyond the window that the receiver advertised.
     BeyondWindow,
-    /// Of a run that is over, or whose start is unknown.
+    /// The PDU belongs to an earlier run, or to a run whose start is unknown.
     StaleRun,
-    /// Too many PDUs came before the first of their run.
+    /// Too many PDUs arrived before the first PDU of their run.
     TooEarly,
-    /// The reader has not taken what was delivered before.
+    /// The reader has not fetched the UDFs that were delivered before.
     NoRoom,
-    /// There is no buffer.
+    /// No buffer is free.
     NoBuffer,
-    /// It has not what its kind needs.
+    /// The PDU lacks a part that its type requires.
     Malformed,
-    /// It acknowledges what was never sent.
+    /// The PDU acknowledges a sequence number that was never sent.
     AckOfUnsent,
-    /// A range of a selective acknowledgement that is not within what was sent.
+    /// A range of a selective acknowledgement lies outside what was sent.
     AbsurdSack,
-    /// A window edge that moved back, or beyond what the window may be.
+    /// The window edge moved back, or beyond the largest window.
     AbsurdWindow,
-    /// A control PDU that is older than one that was received, and says nothing new.
+    /// The control PDU is older than one that was received, and contains nothing new.
     OldControl,
-    /// A control PDU whose number is far ahead of the last.
+    /// The number of the control PDU is far above that of the last one, and not confirmed yet.
     ControlJump,
-    /// Control of a kind that this connection does not use.
+    /// The control PDU has contents that this connection does not use.
     UnexpectedControl,
     /// The connection has failed.
     Failed,
@@ -55,7 +55,7 @@ impl Discard {
         Discard::Failed,
     ];
 
-    /// The reason as counters are labelled with it.
+    /// Name of the reason, as counters are labelled with it.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -83,52 +83,52 @@ impl fmt::Display for Discard {
     }
 }
 
-/// Counters of one connection, since its birth.
+/// Counters of one connection, since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Data PDUs sent for the first time.
     pub sent: u64,
-    /// Data PDUs sent again.
+    /// Data PDUs retransmitted.
     pub retransmitted: u64,
-    /// Of these, those that were not necessary: the first copy arrived.
+    /// Retransmitted PDUs whose retransmission was unnecessary, because the first copy arrived.
     pub spurious: u64,
-    /// PDUs declared lost by what arrived after them.
+    /// PDUs considered lost because later ones arrived.
     pub lost: u64,
-    /// Retransmission timeouts.
+    /// Expiries of the retransmission timer.
     pub timeouts: u64,
     /// Tail loss probes.
     pub probes: u64,
-    /// Control PDUs sent, rendezvous not included.
+    /// Control PDUs sent, without rendezvous PDUs.
     pub control_sent: u64,
-    /// Rendezvous PDUs sent, or repetitions that stand for them.
+    /// Rendezvous PDUs sent, including repeated data PDUs that replace them.
     pub rendezvous_sent: u64,
-    /// Data PDUs received, discarded ones included.
+    /// Data PDUs received, including those discarded.
     pub received: u64,
-    /// UDFs handed to the reader.
+    /// UDFs delivered to the reader.
     pub delivered: u64,
-    /// UDFs given up by the receiver: delivery went on without them.
+    /// UDFs that the receiver gave up; delivery continued without them.
     pub given_up: u64,
-    /// Control PDUs received, rendezvous not included.
+    /// Control PDUs received, without rendezvous PDUs.
     pub control_received: u64,
-    /// Control PDUs of the other side that never came, going by their numbers.
+    /// Control PDUs of the peer that are missing according to their numbers.
     pub control_lost: u64,
     /// Rendezvous PDUs received.
     pub rendezvous_received: u64,
     /// Data PDUs received with a congestion mark.
     pub marks_received: u64,
-    /// Congestion marks that the other side reported.
+    /// Congestion marks that the peer reported.
     pub marks_echoed: u64,
-    /// UDFs dropped from the closed-window queue because there was no buffer to keep them.
+    /// UDFs dropped from the queue of unsent UDFs, because no buffer was free to keep them.
     pub unsent: u64,
-    /// Runs begun as a sender.
+    /// Runs started as a sender.
     pub runs: u64,
-    /// Times a writer was turned away because the closed-window queue was full.
+    /// Times that `write` returned an error, because the queue was full or no buffer was free.
     pub refused: u64,
     discards: [u64; Discard::ALL.len()],
 }
 
 impl Counters {
-    /// PDUs, or parts of them, that were discarded for a reason.
+    /// Number of PDUs, or parts of them, discarded for `reason`.
     #[must_use]
     pub fn discarded(&self, reason: Discard) -> u64 {
         self.discards[reason as usize]

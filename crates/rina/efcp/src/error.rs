@@ -1,41 +1,41 @@
-//! What is wrong with a policy or the configuration of a connection.
+//! Errors in policies and in the configuration of a connection.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::RangeInclusive;
 
-/// Why a policy cannot be made.
+/// Why a policy could not be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// The component has no policy of this name.
     UnknownPolicy {
-        /// The component.
+        /// Name of the component.
         component: &'static str,
-        /// The name given.
+        /// The name that was given.
         policy: String,
-        /// The names that exist.
+        /// The names of the existing policies.
         known: Vec<&'static str>,
     },
     /// The policy has no parameter of this name.
     UnknownParameter {
-        /// The component.
+        /// Name of the component.
         component: &'static str,
-        /// The policy.
+        /// Name of the policy.
         policy: &'static str,
-        /// The name given.
+        /// The name that was given.
         parameter: String,
     },
     /// The value of a parameter is not a whole number within its range.
     Value {
-        /// The policy.
+        /// Name of the policy.
         policy: &'static str,
-        /// The parameter.
+        /// Name of the parameter.
         parameter: &'static str,
-        /// The value given.
+        /// The value that was given.
         value: String,
-        /// The values that are valid.
+        /// Smallest and largest valid value.
         range: RangeInclusive<u64>,
     },
 }
@@ -81,22 +81,22 @@ impl core::error::Error for PolicyError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The width of sequence numbers.
+    /// The width of sequence numbers is not 8 to 64 bits.
     SequenceBits,
-    /// A window of 0 PDUs.
+    /// The window has 0 PDUs.
     WindowZero,
-    /// A window that is too large for the sequence numbers.
+    /// The window is too large for the width of the sequence numbers.
     WindowSize {
-        /// The largest window in PDUs.
+        /// The largest valid window, in PDUs.
         most: u64,
-        /// Width of the sequence numbers.
+        /// Width of the sequence numbers, in bits.
         seq_bits: u8,
     },
-    /// A rate of 0 PDUs, or a frame of 0 ms.
+    /// The rate is 0 PDUs, or the frame is 0 ms.
     RateZero,
-    /// The first number of control PDUs.
+    /// The number of the first control PDU is neither 0 nor 1.
     ControlFirst,
-    /// A queue of 0 PDUs.
+    /// A queue has a limit of 0 PDUs.
     QueueZero,
 }
 

@@ -1,36 +1,36 @@
-//! What happens to a connection, and why it fails.
+//! Events of a connection, and the reasons for its failure.
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnEvent {
-    /// It is over, and not in order.
+    /// The connection has failed.
     Failed(FailReason),
-    /// Sequence numbers run out: a new connection should take over.
+    /// Sequence numbers will run out soon: a new connection should replace this one.
     Rollover,
-    /// All that was written was acknowledged, or sent where nothing is acknowledged; see
-    /// [`finish`](crate::Connection::finish).
+    /// Everything that was written has been sent and, with retransmission control, acknowledged.
+    /// Emitted once after [`finish`](crate::Connection::finish).
     Drained,
-    /// Nothing came for 2Δt: the next PDU must begin a run.
+    /// No PDU arrived for 2Δt, so the receiver forgot the run. The next PDU must start a new run.
     PeerInactive,
 }
 
 /// Why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailReason {
-    /// No progress for R although PDUs were sent again.
+    /// Retransmissions brought no progress for R.
     NoProgress,
-    /// The other side began a new run although the old one has holes.
+    /// The peer started a new run while PDUs of the old run were missing.
     RunBroken,
-    /// No sequence number is left.
+    /// All sequence numbers are used.
     Exhausted,
-    /// There was no buffer for what had been acknowledged.
+    /// No buffer was free for a UDF that had already been acknowledged.
     NoBuffer,
-    /// The other side has used its last sequence number, and does not begin a new run.
+    /// The peer used its last sequence number and did not start a new run.
     PeerExhausted,
 }
 
 impl FailReason {
-    /// In words for people.
+    /// The reason as text for people.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! Connections and assemblers whose other side is the fuzzer. Every byte string is a script; what
-//! must hold is asserted.
+//! Fuzz targets: connections and assemblers whose peer is the fuzzer. Every input is a script of
+//! actions; assertions check invariants.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use carina_wire::{Bytes, Payload};
 use crate::delimiting::{Assembler, AssemblerConfig, Delimiting};
 use crate::{Connection, ConnectionConfig, Delivered, EfcpProfile, RateControl, WindowControl};
 
-/// Reads a script: past its end everything is 0.
+/// Reads a script byte by byte; after its end every byte is 0.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -23,7 +23,8 @@ impl Script<'_> {
     }
 
     fn number(&mut self, near: u64) -> u64 {
-        // Mostly close to where the connection is: far numbers are rejected at once.
+        // Mostly returns numbers close to the current state, because distant numbers are rejected
+        // at once.
         match self.byte() {
             0xff => (0..8).fold(0, |value, _| value << 8 | u64::from(self.byte())),
             0xfe => u64::MAX,
@@ -34,7 +35,7 @@ impl Script<'_> {
 
 const CREDIT: u32 = 32;
 
-/// Three kinds of implementation.
+/// The EFCP profile of one of three implementations.
 fn profile(kind: u8) -> EfcpProfile {
     match kind % 3 {
         0 => EfcpProfile::default(),
@@ -65,8 +66,8 @@ fn config(kind: u8, features: u8) -> ConnectionConfig {
     }
 }
 
-/// One connection against a script: `kind` chooses its profile, the first byte its features, then
-/// each step is an action and its operands.
+/// Runs a script against one connection. `kind` selects the profile, and the first byte selects
+/// features. Each step is an action and its operands.
 pub fn connection(kind: u8, data: &[u8]) {
     let mut script = Script(data);
     let mut conn: Connection<Bytes> =
@@ -143,7 +144,7 @@ fn control_pdu(conn: &mut Connection<Bytes>, now: Instant, script: &mut Script<'
     let _ = conn.receive(now, &pci, (flags & 4 == 0).then_some(&control), None);
 }
 
-/// Takes everything that a connection has to say; it must come to an end.
+/// Fetches all PDUs, UDFs and events of a connection; fails if they do not end.
 fn drain(conn: &mut Connection<Bytes>, now: Instant) -> u64 {
     let (mut right, mut count) = (0, 0);
     while let Some(transmit) = conn.poll_transmit(now) {
@@ -175,8 +176,8 @@ fn pci(kind: PduType, seq: u64, drf: bool, ecn: bool) -> Pci {
     }
 }
 
-/// An assembler against UDFs made of a script: the first byte chooses its features, then each UDF
-/// is `length u8, bytes`, of which the high bit of the length says that a gap is before it.
+/// Runs UDFs of a script against an assembler. The first byte selects features. Each UDF is `length
+/// u8, bytes`; the high bit of the length marks a gap before the UDF.
 pub fn assembler(data: &[u8]) {
     const BYTES_MAX: usize = 1024;
     let Some((&features, mut data)) = data.split_first() else {

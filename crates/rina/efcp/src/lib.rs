@@ -1,13 +1,13 @@
-//! One EFCP connection: data transfer (DTP) and data transfer control (DTCP) by delta-t, and
-//! delimiting.
+//! One end of an EFCP connection: data transfer (DTP) and data transfer control (DTCP) by delta-t,
+//! and delimiting.
 //!
-//! After the Pouzin Society's *Error and Flow Control Protocol Specification* and *Delimiting
-//! Specification*. Its timers are those of R. Watson, *The Delta-t Transport Protocol: Features and
-//! Experience* (1989).
+//! Specified in the Pouzin Society's *Error and Flow Control Protocol Specification* and
+//! *Delimiting Specification*. The timers are those of R. Watson, *The Delta-t Transport Protocol:
+//! Features and Experience* (1989).
 //!
-//! [`Connection`] is one end of a connection as a machine without I/O: time, UDFs and the PCI of
-//! received PDUs go in; UDFs, and what the PCI of PDUs must say, come out. [`delimiting`] turns
-//! SDUs into UDFs and back.
+//! [`Connection`] is one end of a connection, as a machine without I/O. Its inputs are the time,
+//! UDFs to send, and the PCI and UDFs of received PDUs. Its outputs are UDFs for the reader, and
+//! the contents of PDUs to send. [`delimiting`] turns SDUs into UDFs and back.
 //!
 //! ```text
 //!        SDU  | ^ SDU                      write | ^ poll_deliver
@@ -22,14 +22,14 @@
 //!                                               PDUs
 //! ```
 //!
-//! The states, timers and rules are described in `docs/explanation/efcp.md`.
+//! `docs/explanation/efcp.md` describes the states, timers and rules.
 //!
-//! # The drain contract
+//! # Order of calls
 //!
-//! After [`Connection::receive`], [`Connection::write`] or [`Connection::handle_timeout`], take
-//! what [`Connection::poll_transmit`], [`Connection::poll_deliver`] and [`Connection::poll_event`]
-//! give, then call [`Connection::end_of_burst`] once for the whole burst, drain once more, and ask
-//! [`Connection::poll_timeout`] when to come back.
+//! After [`Connection::receive`], [`Connection::write`] or [`Connection::handle_timeout`], fetch
+//! everything that [`Connection::poll_transmit`], [`Connection::poll_deliver`] and
+//! [`Connection::poll_event`] return. At the end of a burst call [`Connection::end_of_burst`] once,
+//! fetch everything again, and then ask [`Connection::poll_timeout`] for the time of the next call.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,18 +1,18 @@
-//! Flow control by rate: tokens that accrue evenly over the frame.
+//! Flow control by rate: a token bucket that fills evenly over the time frame.
 
 use carina_time::Instant;
 
 use crate::config::RateControl;
 
-/// A token bucket. It fills evenly, so that PDUs are spread over the frame, and holds at most a
-/// tenth of a frame's PDUs (one at least), so that a pause does not become a burst.
+/// A token bucket. It fills evenly, so that PDUs are spread over the time frame. It holds at most a
+/// tenth of a frame's PDUs (at least one), so that a pause does not cause a large burst.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    /// The configured rate: never exceeded.
+    /// The configured rate, which is never exceeded.
     own: RateControl,
-    /// Time that one PDU costs, in 1/256 ns: high rates are exact enough then.
+    /// Time per PDU in 1/256 ns, a unit that is exact enough for high rates.
     cost: u64,
-    /// Time in 1/256 ns up to which tokens are spent.
+    /// The time in 1/256 ns up to which tokens are used.
     spent: u128,
     depth: u128,
 }
@@ -36,7 +36,7 @@ impl Bucket {
         self.depth = u128::from(self.cost) * u128::from(pdus.div_ceil(10));
     }
 
-    /// The other side permits this rate: the lower one of it and the configured one holds.
+    /// Sets the rate that the peer grants. The lower of it and the configured rate applies.
     pub(crate) fn limit(&mut self, now: Instant, rate: RateControl) {
         let speed =
             |one: RateControl, other: RateControl| u64::from(one.pdus) * u64::from(other.frame_ms);
@@ -44,13 +44,13 @@ impl Bucket {
         let before = self.cost;
         self.adopt(if is_lower { rate } else { self.own });
         if self.cost < before {
-            // A debt at the old low rate must not outlast it.
+            // A debt from the earlier, lower rate must not delay the sender at the new rate.
             let floor = u128::from(now.as_nanos()) * 256;
             self.spent = self.spent.min(floor + self.depth);
         }
     }
 
-    /// When the next PDU may go, in ns.
+    /// The time at which the next PDU may be sent.
     pub(crate) fn ready_at(&self) -> Instant {
         let at = (self.spent + u128::from(self.cost)).saturating_sub(self.depth);
         u64::try_from(at.div_ceil(256)).map_or(Instant::MAX, Instant::from_nanos)

@@ -1,34 +1,39 @@
-//! What implementations of EFCP do differently although their features are the same: how a run is
-//! numbered and recognised, what an acknowledgement holds, what is sent while the window is closed.
-//! Both ends must agree, and neither says so on the wire.
+//! Protocol details in which EFCP implementations differ although their features are the same: how
+//! a run is numbered and recognized, what an acknowledgement contains, and what is sent while the
+//! window is closed. Both ends must use the same profile; the protocol does not negotiate it.
 
-/// See the module. The default is what this implementation does among its own.
+/// Protocol details of an EFCP implementation. The default is the profile of native DIFs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EfcpProfile {
-    /// Which sequence number a run begins with.
+    /// The sequence number with which a run starts.
     pub first: FirstNumber,
-    /// Every data PDU has the data run flag, not only the first of a run. A receiver takes it for
-    /// a new run only when its number is far from the window; one below it is a duplicate.
+    /// Whether every data PDU has the data run flag, not only the first of a run. A receiver then
+    /// starts a new run only when the number is far from the window. A PDU slightly below the
+    /// window is a duplicate.
     pub drf_on_every: bool,
-    /// A receiver without a run takes the first PDU that comes for the first of the run, with the
-    /// data run flag or without. With retransmission control a sender therefore sends nothing
-    /// else before that one is acknowledged, at the start of a run and after a silence of 2Δt; and
-    /// a receiver of runs that begin with 0 does not believe that of a PDU behind it, as long as
-    /// there was none.
+    /// Whether a receiver without a run accepts any first PDU as the start of the run, with or
+    /// without the data run flag.
+    ///
+    /// With retransmission control, the sender therefore sends nothing else until the first PDU is
+    /// acknowledged, at the start of a run and after a silence of 2Δt. If runs start with 0, a
+    /// receiver that has never had a run does not accept a later PDU of the first window as the
+    /// start.
     pub takes_any_first: bool,
-    /// An acknowledgement reports what arrived beyond a gap, which PDU caused it and how long ago,
-    /// and counts congestion marks. Without, it holds only what is expected next: the
-    /// sender finds losses by repeated acknowledgements and by the timeout, and takes round-trip
-    /// times from the highest PDU that is acknowledged when none below was sent again.
+    /// Whether an acknowledgement reports the PDUs received beyond a gap, the PDU that caused it
+    /// and its delay, and congestion marks.
+    ///
+    /// Without, it contains only the next expected number. The sender then detects losses by
+    /// repeated acknowledgements and by the timeout. It measures the round-trip time of the highest
+    /// acknowledged PDU, if no lower one was retransmitted.
     pub selective: bool,
-    /// A control PDU answers every data PDU at once, also to report only the window.
+    /// Whether the receiver answers every data PDU with a control PDU at once, even if only to
+    /// report the window.
     pub answers_every: bool,
-    /// What a sender does whose window stays closed with nothing outstanding.
+    /// What a sender does while its window stays closed and no PDU is outstanding.
     pub stall: Stall,
-    /// Number of the first control PDU, 0 or 1.
+    /// Number of the first control PDU: 0 or 1.
     pub control_first: u8,
-    /// Control PDUs are numbered from the beginning again when the data run flag of a new run
-    /// comes, and their sender is believed to do so.
+    /// Whether the numbers of control PDUs restart with each new run of data.
     pub control_restarts: bool,
     /// What follows the last sequence number.
     pub wrap: Wrap,
@@ -37,44 +42,47 @@ pub struct EfcpProfile {
 /// What follows the last sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
-    /// Nothing: a new connection must take over before that, see
+    /// Nothing follows. A new connection must replace this one before that; see
     /// [`ConnEvent::Rollover`](crate::ConnEvent::Rollover).
     NewConnection,
-    /// 0, in the same run: both sides count on with more bits than there are on the wire.
+    /// 0 follows, in the same run. Both sides count with more bits than the wire carries.
     Continues,
-    /// 0, in a new run: the other side takes a number that is used again for an old one, until it
-    /// sees the data run flag. With retransmission control all of the run has to be acknowledged
-    /// first, and the highest number is not used: it comes only from a sender that begins no new
-    /// run, and its connection fails. Without, the first PDUs after the wrap have the flag, since
-    /// one of them might be lost.
+    /// 0 follows, in a new run, because the receiver would take a reused number for an old one
+    /// without the data run flag.
+    ///
+    /// With retransmission control, the whole run must be acknowledged first. The highest number is
+    /// not used: it can only come from a sender that does not start a new run, and the receiver
+    /// fails the connection. Without retransmission control, the first PDUs after the wrap all have
+    /// the flag, since one of them may be lost.
     NewRun,
 }
 
-/// Which sequence number a run begins with.
+/// The sequence number with which a run starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstNumber {
-    /// A random one in the first quarter of the number space.
+    /// A random number in the first quarter of the number space.
     Random,
-    /// 0.
+    /// The number 0.
     Zero,
-    /// The one after a random number that is not 0, anywhere in the number space.
+    /// The successor of a random number other than 0, anywhere in the number space.
     AfterRandom,
 }
 
-/// What a sender does whose window stays closed with nothing outstanding.
+/// What a sender does while its window stays closed and no PDU is outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
-    /// It sends rendezvous PDUs.
+    /// The sender sends rendezvous PDUs.
     Rendezvous,
-    /// It has no rendezvous PDUs and repeats its last data PDU (without user data when that is
-    /// known to have arrived), since duplicates are answered with a control PDU.
+    /// The sender repeats its last data PDU, because the receiver answers duplicates with a control
+    /// PDU. If the PDU is known to have arrived, the repetition has no user data.
     Repeat,
 }
 
 impl EfcpProfile {
-    /// EFCP of rlite: its first PDU has number 0 and the data run flag; a control PDU holds what is
-    /// expected next and the window, and when it was lost a duplicate brings another. Inside, its
-    /// numbers have 64 bits whatever the wire has, and nothing extends those of the wire to them.
+    /// The profile of rlite. The first PDU has number 0 and the data run flag. A control PDU
+    /// contains the next expected number and the window; if it is lost, a duplicate data PDU
+    /// triggers another. rlite uses numbers of 64 bits internally and does not extend the shorter
+    /// numbers of the wire to them.
     pub const RLITE: EfcpProfile = EfcpProfile {
         first: FirstNumber::Zero,
         drf_on_every: false,
@@ -87,7 +95,8 @@ impl EfcpProfile {
         wrap: Wrap::NewRun,
     };
 
-    /// EFCP of IRATI: random numbers, the data run flag on every PDU, and an answer to every PDU.
+    /// The profile of IRATI: random first numbers, the data run flag on every PDU, and an answer to
+    /// every PDU.
     pub const IRATI: EfcpProfile = EfcpProfile {
         first: FirstNumber::AfterRandom,
         drf_on_every: true,
@@ -147,7 +156,7 @@ mod tests {
         Connection::new(NOW, config, 1)
     }
 
-    /// Moves everything from one end to the other; returns the sequence numbers on the wire.
+    /// Passes all PDUs from one end to the other, and returns their sequence numbers on the wire.
     fn pass(from: &mut Connection<Bytes>, to: &mut Connection<Bytes>) -> Vec<u64> {
         let mut numbers = Vec::new();
         while let Some(pdu) = from.poll_transmit(NOW) {
@@ -201,7 +210,7 @@ mod tests {
         }
     }
 
-    /// A connection of rlite's profile with numbers of 16 bits.
+    /// A connection with rlite's profile and sequence numbers of 16 bits.
     fn of_rlite(retransmission: bool) -> Connection<Bytes> {
         let window = WindowControl {
             credit_max: 512,
@@ -232,7 +241,7 @@ mod tests {
         }
     }
 
-    /// UDFs of their numbers that were delivered.
+    /// The numbers in the UDFs that the connection delivered.
     fn delivered(connection: &mut Connection<Bytes>) -> Vec<u64> {
         connection.end_of_burst(NOW);
         let mut numbers = Vec::new();
@@ -266,7 +275,8 @@ mod tests {
 
     #[test]
     fn sender_that_uses_the_last_number_fails_the_connection() {
-        // rlite's: behind 65,535 it would repeat for ever what it takes for not acknowledged.
+        // With rlite's profile: after number 65,535 the sender would repeat PDUs for ever, because
+        // it would not recognize their acknowledgement.
         let mut receiver = of_rlite(true);
         for seq in 0..=65_535_u64 {
             let udf = Bytes::from(seq.to_be_bytes().to_vec());
@@ -276,7 +286,8 @@ mod tests {
             while receiver.poll_deliver().is_some() {}
             while let Some(pdu) = receiver.poll_transmit(NOW) {
                 let window = pdu.control.and_then(|control| control.window);
-                // The number before it may be sent, and is not below one that was allowed before.
+                // The sender may send the number before the edge. It must not lie below a number
+                // that was allowed earlier.
                 let allowed = window.expect("a window").right.wrapping_sub(1) & 0xffff;
                 assert!(allowed >= seq, "the edge {allowed} is below {seq}");
             }
@@ -287,7 +298,8 @@ mod tests {
 
     #[test]
     fn numbers_that_are_used_again_have_the_data_run_flag() {
-        // rlite's receiver counts with 64 bits: without the flag it takes them for old ones.
+        // rlite's receiver counts with 64 bits: without the flag it takes wrapped numbers for old
+        // ones.
         let (mut sender, mut receiver) = (of_rlite(false), of_rlite(false));
         let (mut expected, mut lost) = (0, 0);
         let mut got = Vec::new();
@@ -296,7 +308,7 @@ mod tests {
             sender.write(NOW, udf).expect("room");
             let pdu = sender.poll_transmit(NOW).expect("a PDU");
             if (65_530..65_540).contains(&number) {
-                // Some around the wrap do not arrive.
+                // Some PDUs around the wrap are lost.
                 continue;
             }
             if pdu.drf || pdu.seq >= expected {

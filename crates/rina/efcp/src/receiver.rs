@@ -1,5 +1,5 @@
-//! The receiving half of a connection: runs, order, duplicates, gaps, the window it grants, and
-//! when an acknowledgement is due.
+//! The receiving half of a connection. It tracks runs, order, duplicates and gaps, and decides the
+//! window that it grants and when an acknowledgement is due.
 //!
 //! ```text
 //!        silence for 2Δt
@@ -31,25 +31,25 @@ use crate::profile::{EfcpProfile, Stall, Wrap};
 use crate::seq;
 use ranges::Ranges;
 
-/// A UDF for the reader.
+/// A UDF that is delivered to the reader.
 #[derive(Debug)]
 pub struct Delivered<P> {
-    /// The bytes.
+    /// The bytes of the UDF.
     pub udf: P,
-    /// Its sequence number, as 64 bits.
+    /// Sequence number of the UDF, extended to 64 bits.
     pub seq: u64,
-    /// UDFs before it are missing for good (with in-order delivery).
+    /// With in-order delivery: UDFs before this one are lost for good.
     pub gap_before: bool,
 }
 
-/// One sequence number between the left edge and the highest that was seen.
+/// State of one sequence number between the left edge and the highest number received.
 #[derive(Debug)]
 enum Slot<P> {
-    /// Not received.
+    /// The PDU has not been received.
     Missing,
-    /// Received at this time and delivered (without in-order delivery).
+    /// The PDU was received at this time and its UDF delivered (without in-order delivery).
     Done(Instant),
-    /// Received at this time and waiting for what is before it.
+    /// The PDU was received at this time, and its UDF waits for earlier ones.
     Held(Instant, P),
 }
 
@@ -62,7 +62,7 @@ impl<P> Slot<P> {
     }
 }
 
-/// A run that was replaced: what is of it is discarded until `until`.
+/// An earlier run that was replaced. Until `until`, PDUs with its numbers are discarded.
 #[derive(Clone, Copy, Debug)]
 struct Previous {
     start: u64,
@@ -70,13 +70,13 @@ struct Previous {
     until: Instant,
 }
 
-/// See the module.
+/// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver<P> {
     is_in_order: bool,
     is_reliable: bool,
     window: Option<WindowControl>,
-    /// The rate that is granted.
+    /// The rate that the receiver grants.
     rate: Option<RateControl>,
     gap_max: Option<u64>,
     a: Duration,
@@ -85,74 +85,78 @@ pub(crate) struct Receiver<P> {
     reorder_max: u64,
     ack_policy: AckPolicy,
     profile: EfcpProfile,
-    /// A control PDU answers every data PDU.
+    /// Whether a control PDU answers every data PDU.
     answers_every: bool,
-    /// A control PDU answers a duplicate.
+    /// Whether a control PDU answers a duplicate.
     answers_old: bool,
-    /// What numbers of the wire are counted from: room for those that come before the first.
+    /// Added to numbers of the wire, so that late PDUs with numbers below the first one do not
+    /// become negative.
     base: u64,
 
-    /// There was a run.
+    /// Whether there has been a run.
     has_run: bool,
-    /// A run began with the data run flag, and no control PDU was sent since.
+    /// Whether a run started with the data run flag and no control PDU was sent since.
     is_new_run: bool,
     is_running: bool,
-    /// The first sequence number of the run is known: its DRF was seen.
+    /// Whether the first sequence number of the run is known, because its PDU with the DRF arrived.
     is_start_known: bool,
-    /// The DRF PDU of the run has not come; `start` is where it is looked for from.
+    /// Whether `start` is a guess, because the PDU with the DRF has not arrived. Lower numbers may
+    /// still be the start.
     is_start_guessed: bool,
     start: u64,
-    /// All below is done: delivered, queued for delivery or given up.
+    /// Left edge: all lower numbers are delivered, queued for delivery or given up.
     left: u64,
-    /// One beyond the highest sequence number received.
+    /// One above the highest sequence number received.
     highest: u64,
-    /// The first sequence number that the sender may not send.
+    /// Right edge: the first sequence number that the sender may not send.
     right: u64,
-    /// UDFs that the reader has room for.
+    /// Number of UDFs for which the reader has room.
     credit: u32,
-    /// From `left` up. Empty, or the first is missing and the last is not.
+    /// State of the numbers from `left` up. Either empty, or the first is missing and the last is
+    /// not.
     ring: VecDeque<Slot<P>>,
-    /// The first sequence number in the ring that is not missing.
+    /// The first sequence number in the ring that is not missing: the end of the first gap.
     gap_end: u64,
-    /// When the gap at the left edge is given up.
+    /// When the receiver gives up the gap at the left edge.
     gap_at: Instant,
-    /// A gap was passed and the next UDF must say so.
+    /// Whether a gap was given up and the next delivered UDF must report it.
     is_gap: bool,
-    /// Below this all was sent (so the sender said), known since then.
+    /// The sender has reported that it sent all numbers below the first value; the second is when
+    /// it first did.
     announced: Option<(u64, Instant)>,
     ready: VecDeque<Delivered<P>>,
-    /// This many at the front of `ready` are kept already.
+    /// Number of UDFs at the front of `ready` that already outlive the burst.
     ready_kept: usize,
-    /// PDUs that came before the first of their run: number on the wire, bytes.
+    /// PDUs that arrived before the first PDU of their run: number on the wire, and bytes.
     early: Vec<(u64, P)>,
     previous: Option<Previous>,
-    /// A sequence number far away that would be believed if another close above it came.
+    /// A sequence number far from the run. A further PDU slightly above it confirms a new run.
     candidate: Option<u64>,
     heard_at: Instant,
-    /// Something is lost although nothing may be.
+    /// Why the connection must fail: a PDU is lost although none may be.
     pub(crate) broken: Option<FailReason>,
 
     ranges: Ranges,
-    /// A range that arrived twice and is not reported yet.
+    /// A range that arrived twice and was not reported yet.
     twice: Option<(u64, u64)>,
     /// PDUs received since the last acknowledgement.
     unacked: u32,
     is_ack_due: bool,
-    /// When an acknowledgement is due at the latest.
+    /// The latest time for the next acknowledgement.
     pub(crate) ack_at: Instant,
     cause: u64,
     cause_at: Instant,
     marks: u16,
 }
 
-/// Most PDUs that wait for the first of their run.
+/// Most PDUs held until the first PDU of their run arrives.
 const EARLY_MAX: usize = 64;
 
-/// Sequence numbers below the first PDU seen of a run whose start is unknown, that are still taken
-/// when they come late.
+/// If the start of a run is unknown, PDUs up to this many numbers below the first one received are
+/// still accepted.
 const LOOK_BACK: u64 = 64;
 
-/// How far sequence numbers may jump without doubt when there is no window.
+/// Largest step in sequence numbers that is accepted without confirmation when there is no window.
 const JUMP: u64 = 4096;
 
 impl<P: Payload> Receiver<P> {
@@ -221,7 +225,7 @@ impl<P: Payload> Receiver<P> {
         !self.ready.is_empty()
     }
 
-    /// UDFs held, delivered or not.
+    /// Number of UDFs that the receiver holds.
     pub(crate) fn held(&self) -> usize {
         let held = |slot: &&Slot<P>| matches!(slot, Slot::Held(..));
         self.ready.len() + self.early.len() + self.ring.iter().filter(held).count()
@@ -239,15 +243,16 @@ impl<P: Payload> Receiver<P> {
         self.is_running
     }
 
-    /// The reader has room for so many UDFs.
+    /// Sets for how many UDFs the reader has room.
     pub(crate) fn set_credit(&mut self, credit: u32) {
         let most = self.window.map_or(0, |window| window.credit_max);
         self.credit = credit.min(most);
     }
 
-    /// The right edge as it would be advertised: it never moves back.
+    /// The right edge to advertise now; it never moves back.
     fn right_now(&self) -> u64 {
-        // Where every PDU is answered at once, the reader has not had the time to take it.
+        // If every PDU is answered at once, the reader has had no time to fetch UDFs of this burst.
+        // So only older ones count.
         let waiting = if self.profile.selective {
             self.ready.len()
         } else {
@@ -255,7 +260,7 @@ impl<P: Payload> Receiver<P> {
         };
         let handed_out = self.left.saturating_sub(waiting as u64);
         let right = handed_out + u64::from(self.credit);
-        // Beyond the highest number the sender would take the edge of the window for an old one.
+        // The sender would take an edge beyond the highest sequence number for an old one.
         let right = match self.last_of_run() {
             Some(last) if self.is_reliable || self.left <= last => right.min(last + 1),
             _ => right,
@@ -263,13 +268,13 @@ impl<P: Payload> Receiver<P> {
         self.right.max(right)
     }
 
-    /// The highest number of the first run, where that one ends a run.
+    /// The highest number of the first run, if the profile ends a run there.
     fn last_of_run(&self) -> Option<u64> {
         let is_last = self.profile.wrap == Wrap::NewRun && self.bits < 64;
         is_last.then(|| self.base + seq::space(self.bits) - 1)
     }
 
-    /// An acknowledgement, or news of the window, should go out without waiting.
+    /// Whether an acknowledgement or a window update should be sent now.
     pub(crate) fn is_control_due(&self) -> bool {
         if !self.is_running || !self.is_ack_due && self.window.is_none() {
             return false;
@@ -282,7 +287,7 @@ impl<P: Payload> Receiver<P> {
         gain > 0 && (gain >= u64::from(self.credit / 4).max(1)) && is_stuck
     }
 
-    /// The burst is over: what waits must last.
+    /// Ends a burst: UDFs that wait for the reader are copied to memory that outlives the burst.
     pub(crate) fn end_of_burst(&mut self, counters: &mut Counters) {
         if self.is_reliable && self.unacked >= self.ack_policy.burst.max(1) {
             self.is_ack_due = true;
@@ -303,12 +308,12 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// True once after a run has begun.
+    /// Returns true once after a run has started.
     pub(crate) fn takes_new_run(&mut self) -> bool {
         core::mem::take(&mut self.is_new_run)
     }
 
-    /// What a control PDU says of this half.
+    /// The acknowledgement and the window for a control PDU. `None` if there is nothing to report.
     pub(crate) fn report(&mut self, now: Instant) -> Option<(Option<Ack>, Window)> {
         if !self.is_running || (self.window.is_none() && self.rate.is_none()) {
             self.is_ack_due = false;
@@ -344,7 +349,7 @@ impl<P: Payload> Receiver<P> {
         Some((ack, window))
     }
 
-    /// From now on, this rate is granted.
+    /// Sets the rate that the receiver grants.
     pub(crate) fn set_rate(&mut self, now: Instant, rate: RateControl) {
         if self.rate.is_some() {
             self.rate = Some(rate);
@@ -360,7 +365,7 @@ impl<P: Payload> Receiver<P> {
             Instant::MAX
         };
         let announced_at = match self.announced {
-            // While something is held, the gap before it is what is waited for.
+            // While a UDF is held, `gap_at` applies to the gap before it.
             Some((_, at)) if self.ring.is_empty() => at + self.a,
             _ => Instant::MAX,
         };
@@ -370,7 +375,7 @@ impl<P: Payload> Receiver<P> {
             .min(announced_at)
     }
 
-    /// True when the run was forgotten.
+    /// Processes the timers that are due. Returns true when the run was forgotten.
     pub(crate) fn handle_timeout(&mut self, now: Instant, counters: &mut Counters) -> bool {
         if self.ack_at <= now {
             self.is_ack_due = true;
@@ -403,12 +408,13 @@ impl<P: Payload> Receiver<P> {
         self.unacked = 0;
     }
 
-    /// Nothing is ever given up.
+    /// Whether the receiver never gives up a gap.
     fn is_reliable_for_good(&self) -> bool {
         self.is_reliable && self.gap_max.unwrap_or(0) == 0
     }
 
-    /// Moves the left edge over what is there, and over gaps that are not waited for any longer.
+    /// Moves the left edge over received PDUs, and over gaps for which the receiver does not wait
+    /// any longer.
     fn advance(&mut self, now: Instant, counters: &mut Counters) {
         loop {
             while let Some(slot) = self.ring.front() {
@@ -446,7 +452,7 @@ impl<P: Payload> Receiver<P> {
         self.reach_announced(now, counters);
     }
 
-    /// When the gap at the left edge is given up.
+    /// When the receiver gives up the gap at the left edge.
     fn gap_deadline(&self) -> Instant {
         let missing = self.gap_end - self.left;
         let index = usize::try_from(missing).unwrap_or(usize::MAX);
@@ -461,7 +467,7 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// Moves the left edge up to `to` over what is missing.
+    /// Moves the left edge to `to` and gives up the missing UDFs below it.
     fn give_up(&mut self, to: u64, counters: &mut Counters) {
         let count = to.saturating_sub(self.left);
         if self.is_start_known {
@@ -477,7 +483,8 @@ impl<P: Payload> Receiver<P> {
         self.is_gap = self.is_in_order;
     }
 
-    /// The sender said that everything below a number was sent, and A has passed since.
+    /// Gives up missing UDFs below the number that the sender has announced as sent, once A has
+    /// passed since.
     fn reach_announced(&mut self, now: Instant, counters: &mut Counters) {
         let Some((seq, at)) = self.announced else {
             return;

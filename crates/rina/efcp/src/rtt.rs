@@ -1,4 +1,4 @@
-//! Round-trip time estimation, as a policy.
+//! Round-trip time estimation: the policies.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -12,23 +12,23 @@ use crate::error::PolicyError;
 
 /// A policy of round-trip time estimation.
 pub trait RttEstimator: fmt::Debug + Send {
-    /// Its name in the catalogue.
+    /// Name of the policy in the catalogue.
     fn name(&self) -> &'static str;
 
-    /// A sample in ns, without the time that the other side let pass.
+    /// Adds a sample, from which the delay of the peer is already subtracted.
     fn on_sample(&mut self, now: Instant, rtt: Duration);
 
-    /// The estimate in ns; 0 before the first sample.
+    /// The estimated round-trip time; 0 before the first sample.
     fn estimate(&self) -> Duration;
 
-    /// The smallest sample in ns that is thought to be still possible; 0 before the first.
+    /// The smallest recent sample; 0 before the first.
     fn min_rtt(&self) -> Duration;
 
-    /// Retransmission timeout in ns, without back-off and without A.
+    /// The retransmission timeout, without back-off and without A.
     fn timeout(&self) -> Duration;
 }
 
-/// Smoothed mean and deviation, as in RFC 6298.
+/// Policy with smoothed mean and deviation (RFC 6298).
 #[derive(Clone, Copy, Debug)]
 pub struct Smoothed {
     initial: Duration,
@@ -39,7 +39,8 @@ pub struct Smoothed {
 }
 
 impl Smoothed {
-    /// With a timeout of `initial_ns` before the first sample and of `floor_ns` at least.
+    /// Starts with timeout `initial`, which applies before the first sample. Later timeouts are at
+    /// least `floor`.
     #[must_use]
     pub fn new(initial: Duration, floor: Duration) -> Smoothed {
         Smoothed {
@@ -64,7 +65,7 @@ impl RttEstimator for Smoothed {
     }
 
     fn on_sample(&mut self, now: Instant, rtt: Duration) {
-        // 0 stands for "no sample".
+        // 0 means "no sample".
         let rtt = rtt.clamp(Duration::from_nanos(1), Duration::MAX / 16);
         self.least.on_sample(now, rtt);
         if self.srtt == Duration::ZERO {
@@ -92,8 +93,8 @@ impl RttEstimator for Smoothed {
     }
 }
 
-/// The smallest round-trip time of the recent past: what the path takes without queues. The
-/// timeout is that of [`Smoothed`].
+/// Policy whose estimate is the smallest round-trip time of the recent past, which is that of the
+/// path without queues. The timeout is that of [`Smoothed`].
 #[derive(Clone, Copy, Debug)]
 pub struct Minimum {
     smoothed: Smoothed,
@@ -101,7 +102,7 @@ pub struct Minimum {
 }
 
 impl Minimum {
-    /// As [`Smoothed::new`], and samples count for `window_ns` to twice that.
+    /// Like [`Smoothed::new`]; a sample counts for between one and two times `window`.
     #[must_use]
     pub fn new(initial: Duration, floor: Duration, window: Duration) -> Minimum {
         Minimum {
@@ -135,12 +136,12 @@ impl RttEstimator for Minimum {
     }
 }
 
-/// The smallest of the samples of this window and of the one before.
+/// The smallest sample of the current window of time and of the one before.
 #[derive(Clone, Copy, Debug)]
 struct Least {
     window: Duration,
     since: Instant,
-    /// 0 for none.
+    /// Smallest sample of the current window; 0 for none.
     present: Duration,
     past: Duration,
 }
@@ -173,10 +174,10 @@ impl Least {
     }
 }
 
-/// The policy of this name with these parameters, each at its default when it is not given.
+/// Creates the policy `name` with the given parameters; absent parameters have their defaults.
 ///
 /// # Errors
-/// There is no such policy or parameter, or a value is out of its range.
+/// The policy or a parameter does not exist, or a value is out of range.
 pub fn by_name(
     name: &str,
     params: &BTreeMap<String, String>,
@@ -191,7 +192,7 @@ pub fn by_name(
     })
 }
 
-/// The policies; the first is the default.
+/// Descriptions of all policies; the first is the default.
 #[must_use]
 pub fn list() -> &'static [PolicyInfo] {
     LIST

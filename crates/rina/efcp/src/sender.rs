@@ -1,5 +1,5 @@
-//! The sending half of a connection: the closed-window queue, numbering, runs, the window that was
-//! granted, and what is outstanding.
+//! The sending half of a connection. It keeps the closed-window queue, numbers UDFs, starts runs,
+//! and tracks the granted window and the outstanding PDUs.
 //!
 //! ```text
 //!            first PDU, with DRF
@@ -32,18 +32,20 @@ use crate::rtt::RttEstimator;
 use crate::seq;
 use loss::Loss;
 
-/// A PDU that was sent and is not acknowledged, or was by a selective acknowledgement only.
+/// A PDU that was sent and whose number is at or above the left edge. It is unacknowledged, or
+/// acknowledged by a selective acknowledgement only.
 #[derive(Debug)]
 pub(crate) struct Sent<P> {
-    /// `None` once it is acknowledged.
+    /// The UDF; `None` once it is acknowledged.
     pub(crate) udf: Option<P>,
-    /// When it was sent last, in ns.
+    /// When the PDU was sent last.
     pub(crate) sent_at: Instant,
-    /// Sent more than once.
+    /// Whether the PDU was sent more than once.
     pub(crate) is_resent: bool,
-    /// Declared lost, and waiting to be sent again.
+    /// Whether the PDU is considered lost and waits for its retransmission.
     pub(crate) is_lost: bool,
-    /// From here on, so many are acknowledged; a hint, at least 1 for an acknowledged one.
+    /// A hint for skipping: at least this many PDUs from here on are acknowledged. At least 1 for
+    /// an acknowledged PDU.
     pub(crate) skip: u32,
 }
 
@@ -59,7 +61,7 @@ impl<P> Sent<P> {
     }
 }
 
-/// See the module.
+/// The sending half of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender<P> {
     pub(crate) is_reliable: bool,
@@ -68,33 +70,34 @@ pub(crate) struct Sender<P> {
     pub(crate) bits: u8,
     pub(crate) ecn: bool,
     profile: EfcpProfile,
-    /// The first number of the first run, where it is known before.
+    /// The first number of the first run, if it was chosen before the run starts.
     pub(crate) prepared: Option<u64>,
-    /// Most PDUs in flight whatever congestion control says: 1 while the other side may take any
-    /// for the first of the run.
+    /// Most PDUs in flight, in addition to congestion control. It is 1 while the receiver may take
+    /// any PDU for the first of the run.
     flight_max: u64,
-    /// After such a silence either side may have forgotten the run.
+    /// After a silence of this length, the peer may have forgotten the run.
     silence: Duration,
-    /// A UDF is sent as a copy: it may have to be sent again.
+    /// Whether the sender keeps a UDF when it sends a copy, because it may have to send the UDF
+    /// again.
     copies: bool,
-    /// The last UDF, to be repeated where that stands for a rendezvous PDU.
+    /// The last UDF sent, for profiles that repeat it in place of a rendezvous PDU.
     last: Option<P>,
-    /// A, as far as the other side lets it pass.
+    /// Longest delay of an acknowledgement by the peer; 0 if the peer answers every PDU at once.
     a: Duration,
-    /// How long an acknowledgement may take beyond the round trip.
+    /// Allowance for the delay of an acknowledgement beyond the round-trip time.
     answer_delay: Duration,
     r: Duration,
     delta_t: Duration,
     rollover: u64,
-    /// The first number that is not used.
+    /// The first number that is never used.
     end: u64,
 
     pub(crate) congestion: Box<dyn CongestionControl>,
     pub(crate) rtt: Box<dyn RttEstimator>,
     pub(crate) loss: Loss,
 
-    /// The closed-window queue: written, not yet numbered. `None` stands for one that could not
-    /// be kept: its number stays unused, so that the other side sees the gap.
+    /// The closed-window queue: UDFs that are written but not numbered. `None` marks a UDF that
+    /// could not be kept. Its number stays unused, so that the receiver sees the gap.
     queue: VecDeque<Option<P>>,
     queue_bytes: usize,
     queue_kept: usize,
@@ -103,15 +106,15 @@ pub(crate) struct Sender<P> {
     pub(crate) is_running: bool,
     /// First number of the run.
     pub(crate) start: u64,
-    /// All below is acknowledged; with no retransmission control, sent.
+    /// Left edge: all lower numbers are acknowledged; without retransmission control, sent.
     pub(crate) left: u64,
     /// Number of the next new PDU.
     pub(crate) next: u64,
-    /// The first number that may not be sent.
+    /// Right edge: the first number that may not be sent.
     pub(crate) right: u64,
     /// Outstanding PDUs, from `left` up to `next`.
     pub(crate) sent: VecDeque<Sent<P>>,
-    /// Bytes of them that are not acknowledged.
+    /// Unacknowledged bytes in `sent`.
     pub(crate) sent_bytes: usize,
     /// When a data or rendezvous PDU was last sent.
     pub(crate) active_at: Instant,
@@ -119,13 +122,13 @@ pub(crate) struct Sender<P> {
     rendezvous_at: Instant,
     rendezvous_pause: Duration,
     is_rendezvous_due: bool,
-    /// When sending is tried again that the rate forbade, or a lack of buffers.
+    /// When to retry sending, after the rate or a lack of buffers prevented it.
     pub(crate) retry_at: Instant,
-    /// When the window closed, or control was heard since.
+    /// When the window closed or, if later, when the last control PDU arrived.
     pub(crate) answered_at: Instant,
-    /// Rollover was announced for this run.
+    /// Whether [`ConnEvent::Rollover`](crate::ConnEvent::Rollover) was emitted for this run.
     pub(crate) is_rolled_over: bool,
-    /// No number is left.
+    /// Whether all sequence numbers are used.
     pub(crate) is_exhausted: bool,
 }
 
@@ -134,14 +137,14 @@ impl<P: Payload> Sender<P> {
         let space = config.space();
         let (window, delta_t) = (config.window_in_force(), config.delta_t());
         let repeats = config.profile.stall == Stall::Repeat;
-        // A receiver that answers every PDU at once does not wait for A.
+        // A receiver that answers every PDU at once does not delay its acknowledgements by A.
         let a = if config.profile.answers_every {
             Duration::ZERO
         } else {
             config.a
         };
-        // Acknowledgements without a delay field need an allowance: round-trip times do not show
-        // how much of them was A, nor by how much the other side's timer is late.
+        // Acknowledgements without a delay field need an allowance. Round-trip samples do not show
+        // how much of them was A, nor how late the peer's timer was.
         let answer_delay = if config.profile.selective { a } else { a * 2 };
         let timeout = config.rtt.timeout() + answer_delay;
         Sender {
@@ -195,7 +198,7 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// UDFs that the closed-window queue takes.
+    /// Number of UDFs that the closed-window queue accepts.
     pub(crate) fn room(&self) -> usize {
         if self.queue_bytes >= self.limits.bytes {
             return 0;
@@ -205,8 +208,9 @@ impl<P: Payload> Sender<P> {
 
     pub(crate) fn write(&mut self, mut udf: P) -> Result<(), P> {
         let len = udf.len();
-        // While there is any room, one UDF of any length is taken: the last may go beyond the
-        // limit. It must outlive the burst, since its acknowledgement will not come sooner.
+        // While there is room, one UDF of any length is accepted, so the last one may exceed the
+        // limit. With retransmission control it must outlive the burst, because its acknowledgement
+        // comes later.
         if self.room() == 0 || (self.is_reliable && !udf.keep()) {
             return Err(udf);
         }
@@ -215,34 +219,34 @@ impl<P: Payload> Sender<P> {
         Ok(())
     }
 
-    /// UDFs that were written and not sent.
+    /// Number of UDFs that are written but not sent.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// There may be something to send.
+    /// Whether there may be a data PDU to send.
     pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty() || !self.loss.queue.is_empty()
     }
 
-    /// Everything was sent and, with retransmission control, acknowledged.
+    /// Whether everything was sent and, with retransmission control, acknowledged.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty() && self.sent.is_empty()
     }
 
-    /// The window allows another new PDU.
+    /// Whether the window allows another new PDU.
     pub(crate) fn is_open(&self) -> bool {
         self.window.is_none() || self.next < self.right
     }
 
-    /// Congestion control allows another PDU.
+    /// Whether congestion control allows another PDU.
     pub(crate) fn has_flight(&self) -> bool {
         !self.is_reliable
             || self.loss.is_urgent
             || self.loss.in_flight < self.congestion.window().min(self.flight_max)
     }
 
-    /// True when the rate allows another PDU; if not, `retry_at` is set to when it does.
+    /// Whether the rate allows another PDU now. If not, sets `retry_at` to the time when it does.
     pub(crate) fn takes_tokens(&mut self, now: Instant) -> bool {
         self.retry_at = Instant::MAX;
         let Some(bucket) = &self.bucket else {
@@ -255,8 +259,9 @@ impl<P: Payload> Sender<P> {
         ready_at <= now
     }
 
-    /// Numbers the next UDF. `None` when the queue is empty, when the window, congestion control or
-    /// the rate forbid it, or when there is no buffer.
+    /// Takes the next UDF from the queue and numbers it. `None` when the queue is empty, when the
+    /// window, congestion control or the limit of unacknowledged bytes forbids sending, or when no
+    /// buffer is free.
     pub(crate) fn take_new(&mut self, now: Instant) -> Option<(u64, P)> {
         loop {
             if !self.is_open() || !self.has_flight() || self.sent_bytes >= self.limits.flight_bytes
@@ -321,13 +326,13 @@ impl<P: Payload> Sender<P> {
         self.loss.on_new(now);
     }
 
-    /// Whether the data PDU with this number has the data run flag.
+    /// Whether the data PDU with this number carries the data run flag.
     pub(crate) fn has_flag(&self, number: u64) -> bool {
         number == self.start || self.profile.drf_on_every || self.is_behind_wrap(number)
     }
 
-    /// Without retransmission control, where numbers that are used again need the data run flag:
-    /// this one is among the first of them.
+    /// Whether this number is among the first after a wrap, where PDUs carry the data run flag.
+    /// Only for profiles with [`Wrap::NewRun`] and without retransmission control.
     pub(crate) fn is_behind_wrap(&self, number: u64) -> bool {
         self.profile.wrap == Wrap::NewRun
             && !self.is_reliable
@@ -335,7 +340,8 @@ impl<P: Payload> Sender<P> {
             && seq::truncate(number, self.bits) < FLAGS_BEHIND_WRAP
     }
 
-    /// The left edge that it announces: 0 while nothing was acknowledged, where that is usual.
+    /// The left edge to announce in control PDUs. Profiles without selective acknowledgement
+    /// announce 0 until the first acknowledgement.
     pub(crate) fn announced_left(&self) -> u64 {
         if self.left == self.start && !self.profile.selective {
             0
@@ -344,7 +350,7 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// When the next timer of this half is due.
+    /// When the next timer of the sender is due.
     pub(crate) fn next_timeout(&self) -> Instant {
         let mut at = self.rendezvous_at.min(self.retry_at);
         if self.is_reliable {
@@ -357,7 +363,7 @@ impl<P: Payload> Sender<P> {
         at
     }
 
-    /// Does what is due. True when the connection has failed.
+    /// Processes the timers that are due. Returns true when the connection has failed.
     pub(crate) fn handle_timeout(&mut self, now: Instant, counters: &mut Counters) -> bool {
         self.check_rendezvous(now);
         if now >= self.retry_at {
@@ -378,7 +384,7 @@ impl<P: Payload> Sender<P> {
         false
     }
 
-    /// Forgets everything that is queued or outstanding.
+    /// Drops everything that is queued or outstanding.
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
         self.sent.clear();
@@ -391,14 +397,15 @@ impl<P: Payload> Sender<P> {
         self.loss.restart();
     }
 
-    /// True once per run, when numbers run out soon.
+    /// Returns true once per run, when sequence numbers will run out soon.
     pub(crate) fn rolls_over(&mut self) -> bool {
         let is_due = self.next >= self.rollover && !self.is_rolled_over && self.is_running;
         self.is_rolled_over |= is_due;
         is_due
     }
 
-    /// The burst is over: what stays queued must last.
+    /// Ends a burst: without retransmission control, copies queued UDFs to memory that outlives the
+    /// burst.
     pub(crate) fn end_of_burst(&mut self, counters: &mut Counters) {
         if self.is_reliable {
             return;
@@ -417,8 +424,9 @@ impl<P: Payload> Sender<P> {
     }
 }
 
-/// PDUs with the data run flag after the last sequence number, without retransmission control.
+/// Without retransmission control: number of PDUs after the wrap of sequence numbers that carry the
+/// data run flag.
 const FLAGS_BEHIND_WRAP: u64 = 16;
 
-/// When buffers may be there again, in ns.
+/// How long to wait for free buffers before the next attempt.
 const RETRY: Duration = Duration::from_millis(1);

@@ -1,19 +1,20 @@
-//! Sequence numbers: 64 bits inside, fewer on the wire; and a small seeded generator.
+//! Sequence numbers: 64 bits internally, fewer on the wire; and a small seeded generator of initial
+//! numbers.
 
 use carina_random::SplitMix;
 
-/// Number of values of `bits` bits; the highest value for 64.
+/// The number of sequence numbers of `bits` bits; for 64 bits, the highest one.
 pub(crate) fn space(bits: u8) -> u64 {
     1_u64.checked_shl(u32::from(bits)).unwrap_or(u64::MAX)
 }
 
-/// The low `bits` bits.
+/// Truncates `value` to its low `bits` bits.
 pub(crate) fn truncate(value: u64, bits: u8) -> u64 {
     value & mask(bits)
 }
 
-/// The number closest to `reference` whose low `bits` bits are those of `wire`. `None` when it
-/// would be negative or beyond 64 bits.
+/// Extends a number of the wire to 64 bits: the number closest to `reference` whose low `bits` bits
+/// equal `wire`. `None` if it would be negative or exceed 64 bits.
 pub(crate) fn extend(wire: u64, reference: u64, bits: u8) -> Option<u64> {
     let shift = 64 - u32::from(bits);
     let ahead = (wire.wrapping_sub(reference) << shift).cast_signed() >> shift;
@@ -24,7 +25,7 @@ fn mask(bits: u8) -> u64 {
     u64::MAX >> (64 - u32::from(bits))
 }
 
-/// Initial sequence numbers need to differ between runs, not to be secret.
+/// Generator of initial sequence numbers. They must differ between runs but need not be secret.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(SplitMix);
 
@@ -33,13 +34,13 @@ impl Random {
         Random(SplitMix::new(seed))
     }
 
-    /// An initial sequence number: never 0, and in the first quarter, so that a run has at least
-    /// half of the space before the rollover threshold.
+    /// A random initial sequence number. It is not 0 and lies in the first quarter of the number
+    /// space, so that a run has at least half of the space before the rollover threshold.
     pub(crate) fn initial(&mut self, bits: u8) -> u64 {
         1 + self.0.next_u64() % (space(bits) / 4 - 1)
     }
 
-    /// The number after a random one that is not 0.
+    /// The successor of a random number other than 0.
     pub(crate) fn after(&mut self, bits: u8) -> u64 {
         let random = 1 + self.0.next_u64() % (space(bits) - 1);
         truncate(random.wrapping_add(1), bits)

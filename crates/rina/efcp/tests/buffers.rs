@@ -1,4 +1,4 @@
-//! Connections when buffers run out.
+//! Connections when no buffers are free.
 
 use std::cell::Cell;
 
@@ -7,13 +7,13 @@ use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, Pci, QosId};
 
-/// A number for which there is often no buffer.
+/// A payload with a number, for which buffers are often not available.
 #[derive(Debug)]
 struct Scarce(u64);
 
 thread_local! {
     static STATE: Cell<u64> = const { Cell::new(1) };
-    /// Calls of a hundred that fail.
+    /// Percentage of allocations that fail.
     static FAILING: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -65,7 +65,7 @@ fn pass(from: &mut Connection<Scarce>, to: &mut Connection<Scarce>, now: u64, od
     let mut count = 0;
     while let Some(transmit) = from.poll_transmit(Instant::from_nanos(now)) {
         count += 1;
-        // Every third pair changes places.
+        // Every third pair of PDUs is swapped.
         if odd && count % 6 == 0 {
             held = Some(transmit);
             continue;
@@ -100,7 +100,7 @@ fn receive(to: &mut Connection<Scarce>, now: u64, transmit: Transmit<Scarce>) {
     );
 }
 
-/// Writes 2000 numbers; the reader takes what there is when `reads` says so.
+/// Writes 2000 numbers. The reader fetches UDFs in the steps for which `reads` returns true.
 fn run(
     retransmission: bool,
     reads: impl Fn(u64) -> bool,

@@ -1,4 +1,4 @@
-//! SDUs through a delimiter, a channel and an assembler.
+//! Passes SDUs through a delimiter, a channel and an assembler.
 
 use carina_efcp::Delivered;
 use carina_efcp::delimiting::{
@@ -45,7 +45,7 @@ fn deliver(assembler: &mut Assembler<Bytes>, udf: Bytes, seq: u64, gap_before: b
     });
 }
 
-/// SDUs put together of their pieces; an unfinished one is left out.
+/// Joins the pieces of the assembler into SDUs; an unfinished SDU is omitted.
 fn sdus(assembler: &mut Assembler<Bytes>) -> Vec<Vec<u8>> {
     let (mut sdus, mut present) = (Vec::new(), Vec::new());
     while let Some(piece) = assembler.poll() {
@@ -57,7 +57,7 @@ fn sdus(assembler: &mut Assembler<Bytes>) -> Vec<Vec<u8>> {
     sdus
 }
 
-/// An SDU whose every byte identifies it.
+/// An SDU whose bytes depend on its number and their position.
 fn sdu(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at) as u8).collect()
 }
@@ -75,7 +75,7 @@ fn lengths() -> impl Strategy<Value = Vec<usize>> {
 fn write_all(delimiter: &mut Delimiter<Bytes>, sdus: &[Vec<u8>], piece: usize) {
     for sdu in sdus {
         let mut rest = &sdu[..];
-        // Long ones come in pieces.
+        // Long SDUs are written in pieces.
         while piece > 0 && rest.len() > piece {
             let (head, tail) = rest.split_at(piece);
             let head = Bytes::from(head.to_vec());
@@ -139,7 +139,7 @@ proptest! {
         write_all(&mut delimiter, &written, 0);
         let udfs = udfs(&mut delimiter);
         let lost = lost.index(udfs.len());
-        // What the lost UDF holds at most: one SDU in part, or small ones.
+        // A lost UDF can destroy this much at most: a part of one SDU, or several small SDUs.
         let share = udfs[lost].len();
         for (seq, udf) in udfs.into_iter().enumerate() {
             if seq != lost {
@@ -328,7 +328,7 @@ fn a_flag_byte_tells_whole_first_middle_and_last() {
         deliver(&mut assembler, udf.clone(), 0, false);
     }
     assert_eq!(sdus(&mut assembler), [short.clone(), long, short.clone()]);
-    // Of an SDU that lacks a fragment nothing comes.
+    // An SDU that lacks a fragment is not handed on.
     for (index, udf) in udfs.iter().enumerate().filter(|(index, _)| *index != 2) {
         deliver(&mut assembler, udf.clone(), 0, index == 3);
     }
@@ -356,7 +356,7 @@ fn unordered_or_headerless_flows_refuse_long_sdus_join_pieces() {
         assert_eq!(delimiter.write(piece(most - 10), false), Ok(()));
         assert_eq!(delimiter.write(piece(10), true), Ok(()));
         assert_eq!(delimiter.write(piece(11), true), Err(Refusal::TooLong));
-        // The rest of what was refused is swallowed.
+        // The remaining pieces of a refused SDU are dropped.
         assert_eq!(delimiter.write(piece(10), false), Ok(()));
         assert_eq!(delimiter.write(piece(3), false), Ok(()));
         let udfs = udfs(&mut delimiter);

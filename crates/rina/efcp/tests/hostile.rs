@@ -1,4 +1,4 @@
-//! Connections and assemblers against random scripts; see `carina_efcp::fuzz`.
+//! Runs random scripts against connections and assemblers; see `carina_efcp::fuzz`.
 
 use carina_efcp::fuzz;
 use proptest::prelude::*;
@@ -38,7 +38,7 @@ proptest! {
         features in 0_u8..16,
         udfs in prop::collection::vec((any::<bool>(), 0_u8..4, 0_u8..4, 0_u8..6, 0_u8..6), 0..60),
     ) {
-        // Fragments of few SDUs with small numbers and offsets.
+        // Fragments of a few SDUs, with small numbers and offsets.
         let mut data = vec![features];
         for (gap, kind, flags, number, offset) in udfs {
             let udf = [kind << 6 | flags << 4, 0, 0, 0, number, 0, 0, 0, offset, 7, 7];

@@ -5,19 +5,19 @@ use carina_time::Instant;
 use super::window::Window;
 use super::{Acked, CongestionControl};
 
-/// See the module.
+/// Congestion control by additive increase and multiplicative decrease (RFC 5681).
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: Window,
-    /// PDUs that the window grows by in a round trip.
+    /// Growth of the window per round trip, in PDUs.
     increase: f64,
-    /// What remains of the window after a loss.
+    /// Factor by which a loss multiplies the window.
     keep: f64,
 }
 
 impl Aimd {
-    /// Begins with `initial` PDUs, grows by `increase` PDUs in a round trip, and shrinks by
-    /// `decrease_percent` at a loss (at most 90).
+    /// Starts with a window of `initial` PDUs. The window grows by `increase` PDUs per round trip,
+    /// and shrinks by `decrease_percent` (at most 90) at a loss.
     #[must_use]
     pub fn new(initial: u64, increase: u64, decrease_percent: u64) -> Aimd {
         Aimd {

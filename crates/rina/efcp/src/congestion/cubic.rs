@@ -1,31 +1,33 @@
-//! CUBIC, as in RFC 9438: growth depends on the time since the last loss, not on the round trip.
+//! CUBIC, as in RFC 9438: growth depends on the time since the last loss, not on the round-trip
+//! time.
 
 use carina_time::Instant;
 
 use super::window::Window;
 use super::{Acked, CongestionControl};
 
-/// See the module.
+/// Congestion control by CUBIC (RFC 9438).
 #[derive(Clone, Copy, Debug)]
 pub struct Cubic {
     window: Window,
-    /// What remains of the window after a loss: beta.
+    /// beta: factor by which a loss multiplies the window.
     keep: f64,
-    /// The window before the last loss.
+    /// Window before the last loss, in PDUs.
     prior: f64,
-    /// The same, or less when it was smaller than the time before: the plateau.
+    /// W_max: the window around which growth is slowest. It equals `prior`, or less if that loss
+    /// came at a smaller window than the loss before.
     plateau: f64,
-    /// When growth from the last loss began, in ns.
+    /// When growth after the last loss began; `None` until the next acknowledgement.
     since: Option<Instant>,
-    /// Seconds from there to the plateau: K.
+    /// K: seconds from `since` until the window reaches the plateau.
     reach_s: f64,
-    /// What AIMD would have reached: growth is never slower.
+    /// W_est: the window that AIMD would have now. CUBIC never grows more slowly.
     friendly: f64,
-    /// The state before the last reduction.
+    /// State before the last reduction, to undo a reduction for a spurious loss.
     before: Option<Before>,
 }
 
-/// What a reduction changes beside the window.
+/// The fields, besides the window, that a reduction changes.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     prior: f64,
@@ -35,11 +37,12 @@ struct Before {
     friendly: f64,
 }
 
-/// PDUs per second cubed: C.
+/// C, in PDUs per second cubed.
 const STEEPNESS: f64 = 0.4;
 
 impl Cubic {
-    /// Begins with `initial` PDUs; `keep_percent` of the window remains after a loss (10 to 95).
+    /// Starts with a window of `initial` PDUs. After a loss, `keep_percent` (10 to 95) of the
+    /// window remains.
     #[must_use]
     pub fn new(initial: u64, keep_percent: u64) -> Cubic {
         Cubic {
@@ -63,7 +66,8 @@ impl Cubic {
             friendly: self.friendly,
         });
         let size = self.window.size;
-        // Fast convergence: a smaller plateau than last time makes room for others.
+        // Fast convergence: if this loss came at a smaller window than the last, other flows need
+        // room, so the plateau is lowered.
         self.plateau = if size < self.plateau {
             size * (1.0 + self.keep) / 2.0
         } else {
@@ -128,7 +132,7 @@ impl CongestionControl for Cubic {
             return;
         }
         if ack.is_limited {
-            // Time without anything to send is not time that grows the window.
+            // While the application limits the sender, the time does not count as growth.
             self.since = None;
             return;
         }
@@ -163,13 +167,13 @@ impl CongestionControl for Cubic {
     }
 }
 
-/// The cube root of a number that is not negative, by Newton's method: `core` has none.
+/// The cube root of a number that is not negative, by Newton's method, because `core` has none.
 fn cube_root(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;
     }
     let mut root = value.max(1.0);
-    // From above, each step takes off a third at least until it is near.
+    // Starting above the root, each step reduces the value by a third until it is near the root.
     for _ in 0..64 {
         root = (2.0 * root + value / (root * root)) / 3.0;
     }

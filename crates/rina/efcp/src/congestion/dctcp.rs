@@ -1,26 +1,28 @@
-//! DCTCP, as in RFC 8257: the window shrinks by how much was marked, not by whether anything was.
+//! DCTCP, as in RFC 8257: the window shrinks in proportion to the share of marked PDUs.
 
 use carina_time::Instant;
 
 use super::window::Window;
 use super::{Acked, CongestionControl};
 
-/// See the module. Useful on cubes with ECN only; without marks it is AIMD.
+/// Congestion control by DCTCP (RFC 8257). It needs a QoS cube with ECN; without marks it acts like
+/// AIMD.
 #[derive(Clone, Copy, Debug)]
 pub struct Dctcp {
     window: Window,
-    /// Estimated share of marked PDUs.
+    /// Estimated share of marked PDUs, 0 to 1.
     share: f64,
-    /// Weight of a new observation: g.
+    /// g: weight of the last round trip in the estimate.
     gain: f64,
     acked: u64,
     marked: u64,
-    /// The observation ends when the left edge reaches this number.
+    /// The current observation of marks ends when the left edge reaches this sequence number.
     until: u64,
 }
 
 impl Dctcp {
-    /// Begins with `initial` PDUs; an observation counts as 1 / 2^`gain_shift` (at most 10).
+    /// Starts with a window of `initial` PDUs. A new observation has the weight 1 / 2^`gain_shift`
+    /// (`gain_shift` at most 10) in the estimate.
     #[must_use]
     pub fn new(initial: u64, gain_shift: u64) -> Dctcp {
         Dctcp {
@@ -33,7 +35,7 @@ impl Dctcp {
         }
     }
 
-    /// A round trip is over.
+    /// Updates the estimate at the end of an observation, which lasts one round trip.
     fn observe(&mut self, ack: &Acked) {
         let share = self.marked as f64 / self.acked.max(1) as f64;
         self.share = (1.0 - self.gain) * self.share + self.gain * share;
@@ -95,7 +97,8 @@ impl CongestionControl for Dctcp {
 mod tests {
     use super::*;
 
-    /// Round trips of 100 PDUs of which `marks` are marked; the window afterwards.
+    /// Simulates round trips of 100 PDUs, of which `marks` are marked, and returns the final
+    /// window.
     fn after(marks: u64) -> u64 {
         let mut dctcp = Dctcp::new(100, 4);
         dctcp.on_loss(Instant::ZERO, 200);

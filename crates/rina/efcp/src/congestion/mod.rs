@@ -1,4 +1,4 @@
-//! Congestion control: how many PDUs may be in flight, as a policy.
+//! Congestion control: the policies that limit how many PDUs may be in flight.
 
 mod aimd;
 mod cubic;
@@ -21,52 +21,53 @@ use crate::error::PolicyError;
 
 /// A policy of congestion control. Windows are in PDUs, since sequence numbers count PDUs.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// Its name in the catalogue.
+    /// Name of the policy in the catalogue.
     fn name(&self) -> &'static str;
 
-    /// PDUs that may be in flight; at least 1.
+    /// Most PDUs that may be in flight now; at least 1.
     fn window(&self) -> u64;
 
-    /// Some PDUs have arrived.
+    /// Called for each acknowledgement of PDUs that were not acknowledged before.
     fn on_ack(&mut self, ack: &Acked);
 
-    /// A loss was detected by what arrived after it. Called once per episode: losses of PDUs that
-    /// were sent before the window shrank count once.
+    /// Called when the arrival of later PDUs shows that a PDU was lost. It is called once per loss
+    /// episode: further losses among PDUs sent before the window shrank do not count again.
     fn on_loss(&mut self, now: Instant, in_flight: u64);
 
-    /// The retransmission timer ran out: everything in flight is taken for lost.
+    /// Called when the retransmission timer expires: all PDUs in flight are considered lost.
     fn on_timeout(&mut self, now: Instant, in_flight: u64);
 
-    /// The last loss was none: the PDU was late.
+    /// Called when the last reported loss was spurious: the PDU was only late. The policy may undo
+    /// its reduction.
     fn on_spurious(&mut self) {}
 }
 
-/// What a policy of congestion control hears of an acknowledgement.
+/// What a policy of congestion control learns from an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acked {
-    /// Time in ns.
+    /// Time of the acknowledgement.
     pub now: Instant,
-    /// PDUs that it newly acknowledges.
+    /// Number of PDUs acknowledged for the first time.
     pub count: u64,
-    /// PDUs in flight before it.
+    /// PDUs in flight before the acknowledgement.
     pub in_flight: u64,
-    /// Of the newly acknowledged ones, those that carried a congestion mark.
+    /// How many of the newly acknowledged PDUs carried a congestion mark.
     pub marks: u64,
-    /// Smoothed round-trip time in ns; 0 when not known.
+    /// Smoothed round-trip time; 0 if unknown.
     pub srtt: Duration,
-    /// Smallest round-trip time in ns; 0 when not known.
+    /// Smallest round-trip time; 0 if unknown.
     pub min_rtt: Duration,
-    /// The window was not used up: it must not grow.
+    /// Whether the sender used less than half of the window. The window must not grow then.
     pub is_limited: bool,
-    /// Losses are being repaired.
+    /// Whether the sender is recovering from losses.
     pub is_recovering: bool,
     /// Sequence number of the next new PDU.
     pub next_seq: u64,
-    /// The highest sequence number below which all is acknowledged.
+    /// Left edge: all lower sequence numbers are acknowledged.
     pub left: u64,
 }
 
-/// No congestion control: windows of flow control are the only limit.
+/// No congestion control: only windows of flow control limit the sender.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unlimited;
 
@@ -86,10 +87,10 @@ impl CongestionControl for Unlimited {
     fn on_timeout(&mut self, _now: Instant, _in_flight: u64) {}
 }
 
-/// The policy of this name with these parameters, each at its default when it is not given.
+/// Creates the policy `name` with the given parameters; absent parameters have their defaults.
 ///
 /// # Errors
-/// There is no such policy or parameter, or a value is out of its range.
+/// The policy or a parameter does not exist, or a value is out of range.
 pub fn by_name(
     name: &str,
     params: &BTreeMap<String, String>,
@@ -115,7 +116,7 @@ pub fn by_name(
     })
 }
 
-/// The policies; the first is the default.
+/// Descriptions of all policies; the first is the default.
 #[must_use]
 pub fn list() -> &'static [PolicyInfo] {
     LIST

@@ -1,21 +1,22 @@
-//! The window that all policies here have: slow start, then what the policy says.
+//! The congestion window that all policies of this crate share, with slow start.
 
-/// A congestion window in PDUs, with a fraction.
+/// A congestion window in PDUs, as a floating point number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) size: f64,
-    /// Below it the window doubles with each round trip.
+    /// Slow start threshold: below it the window doubles with each round trip.
     pub(super) threshold: f64,
-    /// Size and threshold before the last reduction.
+    /// Size and threshold before the last reduction, to undo it.
     before: Option<(f64, f64)>,
-    /// Marks of PDUs below this number are of a reduction that was made already.
+    /// Until the left edge reaches this sequence number, marks belong to a reduction that was
+    /// already made.
     marked_until: u64,
 }
 
-/// Smallest window after a loss that was found by what came after it.
+/// Smallest window after a loss that was detected by later arrivals, in PDUs.
 pub(super) const LEAST: f64 = 2.0;
 
-/// No window needs more: sequence spaces are bounded, and so are floating point numbers.
+/// Largest window. No path needs more, and it keeps floating point arithmetic exact enough.
 const MOST: f64 = 1e9;
 
 impl Window {
@@ -28,10 +29,10 @@ impl Window {
         }
     }
 
-    /// To the nearest, so that what is in flight on average is what the policy says: always less
-    /// would cost half a PDU, which is much of a small window.
+    /// The window rounded to the nearest whole PDU. Rounding down would cost half a PDU on average,
+    /// which matters for small windows.
     pub(super) fn whole(&self) -> u64 {
-        // Between 1 and MOST, hence exact enough and in range.
+        // The value lies between 1 and MOST, so the conversion is in range.
         (self.size.clamp(1.0, MOST) + 0.5) as u64
     }
 
@@ -39,8 +40,8 @@ impl Window {
         self.size < self.threshold
     }
 
-    /// Slow start: one for each PDU that arrived. Returns those that are left over once the
-    /// threshold is reached.
+    /// Slow start: grows by one PDU for each of `count` arrived PDUs, up to the threshold. Returns
+    /// how many PDUs remain for growth above the threshold.
     pub(super) fn slow_start(&mut self, count: u64) -> f64 {
         let grown = (self.size + count as f64).min(self.threshold).min(MOST);
         let left = count as f64 - (grown - self.size);
@@ -52,7 +53,8 @@ impl Window {
         self.size = (self.size + by).min(MOST);
     }
 
-    /// Multiplies by `factor`, from what was in flight or from the window, whichever is less.
+    /// Multiplies the window by `factor`, starting from the PDUs in flight if those are fewer than
+    /// the window.
     pub(super) fn shrink(&mut self, in_flight: u64, factor: f64) {
         self.before = Some((self.size, self.threshold));
         let used = self.size.min((in_flight as f64).max(LEAST));
@@ -61,14 +63,14 @@ impl Window {
     }
 
     pub(super) fn collapse(&mut self, in_flight: u64, factor: f64) {
-        // A second timeout in a row says nothing new of how much is too much.
+        // A second timeout in a row gives no new information about the capacity of the path.
         if self.size > 1.0 {
             self.shrink(in_flight, factor);
         }
         self.size = 1.0;
     }
 
-    /// The last reduction was for nothing.
+    /// Undoes the last reduction, which turned out to be unnecessary.
     pub(super) fn restore(&mut self) {
         if let Some((size, threshold)) = self.before.take() {
             self.size = self.size.max(size);
@@ -76,7 +78,7 @@ impl Window {
         }
     }
 
-    /// True when marks call for a reduction: once per round trip.
+    /// Whether congestion marks call for a reduction now; at most once per round trip.
     pub(super) fn is_marked(&mut self, marks: u64, left: u64, next_seq: u64) -> bool {
         if marks == 0 || left < self.marked_until {
             return false;

@@ -1,9 +1,9 @@
-//! Control PDUs: what they say, and what is believed of them.
+//! Control PDUs: how they are made, and how received ones are checked.
 //!
-//! Everything that a control PDU says (what arrived, where the right edge is) is a fact that
-//! stays true, so it is checked against what was sent and then only ever moves edges forward. The
-//! number of a control PDU decides only whether what changes back and forth (marks, rate, delay)
-//! is taken from it. So neither a repeated nor a forged number can stop a connection.
+//! What a control PDU reports (which PDUs arrived, where the right edge is) stays true for ever. So
+//! the sender checks it against what it has sent, and only moves edges forward. The number of a
+//! control PDU matters only for values that can change in both directions (marks, rate, delay). So
+//! neither a repeated nor a forged number can stop a connection.
 
 use carina_time::Instant;
 use carina_wire::Payload;
@@ -43,7 +43,8 @@ impl<P: Payload> Connection<P> {
             Place::Jump => Err(Discard::ControlJump),
             Place::Old { is_far } if is_news => {
                 if is_far {
-                    // News under an old number: the other side numbers from the beginning again.
+                    // The control PDU has an old number but new contents: the peer has restarted
+                    // its numbering.
                     let number = control.seq.wrapping_add(self.numbers.less);
                     self.numbers.last = seq::truncate(number, self.numbers.bits);
                 }
@@ -53,7 +54,7 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// True when the window opened.
+    /// Processes the window of a control PDU. Returns whether the right edge moved.
     fn on_window(
         &mut self,
         now: Instant,
@@ -100,7 +101,7 @@ impl<P: Payload> Connection<P> {
         Ok(false)
     }
 
-    /// The control PDU that is due now.
+    /// Returns the control PDU that is due now, if any.
     pub(super) fn control(&mut self, now: Instant) -> Option<Transmit<P>> {
         if !self.receiver.is_control_due() {
             return None;
@@ -118,7 +119,8 @@ impl<P: Payload> Connection<P> {
         Some(Transmit::without_data(PduType::Control, control))
     }
 
-    /// A rendezvous PDU when it is due: it says how far data was sent.
+    /// Returns a rendezvous PDU if one is due. It tells the peer how far data was sent. With
+    /// [`Stall::Repeat`] it is a repeated data PDU.
     pub(super) fn rendezvous(&mut self, now: Instant) -> Option<Transmit<P>> {
         if !self.sender.takes_rendezvous(now) {
             return None;
@@ -147,7 +149,8 @@ impl<P: Payload> Connection<P> {
         Some(Transmit::without_data(PduType::Rendezvous, control))
     }
 
-    /// Adds what every control PDU says of its author, and cuts numbers to their widths.
+    /// Adds the fields that every control PDU has, and truncates numbers to their widths on the
+    /// wire.
     fn number(&mut self, mut control: Control) -> Control {
         let bits = self.sender.bits;
         let cut = |value| seq::truncate(value, bits);

@@ -1,4 +1,4 @@
-//! UDFs in, SDUs out.
+//! Turns UDFs into SDUs.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -17,39 +17,40 @@ use crate::receiver::Delivered;
 pub struct AssemblerConfig {
     /// The policy.
     pub policy: Delimiting,
-    /// The connection delivers in order.
+    /// Whether the connection delivers in order.
     pub in_order: bool,
-    /// The connection loses nothing: pieces of an SDU are handed on as they come.
+    /// Whether the connection loses nothing. The assembler then hands on pieces of an SDU as they
+    /// arrive.
     pub is_reliable: bool,
-    /// An incomplete SDU is handed on as far as it came.
+    /// Whether the assembler hands on the received pieces of an incomplete SDU.
     pub partial_delivery: bool,
-    /// Most bytes of incomplete SDUs that are held.
+    /// Most bytes of incomplete SDUs that the assembler holds.
     pub bytes_max: usize,
 }
 
 /// An SDU, or a piece of one.
 #[derive(Debug)]
 pub struct Piece<P> {
-    /// The bytes.
+    /// The bytes of the piece.
     pub sdu: P,
-    /// A further piece of the same SDU follows.
+    /// Whether a further piece of the same SDU follows.
     pub more: bool,
 }
 
-/// What an assembler counts.
+/// Counters of an assembler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AssemblerCounters {
-    /// SDUs handed on whole.
+    /// SDUs handed on completely.
     pub sdus: u64,
     /// SDUs handed on in part (with partial delivery).
     pub partial: u64,
-    /// SDUs discarded because a fragment is missing.
+    /// SDUs discarded because a fragment was missing.
     pub incomplete: u64,
-    /// SDUs discarded because they are longer than may be held.
+    /// SDUs discarded because they were longer than the assembler may hold.
     pub too_long: u64,
-    /// UDFs discarded because their header or their place is wrong.
+    /// UDFs discarded because their header was invalid, or not allowed at this point.
     pub malformed: u64,
-    /// UDFs discarded because there is no buffer.
+    /// UDFs discarded because no buffer was free.
     pub no_buffer: u64,
 }
 
@@ -59,20 +60,20 @@ pub struct Assembler<P> {
     config: AssemblerConfig,
     out: VecDeque<Piece<P>>,
     out_kept: usize,
-    /// Fragments of the present SDU, in order.
+    /// Fragments of the current SDU, in order.
     held: Vec<P>,
     held_kept: usize,
     held_bytes: usize,
     scattered: Scattered<P>,
-    /// The number that the next ordered fragment must have; none between SDUs.
+    /// Number that the next fragment of an ordered SDU must have; `None` between SDUs.
     expected: Option<u16>,
-    /// Pieces of the present SDU were handed on.
+    /// Whether pieces of the current SDU were already handed on.
     is_handed_on: bool,
     counters: AssemblerCounters,
 }
 
 impl<P: Payload> Assembler<P> {
-    /// An assembler at the beginning of an SDU.
+    /// An assembler that expects the beginning of an SDU.
     #[must_use]
     pub fn new(config: AssemblerConfig) -> Assembler<P> {
         Assembler {
@@ -89,19 +90,19 @@ impl<P: Payload> Assembler<P> {
         }
     }
 
-    /// Counters since birth.
+    /// Counters since the assembler was created.
     #[must_use]
     pub fn counters(&self) -> &AssemblerCounters {
         &self.counters
     }
 
-    /// Bytes of incomplete SDUs that are held.
+    /// Bytes of incomplete SDUs that the assembler holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held_bytes + self.scattered.bytes()
     }
 
-    /// Takes a UDF as the connection delivers it.
+    /// Processes a UDF that the connection delivers.
     pub fn on_udf(&mut self, delivered: Delivered<P>) {
         let Delivered {
             udf, gap_before, ..
@@ -127,7 +128,7 @@ impl<P: Payload> Assembler<P> {
         }
     }
 
-    /// A UDF with policy `none` or `flag-byte`.
+    /// Processes a UDF under policy `none` or `flag-byte`.
     fn on_plain(&mut self, udf: P, gap_before: bool) {
         if self.config.policy == Delimiting::None {
             return self.push(udf);
@@ -142,7 +143,7 @@ impl<P: Payload> Assembler<P> {
         }
     }
 
-    /// The next SDU, or the next piece of one.
+    /// Returns the next SDU, or the next piece of one.
     #[must_use]
     pub fn poll(&mut self) -> Option<Piece<P>> {
         let piece = self.out.pop_front()?;
@@ -150,7 +151,8 @@ impl<P: Payload> Assembler<P> {
         Some(piece)
     }
 
-    /// The burst is over: what is held must last. What cannot is discarded, counted.
+    /// Ends a burst: held payloads are copied to memory that outlives the burst. Payloads that
+    /// cannot be copied are discarded and counted.
     pub fn keep(&mut self) {
         while self.held_kept < self.held.len() {
             if !self.held[self.held_kept].keep() {
@@ -164,7 +166,8 @@ impl<P: Payload> Assembler<P> {
             if piece.sdu.keep() {
                 self.out_kept += 1;
             } else {
-                // Its neighbours may be pieces of the same SDU: empty, it keeps them apart.
+                // The pieces around it may belong to the same SDU. An empty piece in its place
+                // keeps them from being joined.
                 self.counters.no_buffer += 1;
                 piece.sdu.truncate(0);
                 self.out_kept += 1;
@@ -177,7 +180,7 @@ impl<P: Payload> Assembler<P> {
         self.out.push_back(Piece { sdu, more: false });
     }
 
-    /// An SDU or a stretch of the stream in a UDF of its own.
+    /// Processes a UDF that contains one whole SDU, or a part of the stream.
     fn on_whole(&mut self, mut udf: P, first: u8) -> bool {
         if first != WHOLE {
             return false;
@@ -194,7 +197,7 @@ impl<P: Payload> Assembler<P> {
         }
         self.abandon();
         udf.advance(1);
-        // Shares of what is kept are no copies.
+        // After `keep`, taking parts of the UDF copies no bytes.
         if !udf.keep() {
             self.counters.no_buffer += 1;
             return true;
@@ -232,8 +235,8 @@ impl<P: Payload> Assembler<P> {
         self.on_fragment(udf, is_first, is_last, index)
     }
 
-    /// A UDF whose first byte says what it is of its SDU. That one before it is missing shows in
-    /// the sequence numbers only.
+    /// Processes a UDF whose first byte has the flags *first* and *last*. The header has no number,
+    /// so a missing UDF before it shows only as a gap in sequence numbers.
     fn on_flagged(&mut self, mut udf: P, flags: u8) -> bool {
         let (is_first, is_last) = (flags & FLAG_FIRST != 0, flags & FLAG_LAST != 0);
         if flags & !(FLAG_FIRST | FLAG_LAST) != FLAG_NO_LENGTH {
@@ -249,13 +252,14 @@ impl<P: Payload> Assembler<P> {
         self.config.in_order && self.on_fragment(udf, is_first, is_last, index)
     }
 
-    /// A fragment with this number in its SDU, without its header.
+    /// Processes a fragment without its header; `index` is its number within its SDU.
     fn on_fragment(&mut self, udf: P, is_first: bool, is_last: bool, index: u16) -> bool {
         if is_first || self.expected.is_some_and(|expected| expected != index) {
             self.abandon();
         }
         if !is_first && self.expected.is_none() && !self.config.partial_delivery {
-            // The rest of an SDU whose loss is counted already, or whose beginning is lost.
+            // The fragment belongs to an SDU whose beginning is lost, or whose loss is already
+            // counted.
             if is_last {
                 self.counters.incomplete += 1;
             }
@@ -275,7 +279,7 @@ impl<P: Payload> Assembler<P> {
         true
     }
 
-    /// A fragment of an SDU that is handed on only when it is complete.
+    /// Adds a fragment to an SDU that is handed on only when it is complete.
     fn hold(&mut self, udf: P, is_last: bool) {
         self.held_bytes += udf.len();
         if self.held_bytes > self.config.bytes_max || self.held.len() >= PIECES_MAX {
@@ -305,10 +309,10 @@ impl<P: Payload> Assembler<P> {
         self.expected = None;
     }
 
-    /// The present SDU will not be completed.
+    /// Gives up the current SDU, because it will not be completed.
     fn abandon(&mut self) {
         if core::mem::take(&mut self.is_handed_on) {
-            // The reader has a part of it already: an empty piece ends it.
+            // The reader already has a part of the SDU: an empty last piece ends it.
             self.counters.partial += 1;
             if let Some(sdu) = P::from_vec(Vec::new()) {
                 self.out.push_back(Piece { sdu, more: false });
@@ -350,5 +354,5 @@ impl<P: Payload> Assembler<P> {
     }
 }
 
-/// Most fragments of one SDU that are held.
+/// Most fragments of one SDU that the assembler holds.
 const PIECES_MAX: usize = 1 << 16;

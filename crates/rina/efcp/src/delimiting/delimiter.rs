@@ -1,4 +1,4 @@
-//! SDUs in, UDFs out.
+//! Turns SDUs into UDFs.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,24 +16,23 @@ use super::{
 pub struct DelimiterConfig {
     /// The policy.
     pub policy: Delimiting,
-    /// Longest UDF in bytes, its header included; with a header at least 16, and less is taken
-    /// for 16.
+    /// Longest UDF in bytes, including its header. With a header, values below 16 count as 16.
     pub udf_max: usize,
-    /// The connection delivers in order.
+    /// Whether the connection delivers in order.
     pub in_order: bool,
-    /// SDUs stay apart; without, they are a stream.
+    /// Whether the boundaries of SDUs are kept. Without, SDUs form a byte stream.
     pub msg_boundaries: bool,
-    /// Small SDUs may share a UDF.
+    /// Whether small SDUs may share a UDF.
     pub concatenation: bool,
 }
 
-/// Why an SDU, or a piece of one, was not taken. Nothing of the piece is sent; of an SDU in pieces
-/// the rest is swallowed, so that the other side discards it as incomplete.
+/// Why the delimiter refused an SDU, or a piece of one. It sends nothing of the refused piece. It
+/// drops the remaining pieces of that SDU, so that the receiver discards the SDU as incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Longer than the policy allows.
+    /// The SDU is longer than the policy allows.
     TooLong,
-    /// There is no buffer.
+    /// No buffer is free.
     NoBuffer,
 }
 
@@ -46,32 +45,32 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Turns SDUs, whole or in pieces, into UDFs. After a burst call [`Delimiter::flush`].
+/// Turns SDUs, whole or in pieces, into UDFs. Call [`Delimiter::flush`] after each burst.
 #[derive(Debug)]
 pub struct Delimiter<P> {
     config: DelimiterConfig,
     out: VecDeque<P>,
     out_kept: usize,
-    /// A small SDU that waits for company.
+    /// A small SDU that waits for others to share its UDF.
     held: Option<P>,
-    /// Several small SDUs, with the header of their UDF.
+    /// A UDF with its header and several small SDUs, which may still grow.
     batch: Option<P>,
-    /// Pieces of an SDU that is to go into one UDF.
+    /// Pieces of an SDU that must go into one UDF.
     pieces: Vec<u8>,
-    /// In the middle of an SDU that comes in pieces.
+    /// Whether the last piece written was not the last of its SDU.
     is_inside: bool,
-    /// The rest of the present SDU is dropped.
+    /// Whether the remaining pieces of the current SDU are dropped, after a refusal.
     is_swallowing: bool,
-    /// Fragments of the present SDU so far.
+    /// Number of fragments made of the current SDU.
     index: u16,
-    /// Its bytes so far.
+    /// Number of bytes of the current SDU that were written.
     offset: u64,
-    /// Its number among fragmented SDUs.
+    /// Number of the current SDU among the fragmented ones.
     number: u32,
 }
 
 impl<P: Payload> Delimiter<P> {
-    /// A delimiter at the beginning of an SDU.
+    /// A delimiter that expects the beginning of an SDU.
     #[must_use]
     pub fn new(mut config: DelimiterConfig) -> Delimiter<P> {
         if config.policy != Delimiting::None {
@@ -92,10 +91,10 @@ impl<P: Payload> Delimiter<P> {
         }
     }
 
-    /// Takes an SDU, or with `more` a piece that is not its last.
+    /// Writes an SDU. With `more`, writes a piece of an SDU that is not the last one.
     ///
     /// # Errors
-    /// Why it was not taken.
+    /// The reason why the SDU or the piece was refused.
     pub fn write(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
         if self.is_swallowing {
             self.is_swallowing = more;
@@ -118,7 +117,7 @@ impl<P: Payload> Delimiter<P> {
         written
     }
 
-    /// Longest SDU in bytes that is not refused; [`usize::MAX`] where SDUs are cut.
+    /// Longest SDU in bytes that is accepted; [`usize::MAX`] if the policy fragments SDUs.
     #[must_use]
     pub fn sdu_max(&self) -> usize {
         let config = &self.config;
@@ -130,7 +129,7 @@ impl<P: Payload> Delimiter<P> {
         }
     }
 
-    /// The next UDF.
+    /// Returns the next UDF.
     #[must_use]
     pub fn poll(&mut self) -> Option<P> {
         let udf = self.out.pop_front()?;
@@ -138,23 +137,23 @@ impl<P: Payload> Delimiter<P> {
         Some(udf)
     }
 
-    /// UDFs that [`Delimiter::poll`] would return now. Small SDUs that wait to share a UDF with
-    /// others do not count.
+    /// Number of UDFs that [`Delimiter::poll`] would return now. Small SDUs that wait to share a
+    /// UDF do not count.
     #[must_use]
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Nothing is left, not even what waits for company.
+    /// Whether nothing is left, including SDUs that wait to share a UDF.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.out.is_empty() && self.held.is_none() && self.batch.is_none()
     }
 
-    /// The burst is over: small SDUs wait no longer.
+    /// Ends a burst: puts the small SDUs that wait to share a UDF into UDFs.
     ///
     /// # Errors
-    /// There is no buffer for them, and they are lost.
+    /// No buffer is free for them; they are lost.
     pub fn flush(&mut self) -> Result<(), Refusal> {
         if let Some(mut sdu) = self.held.take() {
             if !sdu.prepend(&[WHOLE]) {
@@ -169,10 +168,11 @@ impl<P: Payload> Delimiter<P> {
         Ok(())
     }
 
-    /// Makes the UDFs that were not taken yet last beyond the burst. Call after `flush`.
+    /// Copies the UDFs that were not fetched yet to memory that outlives the burst. Call it after
+    /// `flush`.
     ///
     /// # Errors
-    /// There is no buffer for one of them: it is lost, and so is every later one.
+    /// No buffer is free for one of the UDFs: this one and all later ones are lost.
     pub fn keep(&mut self) -> Result<(), Refusal> {
         while let Some(udf) = self.out.get_mut(self.out_kept) {
             if !udf.keep() {
@@ -210,7 +210,7 @@ impl<P: Payload> Delimiter<P> {
         self.fragment(sdu, more)
     }
 
-    /// What goes in front of a whole SDU with policies `none` and `flag-byte`.
+    /// The header of a whole SDU under policies `none` and `flag-byte`.
     fn prefix(&self) -> &'static [u8] {
         match self.config.policy {
             Delimiting::FlagByte => &[FLAGS_WHOLE],
@@ -226,7 +226,7 @@ impl<P: Payload> Delimiter<P> {
         self.push(header, udf)
     }
 
-    /// Without boundaries and without waiting for company: cut where UDFs are full.
+    /// Without message boundaries and without concatenation: cuts the stream at full UDFs.
     fn write_cut(&mut self, sdu: P) -> Result<(), Refusal> {
         let header = self.prefix();
         let mark = self.out.len();
@@ -262,7 +262,7 @@ impl<P: Payload> Delimiter<P> {
         Ok(())
     }
 
-    /// A small SDU: into a UDF with others when others come within the burst.
+    /// Holds a small SDU, to share a UDF with others that arrive within the burst.
     fn gather(&mut self, sdu: P) -> Result<(), Refusal> {
         let cost = LENGTH + sdu.len();
         let used = match &self.held {
@@ -278,7 +278,7 @@ impl<P: Payload> Delimiter<P> {
         }
         if let Some(first) = &self.held {
             let Some(batch) = begin(self.config.udf_max, first) else {
-                // Each alone needs less.
+                // One SDU per UDF needs less room.
                 self.flush()?;
                 return self.push(&[WHOLE], sdu);
             };
@@ -293,7 +293,7 @@ impl<P: Payload> Delimiter<P> {
         Ok(())
     }
 
-    /// Cuts an SDU, or a piece of one, into fragments: all of it, or nothing.
+    /// Cuts an SDU, or a piece of one, into fragments. If one fragment fails, none is sent.
     fn fragment(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
         let mark = self.out.len();
         let cut = self.cut(sdu, more);
@@ -335,7 +335,8 @@ impl<P: Payload> Delimiter<P> {
         if self.config.in_order {
             let is_first = self.offset == 0 && self.index == 0;
             let header = ordered_header(is_first, is_last, self.index);
-            // Only the low bits go into the header; a wrap must not look like the beginning.
+            // The header contains only the low bits. After a wrap, 0 would mark a first fragment,
+            // so the number continues with 4096.
             self.index = match self.index.wrapping_add(1) {
                 0 => 4096,
                 next => next,
@@ -352,7 +353,7 @@ impl<P: Payload> Delimiter<P> {
         Ok(())
     }
 
-    /// Without boundaries: as few and as full UDFs as can be had without waiting.
+    /// Without message boundaries: fills UDFs as far as possible without waiting for more SDUs.
     fn write_stream(&mut self, sdu: P) -> Result<(), Refusal> {
         let most = self.config.udf_max - 1;
         if sdu.len() <= most / 2 && self.config.concatenation {
@@ -393,20 +394,20 @@ impl<P: Payload> Delimiter<P> {
     }
 }
 
-/// A UDF with several SDUs, of which this is the first. `None` when there is no buffer.
+/// Starts a UDF for several SDUs with the first of them. `None` when no buffer is free.
 fn begin<P: Payload>(capacity: usize, first: &P) -> Option<P> {
     let mut batch = P::with_capacity(capacity)?;
     (batch.extend(&[SEVERAL]) && append(&mut batch, first)).then_some(batch)
 }
 
 fn append<P: Payload>(batch: &mut P, sdu: &P) -> bool {
-    // Nothing longer was let in.
+    // Longer SDUs are not put into shared UDFs.
     let len = u16::try_from(sdu.len()).unwrap_or(u16::MAX);
     batch.extend(&len.to_be_bytes()) && batch.extend_with(sdu)
 }
 
-/// Bytes of a length in a UDF with several SDUs.
+/// Bytes of each length field in a UDF with several SDUs.
 const LENGTH: usize = 2;
 
-/// Shortest limit of a UDF that leaves room for anything.
+/// Smallest limit of a UDF, in bytes; it leaves room for the longest header and some data.
 const UDF_LEAST: usize = 16;

@@ -1,10 +1,10 @@
-//! Delimiting: SDUs become user-data fields and SDUs again.
+//! Delimiting: turns SDUs into user-data fields (UDFs), and UDFs into SDUs.
 //!
-//! After the Pouzin Society's *Delimiting Specification*. The headers of policy `standard` are
-//! Carina's own.
+//! Specified in the Pouzin Society's *Delimiting Specification*. The headers of policy `standard`
+//! are Carina's own.
 //!
-//! [`Delimiter`] and [`Assembler`] are the two ends. With policy `standard` every UDF begins with a
-//! header; numbers are in network byte order:
+//! [`Delimiter`] is the sending end, [`Assembler`] the receiving end. With policy `standard` every
+//! UDF begins with a header; numbers are in network byte order:
 //!
 //! ```text
 //! whole SDU          0x00, SDU
@@ -17,15 +17,14 @@
 //! L  the last one
 //! ```
 //!
-//! A fragment of the ordered kind follows its predecessor in the sequence numbers of the
-//! connection, so that a gap in them, or in `i`, shows that the SDU is incomplete. Where UDFs are
-//! delivered in any order, the SDU number says what belongs together; it counts fragmented SDUs
-//! modulo 2^32.
+//! Ordered fragments have consecutive sequence numbers. A gap in the sequence numbers, or in `i`,
+//! shows that the SDU is incomplete. If UDFs are delivered in any order, the SDU number identifies
+//! the fragments of one SDU; it counts fragmented SDUs modulo 2^32.
 //!
-//! Without message boundaries every UDF is of the kind *whole* and holds a stretch of the stream.
+//! Without message boundaries every UDF is of the kind *whole*, and contains a part of the stream.
 //!
 //! With policy `none` one SDU is one UDF without a header. With `flag-byte` every UDF begins with
-//! one byte, and fragments need a connection that delivers in order:
+//! one byte, and only a connection that delivers in order can carry fragments:
 //!
 //! ```text
 //! 0000 01LF, bytes      L  the last fragment of its SDU      F  the first one
@@ -44,23 +43,24 @@ pub use delimiter::{Delimiter, DelimiterConfig, Refusal};
 use crate::catalogue::{PolicyInfo, check_names, unknown_policy};
 use crate::error::PolicyError;
 
-/// Policies of delimiting.
+/// The policies of delimiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delimiting {
-    /// Headers, fragmentation, concatenation.
+    /// `standard`: headers, fragmentation and concatenation (default).
     #[default]
     Standard,
-    /// One SDU is one UDF.
+    /// `none`: one SDU is one UDF, without a header.
     None,
-    /// A byte of flags, and fragmentation where UDFs are delivered in order.
+    /// `flag-byte`: a header of one byte with flags. SDUs are fragmented if UDFs are delivered in
+    /// order.
     FlagByte,
 }
 
 impl Delimiting {
-    /// The policy of this name. It takes no parameters.
+    /// Returns the policy `name`. No policy of delimiting has parameters.
     ///
     /// # Errors
-    /// No policy has this name, or a parameter was given.
+    /// There is no such policy, or a parameter was given.
     pub fn by_name(
         name: &str,
         params: &BTreeMap<String, String>,
@@ -74,7 +74,7 @@ impl Delimiting {
         }
     }
 
-    /// The policies; the first is the default.
+    /// Descriptions of all policies; the first is the default.
     #[must_use]
     pub fn list() -> &'static [PolicyInfo] {
         LIST
@@ -99,7 +99,7 @@ const LIST: &[PolicyInfo] = &[
     },
 ];
 
-/// Kinds of UDF, in the two high bits of the first byte.
+/// Mask of the kind of a UDF: the two high bits of its first byte.
 const KIND: u8 = 0xc0;
 const WHOLE: u8 = 0x00;
 const SEVERAL: u8 = 0x40;
@@ -117,8 +117,9 @@ pub const WHOLE_HEADER: usize = 1;
 const ORDERED_HEADER: usize = 2;
 const SCATTERED_HEADER: usize = 9;
 
-/// The byte of policy `flag-byte`, and what is first and last in it. The bit between says that no
-/// length follows; one above it would announce numbers, which no known implementation sends.
+/// Flags in the first byte of policy `flag-byte`: first and last fragment. `FLAG_NO_LENGTH` says
+/// that no length follows. A higher bit would announce numbers, which no known implementation
+/// sends.
 const FLAG_FIRST: u8 = 0x01;
 const FLAG_LAST: u8 = 0x02;
 const FLAG_NO_LENGTH: u8 = 0x04;

@@ -1,4 +1,4 @@
-//! Fragments that come in any order.
+//! Reassembles SDUs whose fragments arrive in any order.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -7,30 +7,30 @@ use carina_wire::Payload;
 
 use super::AssemblerCounters;
 
-/// SDUs of which fragments are missing, by number, the oldest first.
+/// Incomplete SDUs, by SDU number, the oldest first.
 #[derive(Debug)]
 pub(super) struct Scattered<P> {
     sdus: VecDeque<Partial<P>>,
     bytes: usize,
     bytes_max: usize,
-    /// Numbers of SDUs that were discarded: late fragments must not begin them again.
+    /// Numbers of SDUs that were discarded. A late fragment must not start such an SDU again.
     discarded: VecDeque<u32>,
 }
 
 #[derive(Debug)]
 struct Partial<P> {
     number: u32,
-    /// Fragments by offset.
+    /// Fragments with their offsets in bytes.
     pieces: Vec<(u32, P)>,
     bytes: usize,
-    /// Length of the SDU, once its last fragment is there.
+    /// Length of the SDU in bytes; known once the last fragment has arrived.
     total: Option<u64>,
 }
 
-/// Most SDUs that are incomplete at the same time.
+/// Most SDUs that may be incomplete at the same time.
 const SDUS_MAX: usize = 4096;
 
-/// Numbers of discarded SDUs that are remembered.
+/// How many numbers of discarded SDUs are remembered.
 const DISCARDED_MAX: usize = 64;
 
 /// Most fragments of one SDU.
@@ -50,7 +50,7 @@ impl<P: Payload> Scattered<P> {
         self.bytes
     }
 
-    /// Adds a fragment; returns all of its SDU when that is complete.
+    /// Adds a fragment. Returns all fragments of its SDU once the SDU is complete.
     pub(super) fn add(
         &mut self,
         number: u32,
@@ -95,9 +95,9 @@ impl<P: Payload> Scattered<P> {
         None
     }
 
-    /// The index of the SDU, which begins here when it is not known.
+    /// Index of the SDU `number`. Starts the SDU if it is new.
     fn find(&mut self, number: u32, counters: &mut AssemblerCounters) -> usize {
-        // Most fragments are of the SDU that was begun last.
+        // Most fragments belong to the SDU that was started last.
         let is_before = |sdu: &Partial<P>| sdu.number.wrapping_sub(number).cast_signed() < 0;
         let mut at = match self.sdus.back() {
             Some(last) if last.number == number => self.sdus.len() - 1,
@@ -137,7 +137,7 @@ impl<P: Payload> Scattered<P> {
 }
 
 impl<P: Payload> Partial<P> {
-    /// False when the fragment contradicts what is there.
+    /// Adds a fragment to the SDU. Returns false if it contradicts the fragments that have arrived.
     fn add(&mut self, offset: u32, is_last: bool, udf: P) -> bool {
         let end = u64::from(offset) + udf.len() as u64;
         let at = self.pieces.partition_point(|(other, _)| *other < offset);

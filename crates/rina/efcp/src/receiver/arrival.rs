@@ -1,4 +1,4 @@
-//! A data PDU arrives.
+//! How the receiver processes an arriving data PDU.
 
 use carina_time::Instant;
 use carina_wire::Payload;
@@ -10,7 +10,7 @@ use crate::profile::FirstNumber;
 use crate::seq;
 
 impl<P: Payload> Receiver<P> {
-    /// Takes a data PDU with the number `wire`.
+    /// Processes a data PDU whose sequence number on the wire is `wire`.
     pub(crate) fn on_data(
         &mut self,
         now: Instant,
@@ -39,7 +39,7 @@ impl<P: Payload> Receiver<P> {
             return self.on_old(now, number, ecn, udf, counters);
         }
         if self.is_reliable && number == self.left && self.last_of_run() == Some(number) {
-            // A sender that begins a new run in time does not use it.
+            // A sender that starts a new run in time never uses this number.
             self.broken = Some(FailReason::PeerExhausted);
             return Err(Discard::BeyondWindow);
         }
@@ -106,7 +106,8 @@ impl<P: Payload> Receiver<P> {
             }
             return Err(Discard::Duplicate);
         }
-        // It waits for a PDU that may take a round trip to come, hence beyond the burst.
+        // The UDF waits for an earlier PDU, which may take a round trip. So it must outlive the
+        // burst.
         if self.is_in_order && !udf.keep() {
             return Err(Discard::NoBuffer);
         }
@@ -139,7 +140,7 @@ impl<P: Payload> Receiver<P> {
         Ok(())
     }
 
-    /// Without a window: forces the left edge to `to`, delivering what is held below.
+    /// Without a window: moves the left edge to `to`, and delivers the held UDFs below it.
     fn slide(&mut self, now: Instant, to: u64, counters: &mut Counters) {
         while self.left < to && !self.ring.is_empty() {
             let next = self.gap_end.clamp(self.left, to);
@@ -154,11 +155,11 @@ impl<P: Payload> Receiver<P> {
         if self.left < to {
             self.give_up(to, counters);
         }
-        // The ring must begin with what is missing.
+        // The ring must start with a missing PDU.
         self.advance(now, counters);
     }
 
-    /// Notes what every accepted PDU changes.
+    /// Updates the state that every accepted PDU changes.
     fn took(&mut self, now: Instant, number: u64, ecn: bool, counters: &mut Counters) {
         self.heard_at = now;
         self.candidate = None;
@@ -180,7 +181,7 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// Below the left edge.
+    /// Processes a PDU whose number is below the left edge.
     fn on_old(
         &mut self,
         now: Instant,
@@ -193,7 +194,8 @@ impl<P: Payload> Receiver<P> {
             return self.doubt(now, number, ecn, udf, counters);
         }
         if self.answers_old && number >= self.start {
-            // The acknowledgement was lost, or the sender was impatient: tell it.
+            // The acknowledgement was lost, or the sender retransmitted too early: acknowledge
+            // again.
             self.heard_at = now;
             self.cause = number;
             self.cause_at = now;
@@ -202,7 +204,8 @@ impl<P: Payload> Receiver<P> {
         Err(Discard::Duplicate)
     }
 
-    /// It has come before: the sender should know at once that it need not have been sent again.
+    /// Notes that a PDU arrived twice. The sender should learn at once that its retransmission was
+    /// unnecessary.
     fn note_twice(&mut self, number: u64) {
         self.is_ack_due = true;
         self.twice = match self.twice {
@@ -213,7 +216,7 @@ impl<P: Payload> Receiver<P> {
         };
     }
 
-    /// A DRF PDU that is not the next expected: true when a new run begins with it.
+    /// Whether a PDU with the DRF that is not the next expected one starts a new run.
     fn is_new_run(
         &mut self,
         now: Instant,
@@ -242,7 +245,7 @@ impl<P: Payload> Receiver<P> {
                 self.start = number;
                 return Err(Discard::Duplicate);
             }
-            // The start is known now, and nothing below it is missing.
+            // The start is known now, and no PDU below it exists.
             let below = usize::try_from(number - self.left).unwrap_or(usize::MAX);
             let below = below.min(self.ring.len());
             self.ring.drain(..below);
@@ -250,7 +253,8 @@ impl<P: Payload> Receiver<P> {
             self.is_gap = false;
             return Ok(false);
         }
-        // The gap below the first PDU that came was given up before the first of the run came.
+        // The receiver gave up the gap below the first PDU it received, and now the first PDU of
+        // the run arrives late.
         if self.is_start_guessed && number < self.left && self.left - number <= JUMP {
             self.is_start_guessed = false;
             self.start = number;
@@ -260,25 +264,26 @@ impl<P: Payload> Receiver<P> {
             Some(_) => self.right,
             None => self.highest.saturating_add(JUMP),
         };
-        // Some senders set DRF on every PDU: it is of this run.
+        // A DRF inside the current run does not start a new one: some senders set it on every PDU.
         Ok(!(self.start..end).contains(&number))
     }
 
-    /// Where every PDU has the data run flag: this one cannot be of the present run.
+    /// If every PDU has the data run flag: whether this number is too far away to belong to the
+    /// current run.
     fn is_far(&self, number: u64) -> bool {
         let reach = JUMP.min(seq::space(self.bits) / 8);
         let end = self.right.max(self.highest);
         number.saturating_add(reach) < self.left || number >= end.saturating_add(reach)
     }
 
-    /// Where every run begins with 0: this one is no late copy of the present run's first, for
-    /// which there was silence for too long.
+    /// If every run starts with 0: whether this PDU starts a new run. After a silence of Δt it
+    /// cannot be a late copy of the current run's first PDU.
     fn is_begun_again(&self, now: Instant, number: u64) -> bool {
         let is_first = seq::truncate(number, self.bits) == 0;
         is_first && number < self.left && now >= self.heard_at + self.delta_t
     }
 
-    /// A number of the wire as a run begins to count with it.
+    /// The internal number with which a run starts whose first number on the wire is `wire`.
     fn home(&self, wire: u64) -> u64 {
         self.base.saturating_add(seq::truncate(wire, self.bits))
     }
@@ -294,7 +299,7 @@ impl<P: Payload> Receiver<P> {
         (previous.start..previous.end).contains(&number)
     }
 
-    /// Leaves the present run, which is remembered so that its stragglers are known.
+    /// Leaves the current run. Its numbers are remembered, to recognize late PDUs.
     fn begin(&mut self, now: Instant, wire: u64, is_start_known: bool) {
         let start = self.home(wire);
         let previous = Previous {
@@ -309,9 +314,9 @@ impl<P: Payload> Receiver<P> {
         self.is_start_known = is_start_known;
     }
 
-    /// A number far from where the run is: the other side lost its state and its DRF PDU was lost
-    /// too, or all of a long stretch was lost, or it is a straggler. Only a second PDU close above
-    /// the first decides for a new run.
+    /// Processes a PDU whose number is far from the run. Possible reasons: the peer lost its state
+    /// and its PDU with the DRF was lost; many PDUs in a row were lost; or the PDU is late. Only a
+    /// second PDU slightly above the first starts a new run.
     fn doubt(
         &mut self,
         now: Instant,
@@ -334,7 +339,7 @@ impl<P: Payload> Receiver<P> {
         self.on_first(now, number, false, ecn, udf, counters)
     }
 
-    /// A PDU in the initial state.
+    /// Processes a PDU while no run is open.
     fn on_first(
         &mut self,
         now: Instant,
@@ -376,7 +381,8 @@ impl<P: Payload> Receiver<P> {
         self.is_new_run = drf;
         let is_middle = !drf || self.profile.drf_on_every;
         if is_middle && let Some(window) = self.window {
-            // The sender may have been granted as much as this before its state was lost here.
+            // Before this end lost its state, it may have granted the sender a window up to this
+            // edge.
             let most = window.credit_max.max(window.initial_credit);
             self.right = number.saturating_add(u64::from(most));
         }
@@ -384,7 +390,8 @@ impl<P: Payload> Receiver<P> {
         self.marks = 0;
         self.take(now, number, udf, counters)?;
         self.took(now, number, ecn, counters);
-        // The first of a run: the sender waits for a round-trip time and for its window.
+        // Answer the first PDU of a run at once, because the sender needs a round-trip time and its
+        // window.
         self.is_ack_due |= self.window.is_some();
         for (wire, udf) in core::mem::take(&mut self.early) {
             let early = seq::extend(wire, self.left, self.bits);
@@ -400,9 +407,9 @@ impl<P: Payload> Receiver<P> {
         Ok(())
     }
 
-    /// A PDU without the data run flag is taken for the first of a run all the same. Where runs
-    /// begin with 0 and there was none yet, only one that the sender could not have sent in the
-    /// first window.
+    /// Whether a PDU without the data run flag is accepted as the first of a run. If runs start
+    /// with 0 and this is the first run, it must be number 0, or a number that the sender could not
+    /// have sent in the first window.
     fn is_first_enough(&self, wire: u64) -> bool {
         let number = seq::truncate(wire, self.bits);
         let window = self.window.map_or(0, |window| window.initial_credit);
@@ -424,7 +431,8 @@ impl<P: Payload> Receiver<P> {
         self.right = left.saturating_add(u64::from(initial));
     }
 
-    /// The sender says that it has sent everything below `wire` and finds its window closed.
+    /// Processes a rendezvous PDU: the sender has sent everything below `wire` and its window is
+    /// closed.
     pub(crate) fn on_rendezvous(
         &mut self,
         now: Instant,
@@ -438,7 +446,7 @@ impl<P: Payload> Receiver<P> {
         };
         if !self.is_running {
             if !self.is_reliable && self.window.is_some() {
-                // All of the run so far was lost: it goes on from here.
+                // All PDUs of the run so far were lost. The run continues from here.
                 self.enter(self.home(wire), false);
                 self.heard_at = now;
                 self.is_gap = self.is_in_order;
@@ -464,7 +472,8 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// Twice the same position outside the window: a run whose beginning was lost.
+    /// Processes a rendezvous PDU with a position outside the window. The second one with the same
+    /// position starts a new run, whose beginning was lost.
     fn rendezvous_elsewhere(&mut self, now: Instant, wire: u64, number: Option<u64>) {
         let number = number.unwrap_or(wire);
         if self.is_reliable || self.is_previous(now, number) {

@@ -1,9 +1,9 @@
-//! What was received beyond the left edge, as ranges for selective acknowledgement.
+//! Ranges of sequence numbers received beyond the left edge, for selective acknowledgement.
 
 use carina_wire::dif::Sack;
 
-/// The ranges that changed most recently, the last changed first. Older ones than fit are
-/// forgotten here: they were reported to the sender several times.
+/// The ranges that changed most recently, the latest change first. When there are too many, the
+/// oldest is dropped; the sender has received several reports of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges {
     ranges: [(u64, u64); KEPT],
@@ -13,7 +13,8 @@ pub(crate) struct Ranges {
 const KEPT: usize = 16;
 
 impl Ranges {
-    /// `seq` was received. False when it only prolongs a range: the sender need not know at once.
+    /// Adds `seq`. Returns false if it only extends the end of a range; the sender need not know
+    /// that at once.
     pub(crate) fn add(&mut self, seq: u64) -> bool {
         let (mut start, mut end) = (seq, seq + 1);
         let (mut kept, before) = (0, self.count);
@@ -34,7 +35,7 @@ impl Ranges {
         kept == before || end != seq + 1 || before - kept > 1
     }
 
-    /// All below `left` is done.
+    /// Removes everything below `left`, which the left edge now covers.
     pub(crate) fn pass(&mut self, left: u64) {
         if self.count == 0 {
             return;
@@ -50,7 +51,7 @@ impl Ranges {
         self.count = kept;
     }
 
-    /// Writes as many ranges beyond `left` as fit.
+    /// Writes as many ranges above `left` to `sack` as fit.
     pub(crate) fn report(&self, left: u64, sack: &mut Sack) {
         for &(start, end) in &self.ranges[..self.count] {
             if start >= left && !sack.push(start, end) {

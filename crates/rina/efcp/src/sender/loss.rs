@@ -1,9 +1,10 @@
-//! Retransmission control: what was acknowledged, what is lost, and when to stop waiting.
+//! Retransmission control: which PDUs were acknowledged, which are lost, and when to stop waiting.
 //!
-//! Losses are found by time, as in RFC 8985 (RACK): a PDU is lost when one that was sent
-//! sufficiently later has arrived. *Sufficiently* is nothing once three have arrived, until PDUs
-//! are seen to arrive out of order; from then on it is what they were late by. A probe at the tail,
-//! and then the retransmission timeout with exponential back-off, find what nothing arrives after.
+//! Losses are detected by time, as in RFC 8985 (RACK): a PDU is lost when another PDU that was sent
+//! sufficiently later has arrived. Once three later PDUs have arrived, any later time is
+//! sufficient. If PDUs are observed to arrive out of order, the sender waits for as long as they
+//! were late. A tail loss probe, and then the retransmission timeout with exponential back-off,
+//! detect losses after which no PDU arrives.
 
 mod reordering;
 mod resend;
@@ -23,45 +24,47 @@ use reordering::Reordering;
 /// State of retransmission control.
 #[derive(Debug)]
 pub(crate) struct Loss {
-    /// PDUs that are thought to be on their way.
+    /// PDUs that are believed to be in flight.
     pub(crate) in_flight: u64,
-    /// Numbers of lost PDUs, to be sent again in this order; some may be acknowledged by now.
+    /// Numbers of lost PDUs, in the order of their retransmission. Some may have been acknowledged
+    /// meanwhile.
     pub(crate) queue: VecDeque<u64>,
-    /// PDUs beyond the left edge that were acknowledged.
+    /// Acknowledged PDUs beyond the left edge.
     beyond: u64,
-    /// The PDU sent last of all that have arrived: when, its number, and its round-trip time.
+    /// Of all PDUs that have arrived, the one that was sent last: time of sending, number, and
+    /// round-trip time.
     newest: Option<(Instant, u64, Duration)>,
     reordering: Reordering,
-    /// When a PDU is declared lost if nothing comes.
+    /// When a PDU is considered lost if no acknowledgement arrives first.
     pub(crate) doubt_at: Instant,
-    /// The probe, or the timeout.
+    /// When the tail loss probe or the retransmission timeout is due.
     pub(crate) tail_at: Instant,
-    /// `tail_at` is the timeout.
+    /// Whether `tail_at` is the timeout rather than the probe.
     is_timeout: bool,
-    /// Timeouts in a row.
+    /// Timeouts since the last progress.
     backoff: u32,
-    /// Acknowledgements tell nothing but what is expected next.
+    /// Whether acknowledgements contain only the next expected number.
     is_blind: bool,
-    /// Acknowledgements in a row without news although PDUs are outstanding.
+    /// Consecutive acknowledgements without news while PDUs are outstanding.
     repeats: u32,
-    /// Repairing losses until the left edge reaches this number.
+    /// A repair of losses lasts until the left edge reaches this number.
     repair_until: Option<u64>,
-    /// One PDU may be sent whatever the congestion window says.
+    /// Whether one PDU may be sent regardless of the congestion window.
     pub(crate) is_urgent: bool,
-    /// When the left edge moved last, or something became outstanding.
+    /// When the left edge last moved or, if nothing was outstanding, when a PDU became outstanding.
     pub(crate) progress_at: Instant,
-    /// Retransmission timeout and probe timeout in ns, without back-off.
+    /// Retransmission timeout and probe timeout, without back-off.
     timeout: Duration,
     probe_timeout: Duration,
-    /// Congestion marks that the other side has reported.
+    /// Congestion marks that the peer has reported, modulo 2^16.
     marks: u16,
-    /// Repairs so far; the last may be going on.
+    /// Number of repairs so far, including one in progress.
     repairs: u64,
-    /// PDUs declared lost in the last repair, and how many of them had arrived. The first is 0
-    /// once congestion control has taken its reaction back.
+    /// PDUs that the last repair considered lost, and how many of them had arrived after all
+    /// (`wrong`). `declared` becomes 0 when congestion control has undone its reduction.
     declared: u64,
     wrong: u64,
-    /// The probe on its way to be sent.
+    /// Number of the probe that waits to be sent.
     probe: Option<u64>,
 }
 
@@ -96,7 +99,7 @@ impl Loss {
         }
     }
 
-    /// A new run begins with nothing outstanding.
+    /// Resets the state for a new run, in which nothing is outstanding.
     pub(super) fn restart(&mut self) {
         let (timeout, probe_timeout) = (self.timeout, self.probe_timeout);
         let queue = core::mem::take(&mut self.queue);
@@ -107,8 +110,9 @@ impl Loss {
         self.reordering.restart();
     }
 
-    /// A new PDU was sent. It puts the probe off, but not for ever: a writer that goes on must not
-    /// keep the first PDU of a run, without which nothing is acknowledged, from being sent again.
+    /// Notes that a new PDU was sent. This delays the probe, but not beyond the timeout: a writer
+    /// that keeps writing must not prevent the retransmission of the first PDU of a run, without
+    /// which nothing is acknowledged.
     pub(super) fn on_new(&mut self, now: Instant) {
         let is_first = self.in_flight == 0 && self.queue.is_empty();
         if is_first || !self.is_timeout {
@@ -126,30 +130,31 @@ impl Loss {
         self.tail_at = now + wait;
     }
 
-    /// Losses are being repaired.
+    /// Whether the sender is repairing losses.
     pub(crate) fn is_repairing(&self) -> bool {
         self.repair_until.is_some()
     }
 }
 
-/// A lone PDU is not sent again sooner than this after A, in ns: the other side lets A pass, and
-/// its timer and both sides' schedulers are late by more than a short round-trip time.
+/// A single unacknowledged PDU is not probed sooner than this after A: the peer delays its
+/// acknowledgement by A, and timers and schedulers of both sides are late by more than a short
+/// round-trip time.
 const PROBE_LEAST: Duration = Duration::from_millis(5);
 
-/// What one acknowledgement has brought.
+/// What one acknowledgement reports that is new.
 #[derive(Default)]
 struct News {
-    /// The PDU sent last of all that had arrived before.
+    /// [`Loss::newest`] before the acknowledgement.
     newest: Option<(Instant, u64, Duration)>,
     count: u64,
-    /// The left edge moved.
+    /// Whether the left edge moved.
     is_progress: bool,
-    /// PDUs that were taken for lost and had arrived.
+    /// PDUs that were considered lost but had arrived.
     wrong: u64,
 }
 
 impl<P: Payload> Sender<P> {
-    /// Takes an acknowledgement. True when it says something new.
+    /// Processes an acknowledgement. Returns whether it contains anything new.
     pub(crate) fn on_ack(
         &mut self,
         now: Instant,
@@ -208,7 +213,7 @@ impl<P: Payload> Sender<P> {
         Ok(true)
     }
 
-    /// A round-trip time, when the PDU that caused the acknowledgement was sent only once.
+    /// Takes a round-trip sample, if the PDU that caused the acknowledgement was sent only once.
     fn sample(&mut self, now: Instant, ack: &Ack) {
         let cause = if self.loss.is_blind {
             ack.next.wrapping_sub(1)
@@ -224,28 +229,28 @@ impl<P: Payload> Sender<P> {
         if sent.is_resent || sent.udf.is_none() {
             return;
         }
-        // Without its cause, an acknowledgement may have waited for one before to be sent again.
+        // Such an acknowledgement does not name its cause. It may have been sent only after a
+        // retransmission arrived.
         let is_vague = self.sent.front().is_some_and(|first| first.is_resent);
         if self.loss.is_blind && (is_vague || self.loss.is_repairing()) {
             return;
         }
         let elapsed = now.since(sent.sent_at);
-        // A delay longer than the round trip is a lie, and one longer than A is not the receiver's
-        // to add.
+        // A delay above the round-trip time is invalid. The peer should not add a delay above A.
         let delay = Duration::from_micros(u64::from(ack.delay_us));
         if delay > elapsed {
             return;
         }
         self.rtt.on_sample(now, elapsed - delay);
         let estimate = self.rtt.estimate();
-        // The other side may let A pass before it acknowledges.
+        // The peer may delay its acknowledgement by A.
         self.loss.timeout = self.rtt.timeout() + self.answer_delay;
         let round_trips = (estimate * 2).max(PROBE_LEAST);
         let probe_timeout = round_trips + self.answer_delay;
         self.loss.probe_timeout = probe_timeout.min(self.loss.timeout);
     }
 
-    /// A PDU was acknowledged for the first time.
+    /// Processes the first acknowledgement of a PDU.
     fn arrived(
         &mut self,
         now: Instant,
@@ -265,8 +270,8 @@ impl<P: Payload> Sender<P> {
         self.loss.newest = Some((sent.sent_at, number, rtt));
     }
 
-    /// A range of a selective acknowledgement. Runs of acknowledged PDUs are skipped as a whole,
-    /// so that a range costs what is new in it.
+    /// Processes a range of a selective acknowledgement. Acknowledged PDUs are skipped many at a
+    /// time, so that only new ones cost time.
     fn on_range(
         &mut self,
         now: Instant,
@@ -368,13 +373,14 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// Longest timeout with back-off: there must be several within R.
+    /// Longest timeout with back-off. It is short enough for several timeouts within R.
     fn timeout_most(&self) -> Duration {
         (self.r / 8).clamp(Duration::from_millis(1), Duration::from_secs(60))
     }
 
-    /// Declares lost what was sent sufficiently before something that has arrived. What was in
-    /// flight before that arrived is what was too much.
+    /// Considers PDUs lost that were sent sufficiently long before one that has arrived.
+    /// `in_flight` is the number of PDUs in flight before that arrival, which was too many for the
+    /// path.
     pub(super) fn find_losses(&mut self, now: Instant, in_flight: u64, counters: &mut Counters) {
         self.loss.doubt_at = Instant::MAX;
         let Some((newest_at, newest, newest_rtt)) = self.loss.newest else {
@@ -383,7 +389,7 @@ impl<P: Payload> Sender<P> {
         let (min_rtt, estimate) = (self.rtt.min_rtt(), self.rtt.estimate());
         let is_sure = self.loss.beyond >= DUPLICATES || self.loss.is_repairing();
         let wait = match self.loss.reordering.window(estimate) {
-            // The round trip of one that has overtaken says nothing of the others.
+            // The round-trip time of a PDU that has overtaken others says nothing about the others.
             Some(window) => newest_rtt.max(estimate) + window,
             None if is_sure => newest_rtt,
             None => newest_rtt + (min_rtt / 4).min(estimate),
@@ -396,7 +402,7 @@ impl<P: Payload> Sender<P> {
             }
             let number = self.left + index as u64;
             if index > 0 && self.loss.is_blind {
-                // Of what is behind the first nothing is known.
+                // Nothing is known about the PDUs after the first one.
                 break;
             }
             index += 1;
@@ -430,8 +436,8 @@ impl<P: Payload> Sender<P> {
         self.loss.in_flight -= 1;
     }
 
-    /// An acknowledgement of nothing new, where it cannot tell what has arrived instead: several
-    /// mean that what is expected next is lost.
+    /// Processes an acknowledgement without news, in profiles without selective acknowledgement.
+    /// Several of them mean that the next expected PDU is lost.
     fn on_repeat(&mut self, now: Instant, counters: &mut Counters) {
         let is_repairing = self.loss.is_repairing();
         let number = self.left;
@@ -451,7 +457,7 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// When the connection fails because nothing moves.
+    /// When the connection fails because the left edge does not move.
     pub(crate) fn fails_at(&self) -> Instant {
         if self.is_reliable && !self.sent.is_empty() {
             self.loss.progress_at + self.r
@@ -465,8 +471,8 @@ fn index_of(number: u64, left: u64) -> usize {
     usize::try_from(number.saturating_sub(left)).unwrap_or(usize::MAX)
 }
 
-/// So many PDUs that arrive after a missing one mean a loss, until reordering was seen.
+/// This many arrivals after a missing PDU mean a loss, as long as no reordering was observed.
 const DUPLICATES: u64 = 3;
 
-/// So many repeated acknowledgements mean a loss.
+/// This many repeated acknowledgements mean a loss.
 const REPEATS: u32 = 3;

@@ -1,6 +1,6 @@
-//! How runs begin.
+//! How the sender starts runs.
 //!
-//! The data run flag (DRF) and the silence of 3Δt are those of R. Watson, *The Delta-t Transport
+//! The data run flag (DRF) and the silence of 3Δt are defined in R. Watson, *The Delta-t Transport
 //! Protocol: Features and Experience* (1989).
 
 use carina_time::Instant;
@@ -13,8 +13,8 @@ use crate::profile::{FirstNumber, Wrap};
 use crate::seq::Random;
 
 impl<P: Payload> Sender<P> {
-    /// Begins a run when no run is open, when nothing was sent for 3Δt, or when the numbers of this
-    /// one are used up and all of it has arrived.
+    /// Starts a run if no run is open, if nothing was sent for 3Δt, or if all numbers of the run
+    /// are used and acknowledged.
     pub(crate) fn begin_when_silent(
         &mut self,
         now: Instant,
@@ -29,7 +29,7 @@ impl<P: Payload> Sender<P> {
         }
         self.be_careful();
         if self.is_running && !is_used_up && now < self.active_at + self.delta_t * 3 {
-            // The run goes on, although the other side may have forgotten it.
+            // The run continues, although the peer may have forgotten it.
             return;
         }
         self.is_running = true;
@@ -43,8 +43,8 @@ impl<P: Payload> Sender<P> {
         counters.runs += 1;
     }
 
-    /// Chooses the numbers of the first run at birth, where control PDUs tell of them before it
-    /// begins.
+    /// Chooses the first number of the first run when the connection is created, in profiles whose
+    /// control PDUs announce it before the run starts.
     pub(crate) fn prepare(&mut self, random: &mut Random) {
         if self.profile.first != FirstNumber::Random {
             let start = self.first_number(random);
@@ -73,7 +73,8 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// The first PDU has arrived, so that the other side knows the run.
+    /// Called at an acknowledgement: the peer knows the run now, so the limit of one PDU in flight
+    /// ends.
     pub(super) fn be_quick(&mut self) {
         self.flight_max = u64::MAX;
     }

@@ -1,6 +1,6 @@
-//! A window that stays closed while nothing is outstanding.
+//! What the sender does while its window stays closed and no PDU is outstanding.
 //!
-//! The rendezvous PDU is that of the Pouzin Society's *Error and Flow Control Protocol
+//! The rendezvous PDU is specified in the Pouzin Society's *Error and Flow Control Protocol
 //! Specification*.
 
 use alloc::vec::Vec;
@@ -11,8 +11,8 @@ use carina_wire::Payload;
 use super::Sender;
 
 impl<P: Payload> Sender<P> {
-    /// Watches the window: when it is closed and nothing is outstanding whose acknowledgement
-    /// could open it, rendezvous PDUs are due, with growing pauses.
+    /// Checks the window. If it is closed and no PDU is outstanding whose acknowledgement could
+    /// open it, schedules rendezvous PDUs with growing pauses.
     pub(crate) fn watch_window(&mut self, now: Instant) {
         let is_stuck =
             self.is_running && !self.queue.is_empty() && self.sent.is_empty() && !self.is_open();
@@ -27,12 +27,12 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// True while rendezvous PDUs are sent, or repetitions that stand for them.
+    /// Whether the sender sends rendezvous PDUs now, or repeated data PDUs in their place.
     pub(crate) fn is_stalled(&self) -> bool {
         self.rendezvous_at != Instant::MAX
     }
 
-    /// True when a rendezvous PDU is due now; the next one then is due later.
+    /// Whether a rendezvous PDU is due now. If so, schedules the next one.
     pub(crate) fn takes_rendezvous(&mut self, now: Instant) -> bool {
         self.check_rendezvous(now);
         core::mem::take(&mut self.is_rendezvous_due)
@@ -42,7 +42,7 @@ impl<P: Payload> Sender<P> {
         if now < self.rendezvous_at {
             return;
         }
-        // Both sides keep their state as long as these go back and forth.
+        // The pauses are short enough that both sides keep the state of the run.
         let most = (self.delta_t / 2).clamp(RENDEZVOUS_LEAST, RENDEZVOUS_MOST);
         self.rendezvous_pause = (self.rendezvous_pause * 2).min(most);
         self.rendezvous_at = now + self.rendezvous_pause;
@@ -51,7 +51,8 @@ impl<P: Payload> Sender<P> {
     }
 
     /// The PDU that replaces a rendezvous PDU in profiles without them: the last data PDU again, so
-    /// that the other side answers a duplicate. It has no user data once it is acknowledged.
+    /// that the peer answers the duplicate. With retransmission control it has no user data,
+    /// because it was acknowledged.
     pub(crate) fn repeat(&mut self) -> Option<(u64, P)> {
         if self.next == self.start {
             return None;
@@ -64,7 +65,7 @@ impl<P: Payload> Sender<P> {
         Some((self.next - 1, udf?))
     }
 
-    /// When the connection fails because no rendezvous PDU is answered.
+    /// When the connection fails because the peer answers no rendezvous PDU.
     pub(super) fn unanswered_at(&self) -> Instant {
         if self.rendezvous_at == Instant::MAX {
             return Instant::MAX;
@@ -73,6 +74,6 @@ impl<P: Payload> Sender<P> {
     }
 }
 
-/// Shortest and longest pause between rendezvous PDUs, in ns.
+/// Shortest and longest pause between rendezvous PDUs.
 const RENDEZVOUS_LEAST: Duration = Duration::from_millis(5);
 const RENDEZVOUS_MOST: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The simulated world: two ends, a channel in each direction, a clock.
+//! The simulation: two ends, a channel in each direction, and a virtual clock.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000_000_000;
 
-/// The choices of a channel.
+/// Random numbers that decide what a channel does.
 #[derive(Clone)]
 pub struct Random(SplitMix);
 
@@ -38,29 +38,28 @@ impl Random {
     }
 }
 
-/// How bad a channel is.
+/// Impairments of a channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weather {
     pub loss_percent: u64,
     pub repeat_percent: u64,
-    /// Share of PDUs that are delayed by up to `jitter_ns` more than others.
+    /// Percentage of PDUs that are delayed by up to `jitter_ns` more than others.
     pub reorder_percent: u64,
     pub jitter_ns: u64,
     pub delay_ns: u64,
     pub mark_percent: u64,
 }
 
-/// What happens more rarely than in percents: shares of 10,000. Nothing is drawn for what never
-/// happens.
+/// Impairments that are rarer than one percent, in 1/10,000. A share of 0 draws no random number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rare {
     pub lost: u64,
     pub repeated: u64,
-    /// Not delayed, so that they overtake all that is on its way.
+    /// PDUs without delay, which overtake all PDUs on the channel.
     pub overtaking: u64,
 }
 
-/// A PDU on its way.
+/// A PDU on the channel.
 #[derive(Clone)]
 pub struct Pdu {
     pub pci: Pci,
@@ -86,12 +85,12 @@ pub fn pdu(transmit: Transmit<Bytes>) -> Pdu {
     }
 }
 
-/// One end with what its reader does.
+/// One end of the connection, and the state of its reader.
 pub struct End {
     pub conn: Connection<Bytes>,
     pub delivered: Vec<Delivered<Bytes>>,
     pub events: Vec<ConnEvent>,
-    /// The reader takes so many UDFs; `None` for all.
+    /// How many UDFs the reader fetches; `None` for all.
     pub appetite: Option<usize>,
 }
 
@@ -101,19 +100,19 @@ pub struct World {
     pub weather: Weather,
     pub rare: Rare,
     pub random: Random,
-    /// PDUs on their way by time of arrival and number: to which end.
+    /// PDUs on the channel, by time of arrival and a counter: the end they go to.
     pub wire: BTreeMap<(u64, u64), (usize, Pdu)>,
     count: u64,
-    /// Running hash of everything that was sent and delivered.
+    /// Running hash of all PDUs sent and UDFs delivered.
     pub trace: u64,
-    /// Most PDUs that were on their way.
+    /// Largest number of PDUs that were on the channel at once.
     pub wire_max: usize,
     pub lost: u64,
-    /// The channel carries one PDU in so many ns, in each direction; 0 for any number.
+    /// Time in ns that the channel needs for one PDU, in each direction; 0 for no limit.
     pub pdu_ns: u64,
     busy_until: [u64; 2],
     pub drop_tail: usize,
-    /// PDUs are written and read again in this layout.
+    /// If set, PDUs are encoded and decoded in this concrete syntax.
     pub syntax: Option<Syntax>,
 }
 
@@ -149,7 +148,7 @@ impl World {
             .rotate_left(7);
     }
 
-    /// Puts a PDU on the channel to `to`.
+    /// Puts a PDU on the channel towards end `to`.
     pub fn send(&mut self, to: usize, mut pdu: Pdu) {
         let Weather {
             loss_percent,
@@ -201,7 +200,7 @@ impl World {
         self.wire_max = self.wire_max.max(self.wire.len());
     }
 
-    /// Lets an end send, deliver and report.
+    /// Fetches all PDUs, UDFs and events of an end.
     pub fn drain(&mut self, side: usize) {
         for turn in 0..2 {
             let mut sent = 0;
@@ -236,7 +235,7 @@ impl World {
         }
     }
 
-    /// When something happens next.
+    /// Time of the next event: an arrival or a timer.
     pub fn next_at(&self) -> Option<u64> {
         let timers = self
             .ends
@@ -246,7 +245,7 @@ impl World {
         timers.chain(arrival).min().map(|at| at.max(self.now))
     }
 
-    /// Goes on to the next thing that happens. False when nothing will before `until`.
+    /// Advances to the next event and processes it. Returns false if there is none before `until`.
     pub fn step(&mut self, until: u64) -> bool {
         let Some(at) = self.next_at().filter(|at| *at <= until) else {
             self.now = self.now.max(until);
@@ -259,7 +258,7 @@ impl World {
         {
             let (to, pdu) = entry.remove();
             touched[to] = true;
-            // Discards are counted by the connection.
+            // The connection counts discarded PDUs.
             let _ = self.ends[to].conn.receive(
                 Instant::from_nanos(at),
                 &pdu.pci,
@@ -285,7 +284,7 @@ impl World {
         true
     }
 
-    /// Runs for some time.
+    /// Runs the simulation for `for_ns`.
     pub fn run(&mut self, for_ns: u64) {
         let until = self.now + for_ns;
         let mut steps = 0_u64;
@@ -300,8 +299,9 @@ impl World {
         }
     }
 
-    /// Writes UDFs numbered from `from` up to `to` at `side`, as fast as the connection takes
-    /// them, until all are written or `for_ns` is over. Returns the next number.
+    /// Writes UDFs with the numbers `from` to `to` (exclusive) at `side`, as fast as the connection
+    /// accepts them, until all are written or `for_ns` has passed. Returns the next number to
+    /// write.
     pub fn write(&mut self, side: usize, from: u64, to: u64, for_ns: u64) -> u64 {
         let until = self.now + for_ns;
         let mut next = from;
@@ -327,7 +327,7 @@ impl World {
         }
     }
 
-    /// The numbers that an end's reader got.
+    /// The numbers that the reader of an end received.
     pub fn numbers(&self, side: usize) -> Vec<u64> {
         self.ends[side]
             .delivered
@@ -337,7 +337,7 @@ impl World {
     }
 }
 
-/// What is left of a PDU's header when it was written and read again.
+/// Encodes and decodes a PDU's header, so that only what the syntax carries remains.
 fn through(syntax: Syntax, pdu: Pdu) -> Pdu {
     let mut bytes = [0; PCI_BYTES_MAX];
     let user = pdu.udf.as_ref().map_or(0, Payload::len);
@@ -355,7 +355,7 @@ fn through(syntax: Syntax, pdu: Pdu) -> Pdu {
     }
 }
 
-/// The number in a UDF.
+/// The number that a UDF contains.
 pub fn number(udf: &Bytes) -> u64 {
     let mut bytes = [0; 8];
     assert_eq!(udf.copy_prefix(&mut bytes), 8);

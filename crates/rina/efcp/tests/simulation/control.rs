@@ -35,11 +35,11 @@ fn a_reader_that_stops_stops_the_writer_and_nothing_is_lost() {
         let mut world = World::new(1, CALM, || windowed(retransmission, 16));
         world.ends[1].appetite = Some(0);
         let written = world.write(0, 0, 1000, S);
-        // A window beyond the reader, and a full queue before it.
+        // The receiver holds a full window, and the sender's queue is full.
         let held = world.ends[1].conn.status().held;
         assert_eq!(held, 16);
         assert_eq!(written, 16 + 256);
-        // A minute of rendezvous PDUs that find the window closed.
+        // For a minute, rendezvous PDUs find the window closed.
         world.run(60 * S);
         assert!(world.ends[0].conn.counters().rendezvous_sent > 30);
         world.ends[1].appetite = None;
@@ -89,7 +89,7 @@ fn lost_control_pdus_never_stop_a_connection() {
 
 #[test]
 fn lost_pdus_leak_no_credit() {
-    // Everything after the first PDU is lost, so that the receiver cannot know of it.
+    // All PDUs after the first are lost, so the receiver does not know of them.
     let mut world = World::new(1, CALM, || windowed(false, 8));
     world.write(0, 0, 1, S);
     world.run(10 * MS);
@@ -102,7 +102,7 @@ fn lost_pdus_leak_no_credit() {
     assert_eq!(world.ends[0].conn.status().queued, 0);
     let got = world.numbers(1);
     assert_eq!(got[0], 0);
-    // The first window was granted before the reader took the first UDF.
+    // The receiver granted the first window before the reader fetched the first UDF.
     assert_eq!(got[1..], (8..40).collect::<Vec<_>>());
     assert!(world.ends[1].delivered[1].gap_before);
 }
@@ -122,7 +122,7 @@ fn a_rate_is_kept() {
         world.write(0, 0, u64::MAX, S);
         let sent = world.ends[0].conn.counters().sent;
         assert!((1990..=2012).contains(&sent), "{sent}");
-        // The receiver asks for less.
+        // The receiver grants a lower rate.
         let now = world.now;
         world.ends[1].conn.set_rate(
             Instant::from_nanos(now),
@@ -166,7 +166,8 @@ fn acknowledgements_follow_the_policy() {
         every: 1000,
         burst: 1000,
     });
-    // All PDUs of a burst come at the same time here, hence one acknowledgement each.
+    // All PDUs of a burst arrive at the same time here, so there is one acknowledgement for each
+    // burst.
     assert!((100..=104).contains(&per_burst), "{per_burst}");
     assert!((100..=104).contains(&lazy), "{lazy}");
     assert!((100..=104).contains(&each), "{each}");
@@ -200,7 +201,7 @@ fn a_late_clock_does_not_make_a_lone_pdu_go_twice() {
         world.write(0, number, number + 1, S);
         world.run(100 * MS);
         assert!(world.ends[0].conn.is_drained());
-        // Timers and schedulers of both sides are late together by many round-trip times.
+        // Timers and schedulers of both sides together may be late by many round-trip times.
         world.weather.delay_ns = if number % 16 == 14 { 2 * MS } else { MS / 20 };
     }
     let counters = world.ends[0].conn.counters();
@@ -246,7 +247,7 @@ fn a_queue_is_bounded_in_bytes_too() {
     {
         written += 1;
     }
-    // The last one goes beyond the limit, since there was room when it was asked for.
+    // The last UDF exceeds the limit; it was accepted because there was room before it.
     assert_eq!(written, 4);
     assert!(
         conn.write(Instant::from_secs(1), Bytes::from(vec![0; 1]))

@@ -1,4 +1,4 @@
-//! One side loses its state, or begins a new run while the other remembers the old one.
+//! One side loses its state, or starts a new run while the other side remembers the old one.
 
 use carina_efcp::{ConnEvent, Connection, ConnectionConfig, Discard, FailReason};
 use carina_time::{Duration, Instant};
@@ -25,8 +25,8 @@ fn calm() -> Weather {
     }
 }
 
-/// Old UDFs are numbered from `OLD`, new ones from 0. The sender crashes with PDUs on their way,
-/// which come late, some of them twice.
+/// Old UDFs have numbers from `OLD`, new ones from 0. The sender crashes while PDUs are on the
+/// channel; these arrive late, some of them twice.
 fn sender_crashes(seed: u64, retransmission: bool) -> World {
     let weather = Weather {
         repeat_percent: 30,
@@ -36,8 +36,8 @@ fn sender_crashes(seed: u64, retransmission: bool) -> World {
     };
     let mut world = World::new(seed, weather, || config(retransmission));
     world.write(0, OLD, OLD + 100, S);
-    // A receiver that knows nothing of the old run could not tell its first PDU from the first of
-    // a newer one: an end that loses its state then must wait for Δt, or use other CEP-ids.
+    // A receiver that knows nothing of the old run cannot tell its first PDU from the first PDU of
+    // a newer run. An end that loses its state must then wait for Δt, or use other CEP-ids.
     while !world.ends[1].conn.status().is_receiving {
         world.run(MS);
     }
@@ -47,7 +47,7 @@ fn sender_crashes(seed: u64, retransmission: bool) -> World {
         config(retransmission),
         seed ^ 0xdead,
     );
-    // Only in better weather is all of an unreliable flow delivered.
+    // An unreliable flow delivers everything only without impairments.
     world.weather = calm();
     world.write(0, 0, 60, S);
     world.run(5 * S);
@@ -66,7 +66,7 @@ fn nothing_of_the_old_run_comes_after_the_first_of_the_new() {
             assert!(new.iter().all(|n| *n < OLD), "seed {seed}: {new:?}");
             let failed = ConnEvent::Failed(FailReason::RunBroken);
             if world.ends[1].events.contains(&failed) {
-                // The old run had holes that are never filled.
+                // The old run had gaps that are never filled.
                 assert!(retransmission, "seed {seed}");
                 assert!(old.len() < 100, "seed {seed}");
             } else {
@@ -133,7 +133,7 @@ fn after_silence_a_new_run_begins() {
     }
 }
 
-/// The PDUs that a fresh connection sends for these numbers.
+/// The PDUs that a new connection sends for these numbers.
 fn first_pdus(conn: &mut Connection<Bytes>, numbers: std::ops::Range<u64>) -> Vec<Pdu> {
     for number in numbers {
         let udf = Bytes::from(number.to_be_bytes().to_vec());

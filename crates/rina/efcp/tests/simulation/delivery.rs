@@ -1,4 +1,4 @@
-//! What is delivered, under every combination of features.
+//! Checks what is delivered, with every combination of features.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use carina_time::{Duration, Instant};
 
 use crate::simulation::channel::{MS, Random, S, Weather, World};
 
-/// A connection with features as the bits of `features` say.
+/// A connection whose features are chosen by the bits of `features`.
 fn config(features: u64) -> ConnectionConfig {
     let policy = ["none", "aimd", "cubic", "dctcp"][(features >> 6) as usize % 4];
     let estimator = ["smoothed", "minimum"][(features >> 5) as usize % 2];
@@ -46,7 +46,7 @@ fn weather(random: &mut Random) -> Weather {
     }
 }
 
-/// Writes in both directions through bad weather, then through good; checks what came.
+/// Writes in both directions, first with impairments, then without, and checks what is delivered.
 fn scenario(seed: u64) -> World {
     let mut random = Random::new(seed);
     let features = random.next() % 256;
@@ -62,7 +62,7 @@ fn scenario(seed: u64) -> World {
         delay_ns: bad.delay_ns,
         ..Weather::default()
     };
-    // Progress after healing: everything that is left is written and comes.
+    // Progress after the impairments end: everything that is left is written and arrives.
     let end = world.write(0, half, first + 100, 120 * S);
     assert_eq!(end, first + 100, "the writer is stuck: {context}");
     world.run(10 * S);
@@ -96,8 +96,8 @@ fn check(world: &World, features: u64, written: [u64; 2], context: &str) {
         if reliable {
             assert_eq!(got.len() as u64, written[side], "incomplete: {context}");
         } else {
-            // What was sent in good weather has arrived, but for what came into the wake of the
-            // bad.
+            // Everything sent without impairments has arrived, except the first PDUs after the
+            // impairments.
             let late = written[0] - 60;
             let good = distinct.range(late..).count();
             assert!(
@@ -135,7 +135,7 @@ fn every_combination_of_features_delivers_what_it_promises() {
             }
         }
     }
-    // The weather was bad enough for every mechanism to be needed.
+    // The impairments were strong enough that every mechanism was used.
     assert!(seen.iter().all(|sum| *sum > 100), "{seen:?}");
 }
 

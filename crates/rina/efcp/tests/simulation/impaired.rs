@@ -1,5 +1,5 @@
-//! Goodput through a path that loses, repeats and lets PDUs overtake others, against the response
-//! function of the policy.
+//! Compares goodput over a path with loss, duplication and reordering with the response function of
+//! the policy.
 
 use carina_efcp::{ConnectionConfig, Discard, congestion};
 use carina_time::Instant;
@@ -7,7 +7,7 @@ use carina_wire::Bytes;
 
 use crate::simulation::channel::{MS, Rare, S, US, Weather, World, pdu};
 
-/// One way of the path, in ms.
+/// One-way delay of the path, in ms.
 const DELAY_MS: u64 = 10;
 
 fn config(policy: &str) -> ConnectionConfig {
@@ -17,7 +17,8 @@ fn config(policy: &str) -> ConnectionConfig {
     }
 }
 
-/// Writes without pause for some seconds; the world afterwards, and PDUs delivered in a round trip.
+/// Writes without pause for some seconds. Returns the simulation, and the PDUs delivered per round
+/// trip.
 fn run(policy: &str, seed: u64, delay_ms: u64, rare: Rare, seconds: u64) -> (World, f64) {
     let weather = Weather {
         delay_ns: delay_ms * MS,
@@ -36,8 +37,8 @@ fn run(policy: &str, seed: u64, delay_ms: u64, rare: Rare, seconds: u64) -> (Wor
     (world, got.len() as f64 / round_trips)
 }
 
-/// PDUs in flight on average when one in `1 / loss` is lost, by RFC 9438, section 5.1 and the
-/// equations of its AIMD-friendly region, whichever is more.
+/// Average number of PDUs in flight when a share of `loss` is lost: the larger value of RFC 9438,
+/// section 5.1, and of the equations of its AIMD-friendly region.
 fn response(rtt_s: f64, loss: f64) -> f64 {
     let cubic = 1.054 * (rtt_s / loss).powf(0.75);
     cubic.max((1.5 / loss).sqrt())
@@ -48,7 +49,7 @@ fn goodput_is_what_the_response_function_gives() {
     let lost = 100;
     let paths = [
         (0, 0),
-        // Each may overtake half a round trip's worth of others.
+        // Each of these PDUs may overtake the PDUs of half a round trip.
         (0, 50),
         (50, 0),
         (50, 50),
@@ -59,7 +60,7 @@ fn goodput_is_what_the_response_function_gives() {
             repeated,
             overtaking,
         };
-        // CUBIC grows faster than the function says once it is beyond the window before the loss.
+        // CUBIC exceeds the response function once it grows beyond the window before the loss.
         for (policy, part) in [("aimd", 0.97), ("cubic", 1.03)] {
             let mut sum = 0.0;
             for seed in 1..=4 {
@@ -68,7 +69,8 @@ fn goodput_is_what_the_response_function_gives() {
                 let counters = world.ends[0].conn.counters();
                 let found = format!("{policy} {rare:?} {seed}: {flight:.1}, {counters:?}");
                 assert!(counters.timeouts <= 2, "{found}");
-                // Losses in both directions; what is sent again needlessly is learnt from.
+                // PDUs are lost in both directions. The sender learns from unnecessary
+                // retransmissions.
                 let needed = counters.sent / 100;
                 assert!(counters.retransmitted < needed * 7 / 5, "{found}");
             }
@@ -104,14 +106,14 @@ fn where_nothing_is_lost_overtaking_costs_nothing() {
             overtaking: 50,
             ..Rare::default()
         };
-        // 20 ms of 83,333 PDUs per second.
+        // 20 ms at 83,333 PDUs per second.
         let (world, flight) = run(policy, 3, DELAY_MS, rare, 5);
         let counters = world.ends[0].conn.counters();
         let found = format!("{policy}: {flight:.0} of 1667, {counters:?}");
         assert!(flight > 1550.0, "{found}");
         assert_eq!(counters.timeouts, 0, "{found}");
-        // Nothing had to be sent again: the other side says so of each, and after the first round
-        // trips no more is.
+        // No retransmission was necessary. The peer reports each one, and after the first round
+        // trips there are no more.
         assert_eq!(counters.spurious, counters.retransmitted, "{found}");
         assert!(counters.retransmitted * 500 < counters.sent, "{found}");
         let twice = world.ends[1].conn.counters().discarded(Discard::Duplicate);
@@ -134,7 +136,7 @@ fn a_receiver_tells_what_came_twice() {
         .map(pdu)
         .collect();
     let first = sent[0].pci.seq;
-    // What arrives at a time, and the ranges that the acknowledgement names.
+    // The PDUs that arrive together, and the ranges that the acknowledgement then contains.
     let arrivals = [
         (vec![0, 1], vec![]),
         (vec![1], vec![(1, 2)]),
@@ -145,7 +147,7 @@ fn a_receiver_tells_what_came_twice() {
     for (arriving, expected) in arrivals {
         for index in &arriving {
             let pdu = sent[*index].clone();
-            // A second copy is refused, and the acknowledgement reports it.
+            // The receiver refuses the second copy, and its acknowledgement reports it.
             let _ = b
                 .conn
                 .receive(Instant::from_secs(1), &pdu.pci, None, pdu.udf);

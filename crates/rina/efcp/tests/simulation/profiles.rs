@@ -1,5 +1,5 @@
-//! Connections with the profiles of other implementations; their PDUs are written and read in
-//! the layouts of those.
+//! Connections with the profiles of other implementations. Their PDUs are encoded and decoded in
+//! the layouts of those implementations.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 
 use crate::simulation::channel::{MS, Pdu, Random, S, Weather, World, pdu};
 
-/// Runs begin with 0, and a sender with a closed window has no rendezvous PDU.
+/// Profile in which runs start with 0, and a sender with a closed window repeats a data PDU.
 pub const ZERO: EfcpProfile = EfcpProfile::RLITE;
 
-/// Every PDU has the data run flag, and is answered.
+/// Profile in which every PDU has the data run flag and is answered.
 pub const FLAGGED: EfcpProfile = EfcpProfile::IRATI;
 
 fn syntax(profile: EfcpProfile, seq: u8) -> Syntax {
@@ -32,7 +32,7 @@ fn syntax(profile: EfcpProfile, seq: u8) -> Syntax {
     Syntax { dialect, widths }
 }
 
-/// A connection with features as the bits of `features` say.
+/// A connection whose features are chosen by the bits of `features`.
 fn config(profile: EfcpProfile, features: u64) -> ConnectionConfig {
     let policy = ["none", "cubic"][(features >> 4) as usize % 2];
     let bits = [16, 32][(features >> 5) as usize % 2];
@@ -76,8 +76,8 @@ fn world(seed: u64, profile: EfcpProfile, features: u64, weather: Weather) -> Wo
     world
 }
 
-/// Writes in both directions through bad weather, then through good, with pauses that let either
-/// side forget; checks what came.
+/// Writes in both directions, first with impairments, then without. Pauses are long enough for
+/// either side to forget the run. Checks what is delivered.
 fn scenario(seed: u64, profile: EfcpProfile) -> World {
     let mut random = Random::new(seed);
     let features = random.next() % 64;
@@ -150,7 +150,7 @@ fn many(profile: EfcpProfile) {
             }
         }
     }
-    // The weather was bad enough for every mechanism to be needed.
+    // The impairments were strong enough that every mechanism was used.
     assert!(seen.iter().all(|sum| *sum > 100), "{seen:?}");
 }
 
@@ -172,7 +172,7 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// Sequence numbers begin again many times without an effect on users.
+/// Sequence numbers wrap many times without an effect on users.
 #[test]
 fn a_run_goes_on_when_its_numbers_begin_anew() {
     let weather = Weather {
@@ -190,7 +190,7 @@ fn a_run_goes_on_when_its_numbers_begin_anew() {
             assert_eq!(written, 150_000);
             world.run(20 * S);
             let counters = world.ends[0].conn.counters();
-            // Where numbers are not used again within a run, another follows.
+            // If numbers are not reused within a run, a new run follows.
             let runs = if profile == ZERO && features & 2 != 0 {
                 3
             } else {
@@ -209,7 +209,7 @@ fn a_run_goes_on_when_its_numbers_begin_anew() {
     }
 }
 
-/// Takes what an end sends at once.
+/// Fetches the PDUs that an end sends now.
 fn sent(world: &mut World, side: usize) -> Vec<Pdu> {
     let now = world.now;
     let conn = &mut world.ends[side].conn;
@@ -257,7 +257,7 @@ fn the_first_pdu_goes_alone_until_it_is_acknowledged() {
         let rest = sent(&mut world, 0);
         assert_eq!(rest.len(), 19);
         assert!(rest.iter().all(|pdu| pdu.pci.drf == is_flagged));
-        // Without acknowledgements nothing need wait.
+        // Without acknowledgements the sender need not wait.
         let mut world = self::world(3, profile, WINDOWED, Weather::default());
         assert_eq!(write(&mut world, 0, 20).len(), 20);
     }
@@ -276,11 +276,11 @@ fn flagged_pdus_below_and_inside_the_window_belong_to_the_run() {
         assert_eq!(kinds, [PduType::Control], "each is answered");
         assert_eq!(answers[0].control.expect("control").ack, None);
     }
-    // Came after the second, which the other side has taken for the first.
+    // This PDU arrives after the second, which the receiver has taken for the first.
     assert_eq!(give(&mut world, 1, &late), Err(Discard::Duplicate));
     assert_eq!(give(&mut world, 1, &pdus[3]), Err(Discard::Duplicate));
     assert_eq!(world.ends[1].conn.status().held, 19);
-    // Far away it is another run.
+    // A PDU with a distant number starts another run.
     let mut other = pdus[5].clone();
     other.pci.seq = other.pci.seq.wrapping_add(1 << 20) & 0xffff_ffff;
     give(&mut world, 1, &other).expect("a new run");
@@ -295,7 +295,7 @@ fn a_first_pdu_without_the_flag_begins_a_run() {
     first.pci.drf = false;
     give(&mut world, 1, &first).expect("number 0");
     assert_eq!(world.ends[1].conn.status().receiver_left & 0xffff, 1);
-    // In the middle of a run that was forgotten, any will do.
+    // The receiver has forgotten the run, so it accepts any PDU of its middle.
     world.run(200 * S);
     first.pci.seq = 7;
     give(&mut world, 1, &first).expect("after a silence");
@@ -320,7 +320,7 @@ fn a_second_pdu_that_overtakes_the_first_waits_for_it() {
     assert_eq!(world.ends[1].delivered.len(), 2);
 }
 
-/// A peer whose timers are shorter begins its run again before this side has forgotten the old.
+/// A peer with shorter timers restarts its run before this side has forgotten the old one.
 #[test]
 fn a_run_from_zero_begins_again_after_a_silence() {
     let mut world = world(6, ZERO, RELIABLE, Weather::default());
@@ -389,13 +389,14 @@ fn repeated_acknowledgements_bring_back_what_is_missing() {
             (counters.timeouts, counters.lost, counters.retransmitted),
             (0, 1, 1)
         );
-        // What was sent twice gives no round-trip time, nor does what waited for it.
+        // Retransmitted PDUs give no round-trip sample, nor do PDUs that waited for a
+        // retransmission.
         assert!(status.round_trip < Duration::from_millis(1));
     }
 }
 
-/// Few PDUs at a time, so that A decides about their acknowledgements, and the other side's timer
-/// is late by up to three quarters of it: nothing is sent again that way.
+/// Sends a few PDUs at a time, so that A decides when they are acknowledged. The peer's timer is
+/// late by up to three quarters of A. No PDU may be retransmitted.
 #[test]
 fn what_is_acknowledged_late_is_not_sent_again() {
     let delays = [MS / 20, MS, 10 * MS, 60 * MS];
@@ -412,7 +413,7 @@ fn what_is_acknowledged_late_is_not_sent_again() {
         world.ends[1].conn = Connection::new(Instant::ZERO, late, seed);
         let mut next = 0;
         for _ in 0..300 {
-            // Two are acknowledged at once, one is not.
+            // Two PDUs are acknowledged at once, one is not.
             let end = next + 1 + u64::from(random.percent(30));
             next = world.write(0, next, end, 10 * S);
             world.run(random.below(80) * MS);
@@ -425,7 +426,7 @@ fn what_is_acknowledged_late_is_not_sent_again() {
     }
 }
 
-/// The reader stops; the news that it reads again is lost.
+/// The reader stops, and the control PDU that reopens the window is lost.
 #[test]
 fn a_window_whose_opening_was_lost_opens_all_the_same() {
     for (profile, features) in [

@@ -21,7 +21,7 @@ fn config(policy: &str) -> ConnectionConfig {
     }
 }
 
-/// PDUs delivered within `seconds` of writing without pause, in order and whole.
+/// PDUs delivered in order within `seconds` of writing without pause.
 fn goodput(policy: &str, weather: Weather, pdu_ns: u64, seconds: u64) -> (u64, World) {
     let mut world = World::new(7, weather, || config(policy));
     world.pdu_ns = pdu_ns;
@@ -41,9 +41,8 @@ fn one_percent_of_loss_costs_what_the_policy_says() {
         jitter_ns: 2 * MS,
         ..Weather::default()
     };
-    // Mathis: about 12 PDUs in a round trip of 20 ms at 1 % loss for AIMD. Without congestion
-    // control nothing but the window of 4096 PDUs limits, with which 200 losses are repaired at
-    // any time.
+    // Mathis: for AIMD, about 12 PDUs in a round trip of 20 ms at 1 % loss. Without congestion
+    // control only the window of 4096 PDUs limits the sender, which repairs 200 losses at any time.
     for (policy, least, most) in [
         ("none", 120_000, 400_000),
         ("aimd", 2_000, 10_000),
@@ -56,7 +55,7 @@ fn one_percent_of_loss_costs_what_the_policy_says() {
             "{policy}: {got}, {counters:?}"
         );
         assert!(counters.timeouts <= 4, "{policy}: {counters:?}");
-        // About one in a hundred is sent again, and few without need.
+        // About one PDU in a hundred is retransmitted, and few of them unnecessarily.
         let again = counters.retransmitted * 100;
         assert!(again < 4 * counters.sent, "{policy}: {counters:?}");
         let control = counters.control_received;
@@ -66,7 +65,7 @@ fn one_percent_of_loss_costs_what_the_policy_says() {
 
 #[test]
 fn a_bottleneck_is_filled() {
-    // 20,000 PDU/s, 20 ms, a queue of 200: the product of both is 400.
+    // 20,000 PDU/s, 20 ms round trip, a queue of 200: rate times round trip is 400.
     let weather = Weather {
         delay_ns: 10 * MS,
         mark_percent: 0,

@@ -1,13 +1,13 @@
-//! What reordering and needless repairs teach.
+//! Learns from reordering and from unnecessary retransmissions how long to wait for a late PDU.
 //!
-//! How much longer than usual a PDU may take that others overtake is measured, since to wait for
-//! just that is neither too impatient nor too slow. Usual is the smoothed round-trip time, or what
-//! the one took that came before it although it was sent later: whichever is longer, since that one
-//! may have gone a shorter way.
+//! The sender measures how late a PDU is that others overtake. Waiting for exactly that time is
+//! neither too impatient nor too slow. The lateness is the PDU's round-trip time minus the usual
+//! one. The usual one is the smoothed round-trip time, or the round-trip time of the PDU that
+//! overtook it, whichever is longer, since the overtaking PDU may have taken a shorter path.
 //!
-//! Which copy of a PDU that was sent again has arrived, an acknowledgement does not tell. That the
-//! repair was needless shows when the answer comes sooner than any could (Eifel, RFC 3522), or when
-//! both copies have arrived and the other side says so (RFC 2883, RFC 3708).
+//! An acknowledgement does not tell which copy of a retransmitted PDU has arrived. A retransmission
+//! was unnecessary if the acknowledgement comes sooner than the second copy could have caused it
+//! (Eifel, RFC 3522), or if both copies have arrived and the peer reports it (RFC 2883, RFC 3708).
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -19,47 +19,50 @@ use super::{News, Sender, Sent};
 use crate::counters::Counters;
 use crate::seq;
 
-/// See the module.
+/// Observed lateness of PDUs, and a record of recent retransmissions.
 #[derive(Debug, Default)]
 pub(super) struct Reordering {
-    /// The latest in ns, during these repairs and during those before; none while all came in
-    /// order.
+    /// Greatest lateness observed during the current group of repairs, and during the group before.
+    /// `None` if all PDUs arrived in order.
     present: Option<Duration>,
     past: Option<Duration>,
-    /// Repairs of the present.
+    /// Number of repairs in the current group.
     repairs: u32,
-    /// What was sent again, oldest first: the copies of the last repairs.
+    /// Retransmitted PDUs of the last two repairs, oldest first.
     again: VecDeque<Again>,
 }
 
-/// A PDU that was sent again.
+/// A retransmitted PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Again {
     pub(super) number: u64,
-    /// When it was sent for the first time, in ns.
+    /// When the PDU was first sent.
     pub(super) first_at: Instant,
-    /// The repair that it is part of; none for a probe, which declares nothing lost.
+    /// The repair to which the retransmission belongs; `None` for a probe, which is no evidence of
+    /// a loss.
     pub(super) repair: Option<u64>,
-    /// By how much it was late in ns if what came was the first copy; none before it came.
+    /// How late the first copy was, if it is the copy that arrived. `None` until a copy has
+    /// arrived.
     pub(super) late: Option<Duration>,
 }
 
 impl Reordering {
-    /// A PDU was late by so much, or was out of order at least.
+    /// Notes that a PDU arrived out of order, late by `late`.
     pub(super) fn note(&mut self, late: Duration) {
         self.present = self.present.max(Some(late));
     }
 
-    /// How long to wait for a PDU beyond what has come already takes; none while all come in
-    /// order.
+    /// How long to wait for a PDU in addition to the usual round-trip time. `None` while all PDUs
+    /// arrive in order.
     pub(super) fn window(&self, rtt: Duration) -> Option<Duration> {
         let most = self.present.max(self.past)?;
         let with_margin = most + most / 4;
-        // Not of the smallest round-trip time, as in RFC 8985: that is of those that overtake.
+        // RFC 8985 uses the smallest round-trip time here, but that is the time of the PDUs that
+        // overtake.
         Some(with_margin.clamp(rtt / 4, rtt.max(Duration::from_nanos(1))))
     }
 
-    /// A repair is over. What is long past counts no more.
+    /// Ends a repair. Lateness observed long ago is forgotten.
     pub(super) fn on_repaired(&mut self) {
         self.repairs += 1;
         if self.repairs >= REPAIRS {
@@ -67,7 +70,7 @@ impl Reordering {
         }
     }
 
-    /// A PDU is sent again. One that was sent three times yields no sample.
+    /// Notes that a PDU is retransmitted. A PDU that is sent a third time yields no sample.
     pub(super) fn on_again(&mut self, again: Again, is_third: bool) {
         if is_third {
             self.again.retain(|other| other.number != again.number);
@@ -79,8 +82,8 @@ impl Reordering {
         self.again.push_back(again);
     }
 
-    /// One of the copies of a PDU that was sent again has arrived: the first, when it came sooner
-    /// than the other could.
+    /// Notes that a copy of a retransmitted PDU has arrived. `is_first` means that it was the first
+    /// copy, because it arrived sooner than the second could.
     pub(super) fn on_resent_arrived(
         &mut self,
         now: Instant,
@@ -100,8 +103,9 @@ impl Reordering {
         }
     }
 
-    /// The numbers in `range` came twice, so the first copies had come and nothing was to repair.
-    /// How many there were, and of them those of the last repair.
+    /// Notes that the numbers in `range` arrived twice: the first copies had arrived, so the
+    /// retransmissions were unnecessary. Returns how many there were, and how many of those belong
+    /// to repair `last`.
     pub(super) fn on_twice(&mut self, range: Range<u64>, last: u64) -> (u64, u64) {
         let (mut count, mut of_last, mut latest) = (0, 0, Duration::ZERO);
         self.again.retain(|again| {
@@ -119,7 +123,7 @@ impl Reordering {
         (count, of_last)
     }
 
-    /// A repair begins. What was sent again for one before the last is forgotten.
+    /// Starts a repair. Retransmissions of repairs before the previous one are forgotten.
     pub(super) fn on_repair(&mut self, repair: u64) {
         let is_old = |again: &Again| again.repair.is_none_or(|of| of + 1 < repair);
         while self.again.front().is_some_and(is_old) {
@@ -127,14 +131,15 @@ impl Reordering {
         }
     }
 
-    /// A new run begins: numbers mean others.
+    /// Starts a new run, in which numbers identify other PDUs.
     pub(super) fn restart(&mut self) {
         self.again.clear();
     }
 }
 
 impl<P: Payload> Sender<P> {
-    /// A PDU was acknowledged that had been sent again or given up, or that others have overtaken.
+    /// Processes the first acknowledgement of a PDU that was retransmitted or considered lost, or
+    /// that others have overtaken.
     #[cold]
     pub(super) fn arrived_oddly(
         &mut self,
@@ -147,7 +152,8 @@ impl<P: Payload> Sender<P> {
     ) {
         let loss = &mut self.loss;
         let rtt = now.since(sent.sent_at);
-        // PDUs that one acknowledgement reports may have arrived in order.
+        // PDUs that one acknowledgement reports may have arrived in order, so compare with the
+        // state before it.
         let newest = news.newest.unwrap_or_default();
         let usual = newest.2.max(self.rtt.estimate());
         let mut is_too_soon = false;
@@ -158,9 +164,10 @@ impl<P: Payload> Sender<P> {
             loss.reordering
                 .on_resent_arrived(now, number, is_too_soon, usual);
         } else {
-            // What was given up and not yet sent again has arrived after all.
+            // The PDU was considered lost and not retransmitted yet, but it has arrived.
             news.wrong += u64::from(sent.is_lost);
-            // Without ranges, an acknowledgement does not report at once what arrives behind a gap.
+            // Without ranges, an acknowledgement does not report at once a PDU that arrives beyond
+            // a gap.
             if (sent.sent_at, number) < (newest.0, newest.1) && !loss.is_blind {
                 loss.reordering.note(rtt - usual);
             }
@@ -173,8 +180,8 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    /// What the other side says has come twice: a first range that is acknowledged by the rest
-    /// (RFC 2883).
+    /// The range that the peer reports as received twice: a first range that the rest of the
+    /// acknowledgement covers (RFC 2883). `None` if there is none.
     pub(super) fn twice(&self, next: u64, ranges: &[(u64, u64)]) -> Option<Range<u64>> {
         let extend = |wire| seq::extend(wire, self.left, self.bits);
         let &(start, end) = ranges.first()?;
@@ -190,7 +197,8 @@ impl<P: Payload> Sender<P> {
         (second_start <= start && end <= second_end).then_some(start..end)
     }
 
-    /// The numbers in `range` came twice. How many of them the last repair was wrong about.
+    /// Processes a report that the numbers in `range` arrived twice. Returns how many of them the
+    /// last repair had wrongly considered lost.
     pub(super) fn on_twice(&mut self, range: Range<u64>, counters: &mut Counters) -> u64 {
         let last = self.loss.repairs;
         let (count, of_last) = self.loss.reordering.on_twice(range, last);
@@ -198,7 +206,8 @@ impl<P: Payload> Sender<P> {
         of_last
     }
 
-    /// Learns from what was declared lost and had arrived, and ends a repair.
+    /// Ends a repair when the left edge has passed it. If all its losses turn out to be wrong,
+    /// tells congestion control to undo its reduction.
     pub(super) fn learn(&mut self, wrong: u64) {
         let loss = &mut self.loss;
         loss.wrong += wrong;
@@ -216,10 +225,10 @@ impl<P: Payload> Sender<P> {
     }
 }
 
-/// After so many repairs, to twice that, lateness counts no more.
+/// Number of repairs in a group. An observed lateness is forgotten after one to two groups.
 const REPAIRS: u32 = 16;
 
-/// Most PDUs that are remembered as sent again.
+/// Most retransmitted PDUs that are remembered.
 const AGAIN_MAX: usize = 512;
 
 #[cfg(test)]
@@ -270,7 +279,7 @@ mod tests {
         for number in 0..600 {
             reordering.on_again(again(number), false);
         }
-        // Those that have arrived may have arrived twice.
+        // PDUs of which a copy has arrived may have arrived twice.
         for number in [87, 88, 89, 150, 151, 152] {
             reordering.on_resent_arrived(Instant::from_nanos(500), number, number == 89, ns(300));
         }

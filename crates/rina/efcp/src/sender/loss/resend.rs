@@ -1,4 +1,4 @@
-//! Sending again: what was declared lost, and the probe and the timeout that declare the rest.
+//! Retransmission of lost PDUs, the tail loss probe and the retransmission timeout.
 
 use carina_time::Instant;
 use carina_wire::Payload;
@@ -8,7 +8,7 @@ use super::{Sender, Sent};
 use crate::counters::Counters;
 
 impl<P: Payload> Sender<P> {
-    /// A lost PDU to send again.
+    /// Returns the next lost PDU to retransmit, with its number.
     pub(crate) fn take_lost(&mut self, now: Instant, counters: &mut Counters) -> Option<(u64, P)> {
         while let Some(&number) = self.loss.queue.front() {
             let index = number.checked_sub(self.left);
@@ -51,7 +51,7 @@ impl<P: Payload> Sender<P> {
         self.loss.arm_timeout(now, self.timeout_most());
     }
 
-    /// The probe or the timeout is due. Returns a PDU to send at once: the probe.
+    /// Processes the due probe or timeout. The PDUs to send are queued for [`Self::take_lost`].
     pub(crate) fn on_tail(&mut self, now: Instant, counters: &mut Counters) {
         if self.sent.is_empty() {
             self.loss.tail_at = Instant::MAX;
@@ -80,8 +80,9 @@ impl<P: Payload> Sender<P> {
         self.loss.arm_timeout(now, self.timeout_most());
     }
 
-    /// Sends the last outstanding PDU again, so that losses before it show; while nothing of the
-    /// run is acknowledged the first, without which the other side says nothing.
+    /// Queues the last outstanding PDU as a probe, so that its acknowledgement shows earlier
+    /// losses. While no PDU of the run is acknowledged, or without selective acknowledgement,
+    /// queues the first one instead, without which the peer acknowledges nothing.
     fn probe(&mut self) {
         let is_open = |slot: &Sent<P>| slot.udf.is_some() && !slot.is_lost;
         let found = if self.left == self.start || self.loss.is_blind {
