@@ -1,4 +1,4 @@
-//! Tests of addresses and ports, in libpcap's order.
+//! Conditions on addresses and ports, with their tests in libpcap's order.
 
 use crate::condition::{Id, field};
 use crate::error::FilterError;
@@ -8,7 +8,7 @@ use crate::program::{Compare, Field, Size};
 use crate::qualifiers::{Direction, Kind, Qualifiers};
 use crate::reader::Parser;
 
-/// Ports from one to another.
+/// A range of ports, both ends included.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ports {
     low: u16,
@@ -24,7 +24,7 @@ impl Ports {
     }
 }
 
-/// The protocols whose ports are meant.
+/// The transport protocols to whose ports a condition applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transports {
     /// TCP, UDP and SCTP.
@@ -33,7 +33,7 @@ pub(crate) enum Transports {
 }
 
 impl Transports {
-    /// In the order of the tests.
+    /// The protocol numbers, in the order of libpcap's tests.
     fn numbers(self) -> Vec<u32> {
         match self {
             Transports::All => vec![132, 6, 17],
@@ -63,7 +63,7 @@ impl Parser<'_> {
     ) -> Result<Id, FilterError> {
         const ARP: u32 = 0x0806;
         const RARP: u32 = 0x8035;
-        // Where the addresses of source and destination are.
+        // Offsets of the source and the destination address.
         const IP_AT: [u32; 2] = [12, 16];
         const ARP_AT: [u32; 2] = [14, 24];
         let direction = qualifiers.direction();
@@ -194,7 +194,8 @@ impl Parser<'_> {
         self.conditions.and(from, to)
     }
 
-    /// A test at the offset of the source, of the destination, or of both.
+    /// Applies `test` at the offset of the source, of the destination, or of both, as `direction`
+    /// says.
     fn directed(
         &mut self,
         direction: Direction,

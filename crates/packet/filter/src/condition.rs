@@ -1,29 +1,29 @@
-//! Conditions: tests joined by and, or and not, in the order in which they are made.
+//! Conditions: tests joined by and, or and not, stored in the order in which the parser makes them.
 
 use crate::program::{Compare, Field, Size, Step, Test};
 
-/// A condition of a [`Conditions`].
+/// Identifies a condition in a [`Conditions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id(u32);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     Test(Test),
-    /// Steps that compute two registers, which are then compared.
+    /// Steps that compute two registers, and the comparison of these.
     Relation {
         steps: Vec<Step>,
         compare: Compare,
         left: u8,
         right: u8,
     },
-    /// The second counts when the first holds.
+    /// Holds if both hold; the second is tested only if the first holds.
     And(Id, Id),
-    /// The second counts when the first does not hold.
+    /// Holds if one of them holds; the second is tested only if the first does not hold.
     Or(Id, Id),
     Not(Id),
 }
 
-/// All conditions of a filter.
+/// All conditions of one filter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions {
     nodes: Vec<Node>,
@@ -65,7 +65,7 @@ impl Conditions {
     }
 }
 
-/// A field at a fixed place.
+/// A field at a fixed offset in the frame.
 pub(crate) fn field(offset: u32, size: Size) -> Field {
     Field {
         offset,
@@ -74,7 +74,7 @@ pub(crate) fn field(offset: u32, size: Size) -> Field {
     }
 }
 
-/// The length of the frame.
+/// The length of the frame, as a field.
 pub(crate) const LENGTH: Field = Field {
     offset: 0,
     behind: None,

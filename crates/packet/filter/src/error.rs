@@ -1,6 +1,6 @@
-//! Why a text is no filter.
+//! Errors of the compiler.
 
-/// Why a text is no filter. Positions are characters of the text, from 1.
+/// Why a text is not a valid filter. Positions count characters of the text, from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
@@ -10,73 +10,73 @@ pub enum FilterError {
         crate::TEXT_MAX
     )]
     TooLong {
-        /// Its length.
+        /// Length of the text in bytes.
         bytes: usize,
     },
-    /// A character that begins no word.
+    /// A character that cannot begin a word.
     #[error("character {at}: {found:?} is no part of the language")]
     Character {
-        /// Where.
+        /// Position of the character.
         at: usize,
-        /// What is there.
+        /// The character.
         found: char,
     },
-    /// A number that is malformed or too large.
+    /// A number is malformed or too large.
     #[error("character {at}: {text}: a number is 0 to 4294967295, decimal, 0x… or octal 0…")]
     Number {
-        /// Where.
+        /// Position of the number.
         at: usize,
-        /// What is there.
+        /// The number as written.
         text: String,
     },
-    /// An IPv4 address with a part above 255.
+    /// An IPv4 address has a part above 255.
     #[error("character {at}: {text}: each part of an IPv4 address is 0 to 255")]
     Address {
-        /// Where.
+        /// Position of the address.
         at: usize,
-        /// What is there.
+        /// The address as written.
         text: String,
     },
-    /// Another word was needed.
+    /// A word other than the expected ones.
     #[error("character {at}: {found} where {wanted} would be right")]
     Unexpected {
-        /// Where.
+        /// Position of the word.
         at: usize,
-        /// What is there.
+        /// The word that was found.
         found: String,
-        /// What would be right.
+        /// What is expected there.
         wanted: &'static str,
     },
-    /// A part of the language that is not implemented.
+    /// A word of the language that is not implemented.
     #[error("character {at}: {word} is not implemented; {instead}")]
     NotImplemented {
-        /// Where.
+        /// Position of the word.
         at: usize,
         /// The word.
         word: String,
-        /// What to write.
+        /// What to write instead.
         instead: &'static str,
     },
-    /// Words that do not go together, or a value out of range.
+    /// Words that cannot be combined, or a value out of range.
     #[error("character {at}: {reason}")]
     Meaning {
-        /// Where.
+        /// Position of the fault.
         at: usize,
-        /// What is wrong, and what would be right.
+        /// The fault, and what would be right.
         reason: String,
     },
-    /// Parentheses, or operands that wait for an operator, are too deep.
+    /// Parentheses, or operands that wait for an operator, are nested too deep.
     #[error("character {at}: nested more than {max} deep")]
     Depth {
-        /// Where.
+        /// Position where the limit is exceeded.
         at: usize,
-        /// How deep they may be.
+        /// The deepest nesting allowed.
         max: usize,
     },
-    /// The program has more instructions than a jump reaches.
+    /// The program has more instructions than a jump can cross.
     #[error("the filter needs {instructions} instructions: at most 65535 are possible")]
     Program {
-        /// How many.
+        /// Number of instructions.
         instructions: usize,
     },
 }

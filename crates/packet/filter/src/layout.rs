@@ -1,13 +1,13 @@
-//! Where headers begin in a frame, for the part of a filter that is read next.
+//! Offsets of the headers in a frame, for the part of a filter that is parsed next.
 
 use crate::program::{Field, Size};
 
-/// Offsets in bytes. Each `vlan` of a filter moves them for all that is behind it.
+/// Offsets of headers, in bytes. Each `vlan` in a filter increases them for the rest of the filter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
-    /// Of the Ethertype.
+    /// Offset of the Ethertype.
     pub(crate) ethertype: u32,
-    /// Of what Ethernet carries.
+    /// Offset of Ethernet's payload.
     pub(crate) payload: u32,
 }
 
@@ -17,7 +17,7 @@ impl Layout {
         payload: 14,
     };
 
-    /// Behind one more VLAN tag.
+    /// The layout behind one more VLAN tag.
     pub(crate) fn behind_tag(self) -> Layout {
         Layout {
             ethertype: self.ethertype + 4,
@@ -33,7 +33,7 @@ impl Layout {
         }
     }
 
-    /// In what Ethernet carries.
+    /// A field in Ethernet's payload.
     pub(crate) fn network(self, offset: u32, size: Size) -> Field {
         Field {
             offset: self.payload + offset,
@@ -42,9 +42,9 @@ impl Layout {
         }
     }
 
-    /// Behind a header of IPv4 with its options.
+    /// A field behind an IPv4 header, options included.
     pub(crate) fn transport4(self, offset: u32, size: Size) -> Field {
-        // A filter has no room for so many tags that this overflows.
+        // A filter is too short for as many `vlan` as this would need to overflow.
         let header = u16::try_from(self.payload).unwrap_or(u16::MAX);
         Field {
             offset: self.payload + offset,
@@ -53,7 +53,7 @@ impl Layout {
         }
     }
 
-    /// Behind a header of IPv6 without extensions.
+    /// A field behind an IPv6 header without extension headers.
     pub(crate) fn transport6(self, offset: u32, size: Size) -> Field {
         self.network(40 + offset, size)
     }

@@ -1,29 +1,30 @@
-//! The packet filter language of libpcap (pcap-filter(7)) for Ethernet: a compiler, and the
-//! programs that it makes.
+//! A compiler for libpcap's packet filter language (pcap-filter(7)) on Ethernet frames, and the
+//! interpreter of its programs.
 //!
 //! ```text
 //!   text --token--> tokens --parse, primitives--> conditions --lower--> program --matches--> bool
 //! ```
 //!
-//! A filter means what it means to libpcap, with the same order of tests, because a test of bytes
-//! that a frame does not have rejects the frame, however the rest of the filter would judge it. The
-//! tests hold it against libpcap itself, with generated filters and packets.
+//! A filter has the same meaning as in libpcap, including the order of its tests: a test of bytes
+//! beyond the end of a frame rejects the frame, whatever the rest of the filter says. The tests
+//! compare the compiler with libpcap itself, on generated filters and packets.
 //!
-//! Implemented are
+//! The following is implemented:
 //! - `host`, `net`, `port`, `portrange` and `proto`, with `src`, `dst`, `src or dst`, `src and
 //!   dst`;
 //! - `ether`, `ip`, `ip6`, `arp`, `rarp`, `tcp`, `udp`, `sctp`, `icmp`, `icmp6`, `igmp`, `pim`,
-//!   `vrrp`, `ah`, `esp`, alone and in front of these;
+//!   `vrrp`, `ah`, `esp`, alone and in front of the above;
 //! - `vlan`, `less`, `greater`, `len`, `broadcast`, `multicast`;
 //! - `proto[expr:size]` with `+ - * / % & | ^ << >>` and `= == != < <= > >=`.
 //!
-//! Names of ports and protocols are those of tables here ([`SERVICES`], [`PROTOCOLS`]); names of
-//! hosts and networks are refused, because a filter asks no resolver. `gateway`, `protochain`,
-//! `inbound`, `ip broadcast`, `mpls`, `pppoes`, `geneve` and other link layers are refused by name.
+//! The names of ports and protocols are those of the tables [`SERVICES`] and [`PROTOCOLS`]. Names
+//! of hosts and networks are refused, because the compiler asks no name server. `gateway`,
+//! `protochain`, `inbound`, `ip broadcast`, `mpls`, `pppoes`, `geneve` and other link layers are
+//! refused with an error that names them.
 //!
 //! `and` and `or` have the same precedence and associate to the left, as pcap-filter(7) says. As in
-//! libpcap, a byte of the right operand of an arithmetic operator does not bring the test of its
-//! protocol with it: in `len - ip[2:2] > 20` the frame may be of any protocol.
+//! libpcap, a field in the right operand of an arithmetic operator does not imply a test of its
+//! protocol: `len - ip[2:2] > 20` also applies to frames of other protocols.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -45,7 +46,7 @@ pub use error::FilterError;
 pub use names::{PROTOCOLS, SERVICES, Service};
 pub use program::Program;
 
-/// The longest text of a filter in bytes.
+/// Length of the longest filter text, in bytes.
 pub const TEXT_MAX: usize = 16 * 1024;
 
 /// A compiled filter.
@@ -55,11 +56,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Compiles a filter. An empty one matches every frame.
+    /// Compiles a filter. An empty text matches every frame.
     ///
     /// # Errors
-    /// The text is no filter, or has a part of the language that is not implemented; the error says
-    /// where, and what would be right.
+    /// The text is not a valid filter, or uses a part of the language that is not implemented. The
+    /// error gives the position, and what would be right.
     pub fn compile(text: &str) -> Result<Filter, FilterError> {
         if text.len() > TEXT_MAX {
             return Err(FilterError::TooLong { bytes: text.len() });
@@ -70,14 +71,14 @@ impl Filter {
         Ok(Filter { program })
     }
 
-    /// Whether a frame passes: its bytes from the destination's MAC address on.
+    /// Whether the filter accepts a frame, whose bytes begin with the destination MAC address.
     #[must_use]
     #[inline]
     pub fn matches(&self, frame: &[u8]) -> bool {
         self.program.run(frame)
     }
 
-    /// What runs.
+    /// The compiled program.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program

@@ -1,18 +1,18 @@
-//! Conditions as a program.
+//! Translates conditions into a program.
 //!
-//! Each test becomes a block with two ways on. A way on that leads to a test whose outcome is known
-//! already is led further: the test was made before, so that its load succeeded, and the filter
-//! means the same.
+//! Each test becomes a block with two successors, one for each outcome. If a successor's outcome is
+//! already known from an earlier test, the jump skips it. The meaning stays the same: the earlier
+//! test has loaded the same field, so the frame is long enough.
 
 use crate::condition::{Conditions, Id, Node};
 use crate::error::FilterError;
 use crate::program::{Compare, Instruction, Program, Step, Test};
 
-/// A block's number, or an end.
+/// A block's number, or the end of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Return(bool),
-    /// Lies before the block that leads there.
+    /// A block with a lower number than the block that jumps to it.
     Block(u32),
 }
 
@@ -34,7 +34,7 @@ struct Block<'a> {
     no: Target,
 }
 
-/// The program of a condition; without one it accepts.
+/// Translates a condition into a program; without a condition the program accepts every frame.
 pub(crate) fn lower(conditions: &Conditions, root: Option<Id>) -> Result<Program, FilterError> {
     let mut blocks = Blocks {
         conditions,
@@ -51,13 +51,13 @@ pub(crate) fn lower(conditions: &Conditions, root: Option<Id>) -> Result<Program
 
 struct Blocks<'a> {
     conditions: &'a Conditions,
-    /// A block leads to lower numbers only.
+    /// Blocks jump only to blocks with lower numbers.
     blocks: Vec<Block<'a>>,
 }
 
 impl Blocks<'_> {
-    /// Makes the blocks of a condition with these ways on, and returns the first of them. Recursion
-    /// goes into what is on the right: as deep as parentheses are.
+    /// Makes the blocks of a condition, which continue at `yes` or `no`, and returns the first of
+    /// them. The recursion descends into right operands only, so it is as deep as the parentheses.
     fn lower(&mut self, mut id: Id, mut yes: Target, mut no: Target) -> Target {
         let conditions = self.conditions;
         let work = loop {
@@ -96,14 +96,15 @@ impl Blocks<'_> {
     }
 }
 
-/// Outcomes of tests that are known on every way to a block.
+/// Outcomes of tests that are the same on every path to a block.
 type Facts = Vec<(Test, bool)>;
 
-/// How many are kept, and how far a way on is led, so that the time is bounded.
+/// Most outcomes that are remembered, and most jumps that are followed. Both bound the compile
+/// time.
 const FACTS_MAX: usize = 48;
 const STEPS_MAX: usize = 256;
 
-/// Leads ways on past tests whose outcome is known. Returns which blocks can be reached.
+/// Makes jumps skip tests whose outcome is known. Returns which blocks can be reached.
 fn thread(blocks: &mut [Block<'_>], entry: Target) -> Vec<bool> {
     let mut facts: Vec<Option<Facts>> = vec![None; blocks.len()];
     if let Target::Block(first) = entry {
@@ -164,7 +165,7 @@ fn led_on(blocks: &[Block<'_>], from: Target, known: &Facts) -> Target {
     target
 }
 
-/// The outcome of a test, if another one's tells it.
+/// The outcome of `test`, if the known outcome of another test determines it.
 fn decided((known, outcome): &(Test, bool), test: &Test) -> Option<bool> {
     if (known.field, known.mask) != (test.field, test.mask) {
         return None;
@@ -175,7 +176,7 @@ fn decided((known, outcome): &(Test, bool), test: &Test) -> Option<bool> {
     (known == test).then_some(*outcome)
 }
 
-/// Writes the blocks that can be reached one behind the other, the first one first.
+/// Writes the reachable blocks one after the other, beginning with the first.
 fn emit(blocks: &[Block<'_>], is_used: &[bool]) -> Result<Program, FilterError> {
     let length = |block: &Block<'_>| match &block.work {
         Work::Test(_) => 1,

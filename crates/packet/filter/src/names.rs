@@ -1,6 +1,6 @@
-//! Names of the language: protocols that stand in front, constants, services, protocol numbers.
+//! Names of the language: protocols, constants, services, protocol numbers.
 
-/// A protocol that may stand in front of `host`, `port` and others, alone, or before `[`.
+/// A protocol that may be written in front of `host`, `port` and others, alone, or in front of `[`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Link,
@@ -54,7 +54,7 @@ impl Protocol {
             .map_or("", |(name, _)| name)
     }
 
-    /// The number that IPv4 and IPv6 have for it.
+    /// The protocol's number in IPv4 and IPv6; `None` for link and network protocols.
     pub(crate) fn number(self) -> Option<u32> {
         Some(match self {
             Protocol::Icmp => 1,
@@ -74,7 +74,7 @@ impl Protocol {
     }
 }
 
-/// Names of fields, flags and types that stand for numbers in arithmetic.
+/// Names of fields, flags and types that can be used as numbers in arithmetic.
 const CONSTANTS: [(&str, u32); 41] = [
     ("icmptype", 0),
     ("icmpcode", 1),
@@ -126,16 +126,16 @@ pub(crate) fn constant(word: &str) -> Option<u32> {
         .map(|(_, value)| *value)
 }
 
-/// A name of a port.
+/// The name of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// The name.
+    /// The service's name.
     pub name: &'static str,
-    /// The port.
+    /// The port number.
     pub port: u16,
-    /// It is a name for TCP.
+    /// Whether the name applies to TCP.
     pub is_tcp: bool,
-    /// It is a name for UDP.
+    /// Whether the name applies to UDP.
     pub is_udp: bool,
 }
 
@@ -166,8 +166,8 @@ const fn both(name: &'static str, port: u16) -> Service {
     }
 }
 
-/// Names of ports, as the usual `/etc/services` has them. Where a name is of one protocol only,
-/// `port NAME` means that protocol only.
+/// Names of ports, as in the usual `/etc/services`. If a name applies to one protocol only, `port
+/// NAME` matches only that protocol.
 pub const SERVICES: [Service; 44] = [
     tcp("bgp", 179),
     udp("bootpc", 68),
@@ -215,7 +215,7 @@ pub const SERVICES: [Service; 44] = [
     udp("tftp", 69),
 ];
 
-/// Names behind `proto`: of IPv4 and IPv6.
+/// Names that can follow `proto`, with their protocol numbers in IPv4 and IPv6.
 pub const PROTOCOLS: [(&str, u8); 15] = [
     ("ah", 51),
     ("esp", 50),
@@ -234,7 +234,7 @@ pub const PROTOCOLS: [(&str, u8); 15] = [
     ("udp", 17),
 ];
 
-/// Names behind `ether proto`.
+/// Names that can follow `ether proto`, with their Ethertypes.
 pub(crate) const ETHERTYPES: [(&str, u32); 5] = [
     ("arp", 0x0806),
     ("ip", 0x0800),
@@ -243,7 +243,7 @@ pub(crate) const ETHERTYPES: [(&str, u32); 5] = [
     ("rarp", 0x8035),
 ];
 
-/// Parts of the language that are not implemented, and what to write instead.
+/// Words that are not implemented, with what to write instead.
 const NOT_IMPLEMENTED: [(&str, &str); 26] = [
     ("gateway", "write the gateway's MAC address: ether host …"),
     ("protochain", "only ip6[6] and ip6[40] can be tested"),
@@ -276,7 +276,7 @@ const NOT_IMPLEMENTED: [(&str, &str); 26] = [
 const LINK_ONLY: &str = "frames are those of Ethernet, with or without VLAN tags";
 const ETHER_PROTO: &str = "write ether proto NUMBER or ether[…]";
 
-/// What to write instead of a part of the language that is not implemented.
+/// What to write instead of a word that is not implemented; `None` for other words.
 pub(crate) fn instead_of(word: &str) -> Option<&'static str> {
     NOT_IMPLEMENTED
         .iter()
@@ -284,7 +284,7 @@ pub(crate) fn instead_of(word: &str) -> Option<&'static str> {
         .map(|(_, instead)| *instead)
 }
 
-/// Words that are no names unless a backslash is in front.
+/// Whether a word is a keyword, which is a name only with a backslash in front.
 pub(crate) fn is_keyword(word: &str) -> bool {
     const KEYWORDS: [&str; 20] = [
         "and",

@@ -1,4 +1,4 @@
-//! Addresses, numbers and names, and the words in front of them.
+//! Parses addresses, numbers and names, which follow qualifiers.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ use crate::reader::Parser;
 use crate::token::TokenKind;
 
 impl Parser<'_> {
-    /// Reads an address, or several in parentheses, to which these words apply.
+    /// Parses an address, or several in parentheses, with the given qualifiers.
     pub(crate) fn operand_list(&mut self, qualifiers: Qualifiers) -> Result<Id, FilterError> {
         if self.takes_not() {
             self.enter()?;
@@ -91,7 +91,7 @@ impl Parser<'_> {
             }
             Some(Kind::Protocol) => self.protocol_number(number, qualifiers.protocol, place),
             Some(Kind::Net) => {
-                // `net 10` is 10.0.0.0/8.
+                // A number with few digits is a prefix: `net 10` is 10.0.0.0/8.
                 let (mut address, mut mask) = (number, u32::MAX);
                 while address != 0 && address >> 24 == 0 {
                     (address, mask) = (address << 8, mask << 8);
@@ -110,7 +110,7 @@ impl Parser<'_> {
         place: usize,
     ) -> Result<Id, FilterError> {
         self.expect_address("IPv4", qualifiers, place)?;
-        // Parts that are not there count as zeros, and are not compared.
+        // Missing parts are zeros, and are masked out.
         let shift = 32 - 8 * parts;
         let (address, own) = (value << shift, u32::MAX << shift);
         let mask = if self.takes("/") {
@@ -137,7 +137,7 @@ impl Parser<'_> {
         self.host4(address, mask, qualifiers, place)
     }
 
-    /// Refuses an address where the qualifiers want something else.
+    /// Refuses an address if the qualifiers need something else.
     fn expect_address(
         &self,
         version: &str,
@@ -287,7 +287,7 @@ impl Parser<'_> {
     }
 }
 
-/// What is right behind these words.
+/// What may follow these qualifiers.
 fn wanted(qualifiers: Qualifiers) -> &'static str {
     match (qualifiers.kind, qualifiers.protocol) {
         (Some(Kind::Port), _) => "a port of 0 to 65535, or the name of a common one",

@@ -1,4 +1,4 @@
-//! The grammar: terms joined by `and`, `or` and `not`.
+//! Parses the grammar: terms joined by `and`, `or` and `not`.
 
 use crate::condition::{Conditions, Id};
 use crate::error::FilterError;
@@ -8,7 +8,7 @@ use crate::reader::{Parser, symbol_of};
 use crate::relation::continues_relation;
 use crate::token::{Token, TokenKind};
 
-/// The condition of a text; an empty text has none.
+/// Parses a text; returns `None` as its condition if it is empty.
 pub(crate) fn parse(
     tokens: &[Token<'_>],
     end: usize,
@@ -25,8 +25,8 @@ pub(crate) fn parse(
 }
 
 impl Parser<'_> {
-    /// Reads terms with `and` and `or` between, from the left. Words in front of an address hold
-    /// for addresses behind it too: `port 80 or 443`.
+    /// Parses terms joined by `and` and `or`, from left to right. The qualifiers of one term apply
+    /// to following terms that have none: `port 80 or 443`.
     fn expression(
         &mut self,
         inherited: Option<Qualifiers>,
@@ -74,8 +74,8 @@ impl Parser<'_> {
         self.primitive()
     }
 
-    /// True when an address, a number or a name comes, perhaps behind `not` and parentheses, and is
-    /// no part of a relation.
+    /// Whether an address, a number or a name comes next, perhaps behind `not` and parentheses,
+    /// that is not part of a relation.
     fn is_operand_ahead(&self) -> bool {
         let mut rest = self.tokens[self.next..].iter().map(|token| &token.kind);
         let first = rest.find(|kind| {
@@ -97,7 +97,7 @@ impl Parser<'_> {
         }
     }
 
-    /// True when a relation comes: what is in front of its operator may be in parentheses.
+    /// Whether a relation comes next. Its left operand may be in parentheses.
     fn is_relation_ahead(&self) -> bool {
         let behind = |at: usize| {
             let symbol = symbol_of(self.tokens.get(at).map(|token| &token.kind));
@@ -119,7 +119,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The number of the token that closes the parenthesis that is next.
+    /// Index of the token that closes the parenthesis that comes next.
     fn closing(&self) -> Option<usize> {
         let mut depth = 0;
         for (at, token) in self.tokens.iter().enumerate().skip(self.next) {

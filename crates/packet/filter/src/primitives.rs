@@ -1,4 +1,4 @@
-//! What the words mean: tests of the bytes of headers, in libpcap's order.
+//! Translates primitives into tests of header bytes, in libpcap's order.
 
 use crate::condition::{Id, LENGTH, field};
 use crate::error::FilterError;
@@ -11,11 +11,11 @@ use crate::token::TokenKind;
 pub(crate) const IPV4: u32 = 0x0800;
 pub(crate) const IPV6: u32 = 0x86dd;
 const FRAGMENT_HEADER: u32 = 44;
-/// The largest length that stands in place of an Ethertype. (IEEE 802.3 §3.2.6)
+/// The largest value of the Ethertype field that is a length. (IEEE 802.3 §3.2.6)
 const LENGTH_MAX: u32 = 1500;
 
 impl Parser<'_> {
-    /// Reads a term that begins with a word.
+    /// Parses a term that begins with a word.
     pub(crate) fn primitive(&mut self) -> Result<(Id, Option<Qualifiers>), FilterError> {
         let place = self.place();
         if self.takes_word("vlan") {
@@ -114,7 +114,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind the word. All that comes after it is behind the tag.
+    /// Parses what follows `vlan`. The rest of the filter then applies to what is behind the tag.
     fn vlan(&mut self) -> Result<Id, FilterError> {
         let place = self.place();
         let mut closing = 0;
@@ -182,7 +182,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A protocol that stands alone.
+    /// The condition of a protocol that is written alone.
     pub(crate) fn protocol_alone(
         &mut self,
         protocol: Protocol,
@@ -204,7 +204,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `proto NUMBER` with what is in front.
+    /// The condition of `proto NUMBER`, with the protocol in front of it.
     pub(crate) fn protocol_number(
         &mut self,
         number: u32,
@@ -263,7 +263,7 @@ impl Parser<'_> {
         self.conditions.and(ip, same)
     }
 
-    /// In the header, or behind a fragment header.
+    /// The protocol number is in the IPv6 header, or in a fragment header that follows it.
     fn protocol6(&mut self, number: u32) -> Id {
         let ip = self.ether_type(IPV6);
         let next = self.layout.network(6, Size::Byte);
@@ -276,7 +276,7 @@ impl Parser<'_> {
         self.conditions.and(ip, same)
     }
 
-    /// The packet of IPv4 is whole or a first fragment.
+    /// The IPv4 packet is whole or a first fragment.
     pub(crate) fn not_behind_fragment(&mut self) -> Id {
         let flags = self.layout.network(6, Size::Half);
         self.conditions.test(flags, 0x1fff, Compare::Equal, 0)

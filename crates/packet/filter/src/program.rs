@@ -1,18 +1,20 @@
-//! Programs: instructions that were checked once, and run per frame.
+//! Programs: instructions that are checked once, and run for each frame.
 //!
-//! Jumps go forward only and end inside of the program, so that it takes at most as many steps as
-//! it has instructions. A load from outside of the frame, and a division by zero, reject the frame,
+//! Jumps only go forward and stay inside the program, so a run takes at most as many steps as there
+//! are instructions. A load beyond the end of the frame, and a division by zero, reject the frame,
 //! as in the classic BPF of S. McCanne and V. Jacobson, *The BSD Packet Filter* (1993). One
-//! instruction loads, masks, compares and jumps, which there are four.
+//! instruction here loads, masks, compares and jumps, which takes four in BPF.
 
 use crate::error::FilterError;
 
-/// Bytes of a frame as a number, most significant byte first.
+/// Bytes of a frame as a number in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
-    /// Where it begins, in bytes; with `behind`, from there.
+    /// Offset of the field in bytes. With `behind`, the offset excludes the length of the IPv4
+    /// header.
     pub(crate) offset: u32,
-    /// Where an IPv4 header begins behind which the field lies; its length is added to the offset.
+    /// Offset of an IPv4 header in front of the field. The length of this header is added to
+    /// `offset`.
     pub(crate) behind: Option<u16>,
     pub(crate) size: Size,
 }
@@ -22,7 +24,7 @@ pub(crate) enum Size {
     Byte,
     Half,
     Word,
-    /// No bytes: the length of the frame.
+    /// The length of the frame, in place of bytes.
     Length,
 }
 
@@ -44,7 +46,7 @@ impl Compare {
     }
 }
 
-/// A masked field against a constant.
+/// Compares a masked field with a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Test {
     pub(crate) field: Field,
@@ -68,7 +70,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// `None` for a division by zero. Arithmetic is that of 32 bits without signs.
+    /// Computes with 32 bits, unsigned; `None` for a division by zero.
     #[inline]
     pub(crate) fn apply(self, left: u32, right: u32) -> Option<u32> {
         Some(match self {
@@ -86,7 +88,7 @@ impl Operator {
     }
 }
 
-/// A step of arithmetic.
+/// A step of an arithmetic computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Constant {
@@ -97,7 +99,7 @@ pub(crate) enum Step {
         to: u8,
         field: Field,
     },
-    /// The register is added to the field's offset, and replaced by what is there.
+    /// Loads the field at its offset plus the register, into the same register.
     LoadAt {
         register: u8,
         field: Field,
@@ -130,18 +132,18 @@ pub(crate) enum Instruction {
     Return(bool),
 }
 
-/// Registers of a program.
+/// Number of registers of a program.
 pub(crate) const REGISTERS: usize = 16;
 
-/// A program that was checked.
+/// A program that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     instructions: Box<[Instruction]>,
 }
 
 impl Program {
-    /// Checks that every jump goes forward and inside, that registers exist, and that the end
-    /// returns.
+    /// Checks that every jump goes forward and stays inside the program, that all registers exist,
+    /// and that the last instruction returns.
     pub(crate) fn new(instructions: Vec<Instruction>) -> Result<Program, FilterError> {
         let count = instructions.len();
         let refused = || FilterError::Program {
@@ -185,13 +187,13 @@ impl Program {
         Ok(Program { instructions })
     }
 
-    /// Number of instructions; a run takes at most as many steps.
+    /// Number of instructions, which is also the most steps of a run.
     #[must_use]
     pub fn instructions(&self) -> usize {
         self.instructions.len()
     }
 
-    /// Whether a frame passes.
+    /// Whether the program accepts a frame.
     #[must_use]
     #[inline]
     pub fn run(&self, frame: &[u8]) -> bool {
@@ -251,7 +253,7 @@ fn run_step(step: &Step, registers: &mut [u32; REGISTERS], frame: &[u8]) -> Opti
     Some(())
 }
 
-/// What stands at a field, moved by `index`; `None` outside of the frame.
+/// The value of a field whose offset is increased by `index`; `None` beyond the end of the frame.
 #[inline(always)]
 fn load(field: &Field, index: u32, frame: &[u8]) -> Option<u32> {
     let mut index = index;

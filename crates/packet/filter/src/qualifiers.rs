@@ -1,8 +1,8 @@
-//! The words in front of an address.
+//! Qualifiers: the words in front of an address.
 
 use crate::names::Protocol;
 
-/// The direction in which an address counts.
+/// Whether an address is compared with the source, the destination, either or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Source,
@@ -11,7 +11,7 @@ pub(crate) enum Direction {
     Both,
 }
 
-/// What an address is of.
+/// What an operand is: a host, a network, a port and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Host,
@@ -21,12 +21,12 @@ pub(crate) enum Kind {
     Protocol,
 }
 
-/// The words in front of an address: `tcp src port`.
+/// The qualifiers in front of an address, such as `tcp src port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Qualifiers {
     pub(crate) protocol: Option<Protocol>,
     pub(crate) direction: Option<Direction>,
-    /// A host, where nothing is said.
+    /// `None` means a host.
     pub(crate) kind: Option<Kind>,
 }
 

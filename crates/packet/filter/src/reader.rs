@@ -1,4 +1,4 @@
-//! The state of a parser: the words that are left, the layout of headers, the conditions so far.
+//! The state of the parser: remaining tokens, layout of headers, and the conditions so far.
 
 use crate::condition::Conditions;
 use crate::error::FilterError;
@@ -6,13 +6,13 @@ use crate::layout::Layout;
 use crate::names::instead_of;
 use crate::token::{Token, TokenKind};
 
-/// How deep parentheses, `not` and operators may be nested.
+/// Deepest nesting of parentheses, `not` and operators.
 const DEPTH_MAX: usize = 64;
 
-/// Reads words and makes conditions of them.
+/// Parses tokens into conditions.
 pub(crate) struct Parser<'a> {
     pub(crate) tokens: &'a [Token<'a>],
-    /// Length of the text.
+    /// Length of the text, in bytes.
     end: usize,
     pub(crate) next: usize,
     pub(crate) depth: usize,
@@ -47,14 +47,14 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Passes the next word if it is this symbol.
+    /// Consumes the next token if it is this symbol.
     pub(crate) fn takes(&mut self, symbol: &str) -> bool {
         let is_next = self.symbol() == Some(symbol);
         self.next += usize::from(is_next);
         is_next
     }
 
-    /// Passes the next word if it is this one.
+    /// Consumes the next token if it is this word.
     pub(crate) fn takes_word(&mut self, word: &str) -> bool {
         let is_next = self.word() == Some(word);
         self.next += usize::from(is_next);
@@ -69,7 +69,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Where the next word is, from 1.
+    /// Position of the next token in the text, from 1.
     pub(crate) fn place(&self) -> usize {
         self.tokens
             .get(self.next)
@@ -77,7 +77,7 @@ impl<'a> Parser<'a> {
             + 1
     }
 
-    /// Where the word before is.
+    /// Position of the previous token in the text, from 1.
     pub(crate) fn place_before(&self) -> usize {
         self.tokens
             .get(self.next.wrapping_sub(1))
@@ -107,7 +107,7 @@ impl<'a> Parser<'a> {
         Err(FilterError::Meaning { at, reason })
     }
 
-    /// One level deeper; the caller takes it back.
+    /// Enters one level of nesting; the caller decreases `depth` again.
     pub(crate) fn enter(&mut self) -> Result<(), FilterError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -119,7 +119,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Whether the next word is `and`; `None` if it is neither that nor `or`.
+    /// Whether the next word is `and` (`true`) or `or` (`false`); `None` if it is neither.
     pub(crate) fn joint(&self) -> Option<bool> {
         match (self.word(), self.symbol()) {
             (Some("and"), _) | (_, Some("&&")) => Some(true),

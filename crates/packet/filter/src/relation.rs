@@ -1,4 +1,4 @@
-//! Relations: `ip[2:2] - 20 > 64`.
+//! Parses relations, such as `ip[2:2] - 20 > 64`.
 
 use crate::condition::{Id, LENGTH, Node};
 use crate::error::FilterError;
@@ -7,17 +7,17 @@ use crate::program::{Compare, Field, Operator, REGISTERS, Size, Step};
 use crate::reader::Parser;
 use crate::token::TokenKind;
 
-/// What the steps so far have computed.
+/// The result of the steps so far.
 struct Operand {
     register: u8,
-    /// Its value, when it is known; then the last step is a constant.
+    /// The value, if it is a constant; the last step is then this constant.
     constant: Option<u32>,
-    /// What must hold before its bytes are read.
+    /// The condition that must hold before the operand's fields are loaded.
     guard: Option<Id>,
 }
 
-/// Operators, and how strongly they bind. `^` and `%` have no precedence in libpcap's grammar: they
-/// take all that is on their right.
+/// The operators and their precedence. In libpcap's grammar `^` and `%` have no precedence: their
+/// right operand is everything that follows.
 const OPERATORS: [(&str, Operator, u8); 10] = [
     ("|", Operator::Or, 1),
     ("&", Operator::And, 2),
@@ -33,7 +33,7 @@ const OPERATORS: [(&str, Operator, u8); 10] = [
 
 const TAKES_ALL: u8 = 6;
 
-/// The comparison of a word, and whether its outcome is reversed.
+/// The comparison that a symbol stands for, and whether its outcome is negated.
 fn comparison(symbol: &str) -> Option<(Compare, bool)> {
     Some(match symbol {
         "=" | "==" => (Compare::Equal, false),
@@ -46,13 +46,13 @@ fn comparison(symbol: &str) -> Option<(Compare, bool)> {
     })
 }
 
-/// True for what may stand behind an operand of a relation.
+/// Whether a symbol can follow an operand of a relation.
 pub(crate) fn continues_relation(symbol: &str) -> bool {
     comparison(symbol).is_some() || OPERATORS.iter().any(|(name, ..)| *name == symbol)
 }
 
 impl Parser<'_> {
-    /// Reads a relation.
+    /// Parses a relation.
     pub(crate) fn relation(&mut self) -> Result<Id, FilterError> {
         let mut steps = Vec::new();
         let left = self.arithmetic(0, 0, &mut steps)?;
@@ -100,7 +100,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Reads operands and operators that bind at least as strongly as `binding` into `register`.
+    /// Parses operands joined by operators of at least the precedence `binding`, and computes the
+    /// result in `register`.
     fn arithmetic(
         &mut self,
         register: u8,
@@ -187,7 +188,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads `[index]` or `[index:size]` behind a protocol.
+    /// Parses `[index]` or `[index:size]` behind a protocol.
     fn bytes_of(
         &mut self,
         protocol: Protocol,
@@ -211,7 +212,7 @@ impl Parser<'_> {
         }
         self.expect("]", "an operator, :SIZE or ]")?;
         let (field, own) = self.bytes_at(protocol, size, index.guard, place)?;
-        // A larger index goes through a register, where it wraps as in libpcap.
+        // A larger index is added at run time, where it wraps as in libpcap.
         match index.constant.filter(|index| *index <= 0xffff) {
             Some(index) => {
                 steps.pop();
@@ -233,8 +234,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Where the bytes of a protocol begin, and what must hold before they are read; `index` is
-    /// what must hold before the index is.
+    /// Where the bytes of a protocol begin, and the condition that must hold before they are
+    /// loaded. `index` is the condition of the index expression.
     fn bytes_at(
         &mut self,
         protocol: Protocol,
@@ -289,7 +290,7 @@ impl Parser<'_> {
     }
 }
 
-/// Joins two operands; the right one is in the next register.
+/// Applies an operator to two operands; the right one is in the register after the left one's.
 fn apply(
     operator: Operator,
     left: Operand,

@@ -1,14 +1,14 @@
-//! The words of a filter.
+//! Splits a filter into tokens.
 
 use std::net::Ipv6Addr;
 
 use crate::error::FilterError;
 
-/// A word and where it stands.
+/// A token, and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: TokenKind<'a>,
-    /// Offset in bytes, from 0.
+    /// Offset in the text in bytes, from 0.
     pub(crate) at: usize,
     pub(crate) text: &'a str,
 }
@@ -16,7 +16,7 @@ pub(crate) struct Token<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TokenKind<'a> {
     Number(u32),
-    /// Two to four parts with dots between; the value is as if they were the last ones.
+    /// Two to four decimal parts joined by dots. `value` has them in its low bytes.
     Ip4 {
         value: u32,
         parts: u32,
@@ -25,18 +25,18 @@ pub(crate) enum TokenKind<'a> {
     Mac([u8; 6]),
     /// A keyword or a name.
     Word(&'a str),
-    /// A name behind a backslash, which is no keyword.
+    /// A name behind a backslash, which is not a keyword.
     Escaped(&'a str),
     Symbol(&'static str),
 }
 
-/// Longer ones first.
+/// Symbols, ordered so that longer ones are tried before their beginnings.
 const SYMBOLS: [&str; 23] = [
     "&&", "||", "<<", ">>", "<=", ">=", "!=", "==", "(", ")", "[", "]", "!", "&", "|", "^", "+",
     "-", "*", "/", "%", "<", ">",
 ];
 
-/// Cuts a text into words.
+/// Splits a text into tokens.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -66,7 +66,7 @@ fn token(text: &str, at: usize, first: char) -> Result<Token<'_>, FilterError> {
         let run = run(rest, |byte| {
             byte.is_ascii_hexdigit() || b":.".contains(&byte)
         });
-        // An address may have a full stop or colon behind it only as a part of itself.
+        // A dot or colon can follow an address only as part of it.
         if let Ok(address) = run.parse::<Ipv6Addr>() {
             let kind = TokenKind::Ip6(address.to_bits());
             return Ok(Token {
@@ -110,7 +110,8 @@ fn run(text: &str, is_part: impl Fn(u8) -> bool) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Letters, digits, `-`, `_` and `.`, of which a letter or digit begins and no `-` or `_` ends.
+/// The word at the beginning of `text`: letters, digits, `-`, `_` and `.`. It begins with a letter
+/// or digit, and does not end with `-` or `_`.
 fn word(text: &str) -> &str {
     if !text.starts_with(|first: char| first.is_ascii_alphanumeric()) {
         return "";
@@ -174,7 +175,7 @@ fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Six parts of one or two digits.
+/// Parses a MAC address of six parts, each with one or two digits.
 fn mac_of<'a>(parts: impl Iterator<Item = &'a str>) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
     let mut count = 0;
@@ -188,7 +189,7 @@ fn mac_of<'a>(parts: impl Iterator<Item = &'a str>) -> Option<[u8; 6]> {
     (count == 6).then_some(mac)
 }
 
-/// Twelve digits.
+/// Parses a MAC address of twelve digits.
 fn mac_of_digits(digits: &str) -> [u8; 6] {
     let mut mac = [0; 6];
     for (byte, pair) in mac.iter_mut().zip(digits.as_bytes().chunks(2)) {

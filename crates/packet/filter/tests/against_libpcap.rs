@@ -1,4 +1,4 @@
-//! Every filter means what it means to libpcap.
+//! Compares the meaning of every filter with libpcap's.
 
 use carina_filter::Filter;
 use carina_random::Random;
@@ -9,8 +9,8 @@ use crate::libpcap::Libpcap;
 /// Filters as people write them.
 const WRITTEN: &str = include_str!("written.txt");
 
-/// Why libpcap refuses what is right: it has 16 words for arithmetic, and takes the index of a
-/// right operand, as in `len / ip[0]`, for the operand.
+/// Errors by which libpcap refuses filters that are valid here. It has 16 words of scratch memory
+/// for arithmetic, and takes the index in a right operand, as in `len / ip[0]`, for the operand.
 const ONLY_LIBPCAP: [&str; 4] = [
     "out of registers",
     "division by zero",
@@ -18,19 +18,20 @@ const ONLY_LIBPCAP: [&str; 4] = [
     "shift by more than 31 bits",
 ];
 
-/// Outcomes of comparisons.
+/// Counts of comparisons.
 #[derive(Debug, Default)]
 struct Compared {
     filters: u64,
     pairs: u64,
     accepted: u64,
-    /// libpcap with its optimizer differs from libpcap without.
+    /// Frames about which libpcap with its optimizer differs from libpcap without it.
     optimizer: u64,
 }
 
 impl Compared {
     fn compare(&mut self, library: &Libpcap, text: &str, packets: &[Vec<u8>]) {
-        // Without the optimizer, which at times drops a test that would have met the packet's end.
+        // Compiles without the optimizer, which sometimes removes a test that would reject a short
+        // packet.
         let plain = library.compile(text, false);
         let plain = plain.unwrap_or_else(|error| panic!("libpcap refuses {text:?}: {error}"));
         let optimized = library.compile(text, true).ok();
@@ -41,7 +42,7 @@ impl Compared {
             assert_eq!(found, expected, "{text:?} of {packet:02x?}");
             self.pairs += 1;
             self.accepted += u64::from(found);
-            // A filter that no packet passes is an error to the optimizer.
+            // The optimizer refuses a filter that no packet can pass.
             let optimized = optimized
                 .as_ref()
                 .is_some_and(|program| program.matches(packet));

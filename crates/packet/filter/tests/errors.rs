@@ -1,8 +1,8 @@
-//! What is refused, and with which words.
+//! Tests of filters that are refused, and of the error messages.
 
 use carina_filter::Filter;
 
-/// Texts that neither libpcap nor this compiler takes, and this one's error.
+/// Filters that both libpcap and this compiler refuse, and this compiler's error.
 pub const REFUSED: [(&str, &str); 42] = [
     (
         "tcp port",

@@ -1,4 +1,4 @@
-//! Filters and packets that meet each other: the same few addresses, ports and lengths in both.
+//! Random filters and packets from the same few addresses, ports and lengths, so that many match.
 
 use carina_random::Random;
 
@@ -41,7 +41,7 @@ const DIRECTIONS: [&str; 6] = [
     "dst or src ",
 ];
 
-/// A filter in the subset that both compilers have.
+/// A random filter in the part of the language that both compilers support.
 pub fn filter(random: &mut Random) -> String {
     expression(random, 3)
 }
@@ -147,7 +147,8 @@ fn arithmetic(random: &mut Random, depth: u32) -> String {
         1 => format!("0x{:x}", random.next_u64() as u32),
         2 => "len".to_owned(),
         3 => bytes(random, depth),
-        // A constant behind << or / would be refused at times, or folded with other bounds.
+        // With a constant right operand, libpcap would refuse some filters, or fold them with other
+        // limits.
         4 => {
             let operator = one(random, &["/", "%", "<<", ">>"]);
             format!(
@@ -176,7 +177,7 @@ fn bytes(random: &mut Random, depth: u32) -> String {
     format!("{}[{index}{size}]", one(random, &INDEXED))
 }
 
-/// A packet, mostly well formed, at times cut, and at times with a byte changed.
+/// A random packet: usually well formed, sometimes truncated, sometimes with a changed byte.
 pub fn packet(random: &mut Random) -> Vec<u8> {
     let mac = |random: &mut Random| match random.index(4) {
         0 => vec![2, 0, 0, 0, 0, 1],

@@ -1,12 +1,12 @@
-//! libpcap, loaded while the test runs.
+//! Loads libpcap at run time.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_void};
 use std::ptr::null_mut;
 
-/// Ethernet.
+/// Link type Ethernet.
 const DLT_EN10MB: c_int = 1;
 const SNAPLEN: c_int = 65535;
-/// The mask of the network is not known.
+/// The network's mask is unknown.
 const NETMASK_UNKNOWN: c_uint = u32::MAX;
 
 #[repr(C)]
@@ -45,7 +45,8 @@ pub struct Program<'a> {
 }
 
 impl Libpcap {
-    /// `None`, with the package's name printed, where there is no libpcap.
+    /// Loads libpcap. Prints SKIP with the package's name and returns `None` if it is not
+    /// installed.
     pub fn load() -> Option<Libpcap> {
         // SAFETY: the names are those of C, libpcap's initialisers have no preconditions, and the
         // signatures are those of its manual pages.

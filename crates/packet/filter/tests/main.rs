@@ -1,4 +1,4 @@
-//! Tests of the compiler and of its programs.
+//! Tests of the compiler, and of the programs that it makes.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod against_libpcap;

@@ -1,27 +1,30 @@
-//! **af_packet**: an Ethernet interface of the kernel, through rings in shared memory (AF_PACKET).
+//! **af_packet**: an Ethernet interface of the kernel, reached through packet sockets with rings in
+//! shared memory (AF_PACKET).
 //!
-//! The kernel's own stack goes on to use the interface: what comes in goes to both. An interface
-//! for a graph alone has no IP address.
+//! The kernel's network stack keeps using the interface: each received frame goes to the stack and
+//! to the app. If only the graph shall use the interface, give it no IP address.
 //!
-//! - inputs: `input`: frames to be sent
-//! - outputs: `output`: frames received, also those for other stations
+//! - inputs: `input`: frames to send
+//! - outputs: `output`: received frames, also those for other stations
 //! - configuration:
-//!   - `interface`: its name
-//!   - `promiscuous`: take frames for other stations too; `true` where nothing is said
-//!   - `netns`: file of the network namespace that has the interface, `/run/netns/NAME` or
-//!     `/proc/PID/ns/net`; that of the graph where nothing is said
-//!   - `offload`: take frames from programs of this system without having their checksums filled in
-//!     and long ones cut; `false` where nothing is said
-//! - counters: `is_up`: 1 while the interface is there and up; `pool_empty`: bursts cut short
-//!   because the pool had no frame; `drop_missed`: received while the ring was full; `drop_cut`:
-//!   longer than a place of the ring; `drop_unsupported`: offload work that is not known;
-//!   `drop_no_frame`: received, and no frame of the pool for it; `drop_length`: shorter than a MAC
-//!   header or longer than what the interface sends; `drop_down`: to be sent while the interface
-//!   was down; `drop_no_room`: the interface took nothing for 10 ms
-//! - cost: one copy each way, and one system call for each burst that is sent
+//!   - `interface`: name of the interface
+//!   - `promiscuous`: also receive frames for other stations (default: `true`)
+//!   - `netns`: file of the network namespace of the interface, `/run/netns/NAME` or
+//!     `/proc/PID/ns/net` (default: the namespace of the graph)
+//!   - `offload`: accept frames from programs on this host with checksums missing and segmentation
+//!     pending, and note this in their metadata; otherwise the app completes and segments them
+//!     (default: `false`)
+//! - counters: `is_up`: 1 while the interface exists and is up; `pool_empty`: bursts that ended
+//!   early because the pool had no frame; `drop_missed`: frames that arrived while the ring was
+//!   full; `drop_cut`: frames longer than a slot of the ring; `drop_unsupported`: frames with an
+//!   unknown offload request; `drop_no_frame`: received frames for which the pool had no frame;
+//!   `drop_length`: frames to send that are shorter than a MAC header or longer than the interface
+//!   allows; `drop_down`: frames to send while the interface was down; `drop_no_room`: frames to
+//!   send while the interface accepted nothing for 10 ms
+//! - cost: one copy in each direction, and one system call for each burst that is sent
 //!
-//! An interface that goes down or away and comes back, also as a new one of the same name, is taken
-//! up again within 100 ms, or with the first frame that is to be sent.
+//! If the interface goes down or is removed and comes back, also as a new interface of the same
+//! name, the app uses it again within 100 ms, or with the next frame to send.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -45,19 +48,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::offload::{Intake, header_of};
 
-/// The configuration of a packet socket.
+/// The configuration of the app `af_packet`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AfPacketConfig {
     /// Name of the interface.
     pub interface: String,
-    /// Frames for other stations are taken too.
+    /// Whether to receive frames for other stations too.
     #[serde(default = "yes")]
     pub promiscuous: bool,
-    /// Frames keep what is left to be done with them in their metadata.
+    /// Whether frames keep missing checksums and pending segmentation as metadata. If not, the app
+    /// completes and segments them.
     #[serde(default)]
     pub offload: bool,
-    /// File of the network namespace that has the interface; that of this thread otherwise.
+    /// File of the network namespace of the interface; `None` for the namespace of the calling
+    /// thread.
     #[serde(default)]
     pub netns: Option<PathBuf>,
 }
@@ -67,7 +72,7 @@ fn yes() -> bool {
 }
 
 impl AfPacketConfig {
-    /// An interface with the defaults.
+    /// The configuration of an interface, with the defaults.
     #[must_use]
     pub fn of(interface: &str) -> AfPacketConfig {
         AfPacketConfig {
@@ -79,7 +84,7 @@ impl AfPacketConfig {
     }
 }
 
-/// The app.
+/// The app `af_packet`.
 pub struct AfPacket {
     config: AfPacketConfig,
     elsewhere: Elsewhere,
@@ -87,12 +92,12 @@ pub struct AfPacket {
     watch: InterfaceWatch,
     socket: PacketSocket,
     intake: Intake,
-    /// Frames of a long one that was cut, for which the link had no room.
+    /// Segments of a long frame for which the link had no room yet.
     backlog: VecDeque<Frame>,
     counters: Counters,
-    /// The kernel did not take everything: when it is offered again.
+    /// When to offer the kernel the frames again that it did not accept; `None` if it accepted all.
     retry_at: Option<Instant>,
-    /// When something was last taken off the input.
+    /// When a frame was last taken from the input.
     moved_at: Instant,
 }
 
@@ -108,10 +113,10 @@ struct Counters {
     no_room: Counter,
 }
 
-/// Why there is no such port.
+/// Why a port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PortError {
-    /// Frames of the pool are shorter than those of the interface.
+    /// Frames of the pool are too short for the interface's MTU.
     #[error(
         "{interface} has frames of up to {needed} bytes (MTU {mtu}), and frames of the pool have \
          {has}; a pool with longer ones is needed (carina graph run --frame-bytes {needed})"
@@ -122,12 +127,12 @@ pub(crate) enum PortError {
         needed: usize,
         has: usize,
     },
-    /// The namespace of the interface cannot be opened or entered.
+    /// The interface's namespace cannot be opened or entered.
     #[error("netns = {}: {source}; a network namespace is /run/netns/NAME", path.display())]
     Namespace { path: PathBuf, source: io::Error },
 }
 
-/// The namespace that has the interface, if it is another one.
+/// The namespace of the interface; `None` if it is that of the thread.
 struct Elsewhere(Option<NetworkNamespace>);
 
 impl Elsewhere {
@@ -149,7 +154,7 @@ impl Elsewhere {
     }
 }
 
-/// Refuses an interface whose frames do not fit into those of the pool.
+/// Refuses an interface whose frames, with the MTU `mtu`, do not fit into `has` bytes.
 pub(crate) fn check_mtu(interface: &str, mtu: usize, has: usize) -> Result<(), PortError> {
     let needed = mtu + MAC_HEADER_BYTES + TAG_BYTES;
     if needed > has {
@@ -173,7 +178,7 @@ impl AppConfig for AfPacketConfig {
 
     type App = AfPacket;
 
-    /// The kernel sets up the rings of a socket in some 20 ms, in which it waits.
+    /// Opening takes some 20 ms, because the kernel waits while it sets up a socket's rings.
     fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
         made(self, context)
     }
@@ -224,7 +229,7 @@ impl AppConfig for AfPacketConfig {
     }
 }
 
-/// What an app has of the system.
+/// The system resources of the app.
 struct Taken {
     elsewhere: Elsewhere,
     watch: InterfaceWatch,
@@ -248,7 +253,7 @@ impl AfPacketConfig {
         })
     }
 
-    /// Opens the interface in the namespace of this thread.
+    /// Opens the interface in the namespace of the calling thread.
     fn taken_here(&self) -> Result<(InterfaceWatch, Interface, PacketSocket), AppError> {
         let watch = InterfaceWatch::new()?;
         let interface = Interface::named(&self.interface)?;
@@ -318,7 +323,8 @@ impl FrameApp for AfPacket {
     }
 
     fn push(&mut self, ports: &mut Ports<'_>) {
-        // One that has come up a moment ago loses no frame to the time until the next tick.
+        // Checks for an interface that has just come up, so that no frame is dropped until the next
+        // tick.
         if !self.interface.is_up && self.watch.has_changed() {
             self.look();
         }
@@ -366,13 +372,14 @@ impl FrameApp for AfPacket {
 }
 
 impl AfPacket {
-    /// Puts a frame into the send ring; returns how many places it took.
+    /// Writes a frame into the send ring, in segments if it needs segmentation; returns the number
+    /// of slots used.
     fn send(&mut self, frame: &Frame) -> usize {
         let header = header_of(frame);
         if header.segments.is_none() {
             return self.put(&header.bytes(), frame.bytes());
         }
-        // The ring has places for frames of the MTU.
+        // A slot of the ring holds a frame of the MTU only.
         let (mut places, header) = (0, header.bytes());
         let plain = [0; VNET_HEADER_BYTES];
         let cut = plain_frames(&header, frame.bytes(), |bytes| {
@@ -416,7 +423,7 @@ impl AfPacket {
         }
     }
 
-    /// Looks at the interface, which may be a new one of the same name.
+    /// Checks the state of the interface, which may by now be a new one of the same name.
     fn look(&mut self) {
         let found = self
             .elsewhere
@@ -426,12 +433,13 @@ impl AfPacket {
                 let is_new = found.index != self.interface.index;
                 let is_bound = !is_new || self.socket.bind(&found).is_ok();
                 if is_new && self.config.promiscuous {
-                    // It was possible before; without it frames for this station still come.
+                    // This worked when the app was opened. Without it, frames for this station
+                    // still arrive.
                     let _ = self.socket.be_promiscuous(&found);
                 }
                 self.interface = Interface {
                     is_up: found.is_up && is_bound,
-                    // One that could not be bound is tried again.
+                    // With index 0, the next check tries to bind again.
                     index: if is_bound { found.index } else { 0 },
                     ..found
                 };
@@ -442,9 +450,9 @@ impl AfPacket {
     }
 }
 
-/// How often the interface is looked at for changes.
+/// How often to check the interface for changes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long frames wait for an interface that takes nothing.
+/// How long frames wait for an interface that accepts none.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// When frames that the kernel did not take are offered again.
+/// When to offer frames again that the kernel did not accept.
 const RETRY_AFTER: Duration = Duration::from_micros(50);

@@ -1,24 +1,27 @@
-//! **af_xdp**: one queue of an Ethernet interface, past the kernel's stack (AF_XDP).
+//! **af_xdp**: one queue of an Ethernet interface, bypassing the kernel's network stack (AF_XDP).
 //!
-//! The frames of the queue come here and do not reach the kernel's stack; those of other queues do.
-//! `ethtool -L eth1 combined 1` gives an interface a single queue. A program at the driver
-//! redirects them; it goes with the app. Where the driver can, the device writes into memory of
-//! this process; else the kernel copies.
+//! Frames of this queue go to the app and not to the kernel's stack; frames of other queues go to
+//! the stack. `ethtool -L eth1 combined 1` gives an interface a single queue. The app attaches an
+//! XDP program to the interface that redirects the frames, and removes it when the app ends. Where
+//! the driver supports it, the device writes directly into this process's memory (zero copy);
+//! otherwise the kernel copies.
 //!
-//! - inputs: `input`: frames to be sent
-//! - outputs: `output`: frames received
-//! - configuration: `interface`: its name; `queue`: 0 where nothing is said
-//! - counters: `mode`: 2 zero copy, 1 copied at the driver, 0 copied in the generic place; `is_up`:
-//!   1 while the interface is there and up; `pool_empty`: bursts cut short because the pool had no
-//!   frame; `drop_no_frame`: received, and no frame of the pool for it; `drop_unsupported`: offload
-//!   work that is not known; `drop_length`: shorter than a MAC header, or longer than what the
-//!   interface sends; `drop_down`: to be sent while the interface was down; `drop_no_room`: the
-//!   interface took nothing for 10 ms
-//! - cost: one copy each way, and one system call for each burst that is sent
+//! - inputs: `input`: frames to send
+//! - outputs: `output`: received frames
+//! - configuration: `interface`: name of the interface; `queue`: number of the queue (default: 0)
+//! - counters: `mode`: 2 zero copy, 1 copy in the driver, 0 copy in the kernel's generic path;
+//!   `is_up`: 1 while the interface exists and is up; `pool_empty`: bursts that ended early because
+//!   the pool had no frame; `drop_no_frame`: received frames for which the pool had no frame;
+//!   `drop_unsupported`: frames with an unknown offload request; `drop_length`: frames to send that
+//!   are shorter than a MAC header or longer than the interface allows; `drop_down`: frames to send
+//!   while the interface was down; `drop_no_room`: frames to send while the interface accepted
+//!   nothing for 10 ms
+//! - cost: one copy in each direction, and one system call for each burst that is sent
 //!
-//! Checksums that a sender on this system leaves to its card are missing here, and nothing says so:
-//! `ethtool -K veth1 tx off` at the other end of a veth pair has them filled in. An interface that
-//! comes back, also as a new one of the same name, is taken up again within 100 ms.
+//! If a sender on this host leaves checksums to its interface, they are missing here, and AF_XDP
+//! does not report it. `ethtool -K veth1 tx off` at the other end of a veth pair makes the kernel
+//! compute them. If the interface comes back after a removal, also as a new interface of the same
+//! name, the app uses it again within 100 ms.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,7 +43,7 @@ use serde::{Deserialize, Serialize};
 use crate::af_packet::check_mtu;
 use crate::offload::header_of;
 
-/// The configuration of the app.
+/// The configuration of the app `af_xdp`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AfXdpConfig {
@@ -51,20 +54,20 @@ pub struct AfXdpConfig {
     pub queue: u32,
 }
 
-/// The app.
+/// The app `af_xdp`.
 pub struct AfXdp {
     config: AfXdpConfig,
     interface: Interface,
     watch: InterfaceWatch,
-    /// `None` while the interface is away.
+    /// The socket; `None` while the interface does not exist.
     socket: Option<XdpSocket>,
-    /// Holds the socket, which another one replaces.
+    /// Contains the socket. Its file descriptor stays the same when the socket is replaced.
     epoll: Epoll,
     pool: Pool,
     counters: Counters,
-    /// The kernel did not take everything: when it is offered again.
+    /// When to offer the kernel the frames again that it did not accept; `None` if it accepted all.
     retry_at: Option<Instant>,
-    /// When something was last taken off the input.
+    /// When a frame was last taken from the input.
     moved_at: Instant,
 }
 
@@ -79,7 +82,7 @@ struct Counters {
     no_room: Counter,
 }
 
-/// Why there is no such port.
+/// The interface's frames are too long for AF_XDP.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{interface} has frames of up to {bytes} bytes; AF_XDP carries at most {XDP_FRAME_BYTES_MAX}: \
@@ -200,7 +203,7 @@ impl FrameApp for AfXdp {
         } else if ports.now().since(self.moved_at) > PATIENCE {
             ports.drain(0, |_| counters.no_room.add(1));
         } else if self.retry_at.is_none() {
-            // Frames that were committed wait for a call.
+            // Committed frames leave only with a system call.
             self.flush(ports.now());
         }
     }
@@ -220,7 +223,7 @@ impl FrameApp for AfXdp {
     }
 
     fn disarm(&mut self) {
-        // What rang is taken note of, so that it can ring again.
+        // Consumes the event, so that the next one can wake the worker.
         let mut ready = Vec::new();
         let _ = self.epoll.wait(&mut ready, Some(0));
     }
@@ -230,7 +233,8 @@ impl FrameApp for AfXdp {
     }
 }
 
-/// Puts a frame into the ring, made plain; returns how many places it took.
+/// Writes a frame into the ring, with checksums completed and segmented; returns the number of
+/// slots used.
 fn send(socket: &mut XdpSocket, frame: &Frame, mtu: usize, counters: &Counters) -> usize {
     let header = header_of(frame);
     let mut places = 0;
@@ -272,16 +276,16 @@ impl AfXdp {
         }
     }
 
-    /// Looks at the interface, which may be a new one of the same name.
+    /// Checks the state of the interface, which may by now be a new one of the same name.
     fn look(&mut self) {
         match Interface::named(&self.config.interface) {
             Ok(found) => {
                 if found.index != self.interface.index || self.socket.is_none() {
-                    // The old program goes before the new one comes.
+                    // The old XDP program must be detached before the new one is attached.
                     self.socket = None;
                     self.socket = XdpSocket::open(&found, self.config.queue).ok();
                     if let Some(socket) = &self.socket {
-                        // One that could not be watched would be looked at once in a tick.
+                        // If this fails, received frames are found at the next tick.
                         let _ = self.epoll.add(socket.as_fd(), 0, Interest::ReadEdge);
                     }
                 }
@@ -307,9 +311,9 @@ impl AfXdp {
     }
 }
 
-/// How often the interface is looked at for changes.
+/// How often to check the interface for changes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long frames wait for an interface that takes nothing.
+/// How long frames wait for an interface that accepts none.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// When frames that the kernel did not take are offered again.
+/// When to offer frames again that the kernel did not accept.
 const RETRY_AFTER: Duration = Duration::from_micros(50);

@@ -1,20 +1,20 @@
-//! Apps of frames through which a graph meets the system: interfaces of the kernel, cards of
-//! guests.
+//! Apps that connect a graph of frames to the system: interfaces of the kernel, network cards, and
+//! the cards of guests.
 //!
-//! Each opens with the same block as the [stock apps](carina_apps). All have an `input`, for frames
-//! that leave the graph there, and an `output`, for frames that come in.
+//! Each app's module begins with the same block as those of the [stock apps](carina_apps). Every
+//! app has an `input`, for frames that leave the graph, and an `output`, for frames that enter it.
 //!
-//! | app | is |
+//! | app | connects the graph to |
 //! |---|---|
-//! | [`af_packet`] | an Ethernet interface beside the kernel's own stack |
-//! | [`af_xdp`] | one queue of an Ethernet interface, past the kernel's stack |
-//! | [`pci`] | a network card that this process drives itself, past the kernel |
-//! | [`tap`], [`tun`] | an interface that the kernel's stack uses, and this graph is its wire |
+//! | [`af_packet`] | an Ethernet interface that the kernel's stack also uses |
+//! | [`af_xdp`] | one queue of an Ethernet interface, bypassing the kernel's stack |
+//! | [`pci`] | a network card that this process drives itself, without the kernel |
+//! | [`tap`], [`tun`] | the kernel's stack, through an interface whose other end is the graph |
 //! | [`vhost_user`] | the network card of a guest |
 //!
-//! Frames are as on a wire, with tags and checksums in their bytes, unless `offload = true`: then
-//! [metadata](carina_frame::Metadata) says what is left to be done. What a port cannot leave to the
-//! other side it does itself when a frame goes out.
+//! Frames have their tags and checksums in their bytes, as on a wire, unless `offload = true`. Then
+//! [metadata](carina_frame::Metadata) can note a missing checksum or pending segmentation. When
+//! such a frame leaves through a port whose other side cannot do this work, the port does it.
 #![forbid(unsafe_code)]
 
 pub mod af_packet;
@@ -28,7 +28,7 @@ pub mod vhost_user;
 
 use carina_apps::graph_file::Kind;
 
-/// The kinds of apps of this crate, for files of graphs.
+/// The kinds of apps in this crate, to be used in graph files.
 pub const KINDS: [Kind; 6] = [
     Kind::of::<af_packet::AfPacketConfig>(),
     Kind::of::<af_xdp::AfXdpConfig>(),

@@ -1,9 +1,10 @@
-//! Metadata of frames as kernels write it in front of them, and frames that are made plain.
+//! Conversion between frame metadata and virtio-net headers, which kernels put in front of frames;
+//! and reception of frames with such a header.
 
 use carina_frame::{Checksum, Frame, Metadata, Pool, Segmentation, SegmentationKind};
 use carina_netdev::{Unsupported, VNET_HEADER_BYTES, VnetHeader, VnetSegments, plain_frames};
 
-/// The header that says what is left to be done with a frame.
+/// The virtio-net header that describes a frame's missing checksum and pending segmentation.
 pub(crate) fn header_of(frame: &Frame) -> VnetHeader {
     if !frame.has_metadata() {
         return VnetHeader::default();
@@ -22,7 +23,7 @@ pub(crate) fn header_of(frame: &Frame) -> VnetHeader {
     }
 }
 
-/// Metadata that says the same as a header in front of a frame.
+/// The metadata that corresponds to a virtio-net header.
 pub(crate) fn metadata_of(header: &VnetHeader) -> Metadata {
     Metadata {
         checksum: header
@@ -42,24 +43,28 @@ pub(crate) fn metadata_of(header: &VnetHeader) -> Metadata {
     }
 }
 
-/// How frames that came in are taken over.
+/// Turns received bytes into frames of a pool.
 pub(crate) struct Intake {
     pub pool: Pool,
-    /// What is left to be done goes into the metadata, where the frame fits.
+    /// Whether missing checksums and pending segmentation are kept as metadata, if the frame fits
+    /// into one of the pool.
     pub keeps_offload: bool,
 }
 
-/// What came of a frame that came in.
+/// What happened to a received frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Frames for which the pool had none, or that do not fit into those of the pool.
+    /// Number of frames dropped because the pool had none, or because they are too long for the
+    /// pool.
     pub no_frame: u64,
-    /// The frame's offload work is not known, or does not fit its headers.
+    /// Whether the frame was dropped because its offload request is unknown, or does not fit its
+    /// headers.
     pub is_unsupported: bool,
 }
 
 impl Intake {
-    /// Gives `each` the frames that the bytes with this header stand for; `tag` goes into them.
+    /// Turns `bytes`, which arrived with this virtio-net `header`, into one frame or several
+    /// segments, and passes them to `each`. Inserts the VLAN `tag` into each.
     pub fn take(
         &self,
         header: &[u8],
@@ -102,12 +107,12 @@ impl Intake {
         taken
     }
 
-    /// Whether a frame of so many bytes keeps what is left to be done with it.
+    /// Whether a frame of `len` bytes keeps its pending offload work as metadata.
     pub fn keeps(&self, len: usize) -> bool {
         self.keeps_offload && len + TAG_BYTES <= self.pool.frame_bytes()
     }
 
-    /// A frame of the pool with these bytes and the tag behind the addresses.
+    /// A frame of the pool with these bytes, and with the tag behind the MAC addresses.
     fn frame(&self, bytes: &[u8], tag: Option<[u8; 4]>) -> Option<Frame> {
         let Some(tag) = tag else {
             return self.pool.frame_of(bytes);
@@ -141,11 +146,11 @@ mod tests {
         }
     }
 
-    /// A packet whose checksum is left to be done, and the packet with it.
+    /// A header that requests a checksum, the packet without it, and the packet with it.
     fn partial() -> ([u8; VNET_HEADER_BYTES], Vec<u8>, Vec<u8>) {
         let whole = udp_packet(200);
         let mut partial = whole.clone();
-        // The sum of the pseudo header only: addresses, protocol, length.
+        // The sum of the pseudo header: addresses, protocol, length.
         let mut sum = 17 + 166;
         for pair in whole[26..34].chunks(2) {
             sum += u32::from(u16::from_be_bytes([pair[0], pair[1]]));

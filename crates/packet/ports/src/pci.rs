@@ -1,31 +1,32 @@
-//! **pci**: a network card that this process drives itself, past the kernel.
+//! **pci**: a network card that this process drives itself, without the kernel.
 //!
-//! - inputs: `input`: frames to be sent
-//! - outputs: `output`: frames received
+//! - inputs: `input`: frames to send
+//! - outputs: `output`: received frames
 //! - configuration:
-//!   - `address`: where it is on the PCI bus: `0000:00:04.0`
-//!   - `mtu`: 68 to 9000; 1500 where nothing is said
-//!   - `ring`: descriptors of each ring, a power of two from 64 to 4096; 512 where nothing is said
-//!   - `queues`: pairs of rings, between which the card spreads what it receives by addresses and
-//!     ports; 1 where nothing is said
-//!   - `promiscuous`: frames for other stations are received; `true` where nothing is said
-//!   - `access`: `sysfs`, `vfio`, or `auto` where nothing is said
-//!   - `force`: take a card over which routes of this system go; `false` where nothing is said
-//! - counters: `is_up`: 1 while its link is up; `speed_mbps`; `resets`; `missed`: frames for which
-//!   the card had no buffer; `drop_receive_errors`: came damaged; `drop_too_long`: longer than the
-//!   MTU allows, in either direction; `drop_short`: without a whole MAC header;
-//!   `bad_descriptors`: what the card wrote into a ring and cannot be; `pool_empty`: bursts cut
-//!   short because the pool had no frame; `drop_no_frame`: received, and no frame of the pool for
-//!   it; `drop_unsupported`: offload work that is not known; `drop_down`: to be sent while the link
-//!   was down; `drop_no_room`: the card sent nothing for 1 s, or for 10 ms where frames of several
-//!   ports meet; `drop_reset`: in the card when it was reset
-//! - cost: one copy each way, and one write to a register for each burst and direction
+//!   - `address`: PCI address of the card, such as `0000:00:04.0`
+//!   - `mtu`: 68 to 9000 (default: 1500)
+//!   - `ring`: descriptors per ring, a power of two from 64 to 4096 (default: 512)
+//!   - `queues`: number of ring pairs; the card distributes received frames over them by addresses
+//!     and ports (default: 1)
+//!   - `promiscuous`: also receive frames for other stations (default: `true`)
+//!   - `access`: `sysfs`, `vfio` or `auto` (default: `auto`)
+//!   - `force`: use the card even if routes of this host lead through it (default: `false`)
+//! - counters: `is_up`: 1 while the link is up; `speed_mbps`; `resets`; `missed`: received frames
+//!   for which the card had no buffer; `drop_receive_errors`: frames that arrived damaged;
+//!   `drop_too_long`: frames longer than the MTU allows, in either direction; `drop_short`: frames
+//!   to send without a whole MAC header; `bad_descriptors`: invalid descriptors that the card
+//!   wrote; `pool_empty`: bursts that ended early because the pool had no frame; `drop_no_frame`:
+//!   received frames for which the pool had no frame; `drop_unsupported`: frames with an unknown
+//!   offload request; `drop_down`: frames to send while the link was down; `drop_no_room`: frames
+//!   to send while the card sent nothing for 1 s, or for 10 ms if several ports send to this one;
+//!   `drop_reset`: frames that were in the card when it was reset
+//! - cost: one copy in each direction, and one register write per burst and direction
 //!
-//! While nothing comes the card is looked at again after 20 µs, then after twice as long each time,
-//! up to 500 µs. A card that takes frames and sends none for 2 s, although its link is up, is
-//! reset.
+//! While no frame arrives, the app polls the card after 20 µs, then after twice the interval each
+//! time, up to 500 µs. It resets a card that holds frames but sends none for 2 s although its link
+//! is up.
 //!
-//! The driver of the kernel that had the card gets it back when the app goes
+//! When the app ends, the kernel driver that had the card gets it back
 //! ([docs/reference/nic.md](../../../../docs/reference/nic.md)).
 
 use carina_engine::counter_file::Counter;
@@ -43,40 +44,40 @@ use std::any::Any;
 
 use crate::offload::header_of;
 
-/// The configuration of the app.
+/// The configuration of the app `pci`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PciConfig {
-    /// Where the card is on the bus.
+    /// PCI address of the card.
     pub address: String,
-    /// Longest IP packet in bytes.
+    /// Length of the longest IP packet, in bytes.
     #[serde(default = "mtu")]
     pub mtu: usize,
-    /// Descriptors of each ring.
+    /// Number of descriptors per ring.
     #[serde(default = "ring")]
     pub ring: u16,
-    /// Pairs of rings.
+    /// Number of ring pairs.
     #[serde(default = "one")]
     pub queues: usize,
-    /// Frames for other stations are received.
+    /// Whether to receive frames for other stations too.
     #[serde(default = "yes")]
     pub promiscuous: bool,
-    /// How the card is reached.
+    /// How to access the card.
     #[serde(default)]
     pub access: PciAccess,
-    /// A card that this system uses is taken.
+    /// Whether to use the card even if this host routes through it.
     #[serde(default)]
     pub force: bool,
 }
 
-/// How a card is reached.
+/// How to access a network card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PciAccess {
-    /// Through VFIO where an IOMMU stands before the card, else through sysfs.
+    /// Through VFIO if the card is behind an IOMMU, else through sysfs.
     #[default]
     Auto,
-    /// By the files of sysfs.
+    /// Through the files of sysfs.
     Sysfs,
     /// Through VFIO.
     Vfio,
@@ -98,7 +99,7 @@ fn yes() -> bool {
     true
 }
 
-/// Why there is no such port.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum PciError {
     #[error("address = {0:?}: must look like 0000:00:04.0")]
@@ -114,22 +115,22 @@ enum PciError {
     },
 }
 
-/// The app.
+/// The app `pci`.
 pub struct Pci {
     nic: Nic,
     pool: Pool,
     counters: Counters,
     is_up: bool,
-    /// The queue that is looked at first in the next visit.
+    /// The queue from which the next visit receives first.
     first: usize,
-    /// The queue that sends next.
+    /// The queue on which the next frames are sent.
     sender: usize,
-    /// How long to wait before the next look.
+    /// Interval until the card is polled again.
     pause: Duration,
     look_at: Instant,
-    /// When something was last taken off the input.
+    /// When a frame was last taken from the input.
     moved_at: Instant,
-    /// Since when the card has not sent what it has.
+    /// Since when the card has held frames without sending any; `None` while it sends.
     stuck_since: Option<Instant>,
 }
 
@@ -148,18 +149,18 @@ struct Counters {
     down: Counter,
     no_room: Counter,
     reset: Counter,
-    /// Frames that did not fit into one buffer are counted by the card.
+    /// The card's own count of frames that did not fit into a buffer, when it was last read.
     cards_too_long: u64,
 }
 
 impl PciConfig {
-    /// The address with its domain.
+    /// The PCI address, with its domain.
     fn place(&self) -> Result<String, PciError> {
         let address = parse_address(&self.address);
         address.ok_or_else(|| PciError::Address(self.address.clone()))
     }
 
-    /// The settings of the driver.
+    /// The configuration of the driver.
     fn card(&self) -> NicConfig {
         NicConfig {
             mtu: self.mtu,
@@ -337,7 +338,7 @@ impl FrameApp for Pci {
     }
 
     fn arm(&mut self) -> bool {
-        // Nothing rings: it is looked at by time.
+        // The card raises no event; the worker polls it by time.
         true
     }
 
@@ -346,7 +347,8 @@ impl FrameApp for Pci {
     }
 }
 
-/// Puts a frame into the card's ring, made plain; returns how many places it took.
+/// Writes a frame into the card's ring, with checksums completed and segmented; returns the number
+/// of slots used.
 fn send(nic: &mut Nic, queue: usize, room: usize, frame: &Frame, counters: &Counters) -> usize {
     let most = nic.frame_bytes_max();
     let mut places = 0;
@@ -370,7 +372,7 @@ fn send(nic: &mut Nic, queue: usize, room: usize, frame: &Frame, counters: &Coun
 }
 
 impl Pci {
-    /// A link comes up some time after the reset by which the card was taken.
+    /// Waits until the link is up, which takes some time after the reset when the card was opened.
     fn wait_for_link(&mut self) {
         let begin = std::time::Instant::now();
         self.look();
@@ -391,7 +393,7 @@ impl Pci {
         }
     }
 
-    /// Looks at the link and at what the card has counted.
+    /// Reads the link state and the card's own counters.
     fn look(&mut self) {
         let (link, counts) = (self.nic.link(), self.nic.counts());
         self.is_up = link.is_up;
@@ -408,7 +410,7 @@ impl Pci {
         }
     }
 
-    /// Resets a card that has frames, a link, and sends nothing.
+    /// Resets the card if it has a link and holds frames, but has sent none for [`STUCK`].
     fn find_stuck(&mut self, now: Instant) {
         let queues = 0..self.nic.queues();
         let before: usize = queues.clone().map(|queue| self.nic.in_flight(queue)).sum();
@@ -428,7 +430,7 @@ impl Pci {
 
     fn reset(&mut self) {
         self.stuck_since = None;
-        // One that does not come back is tried again when it has been stuck for as long once more.
+        // If the reset fails, the next attempt comes when the card has been stuck for another 2 s.
         if let Ok(lost) = self.nic.reset() {
             self.counters.reset.add(lost as u64);
         }
@@ -436,16 +438,17 @@ impl Pci {
     }
 }
 
-/// How often link and counts are looked at.
+/// How often to read link state and counters.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long frames wait for a card that takes nothing, where that holds back no other port.
+/// How long frames wait for a card that accepts none, if this delays no other port.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same where others use what waits meanwhile: places of links and frames of the pool.
+/// The same if it does delay other ports, because waiting frames occupy links and frames of the
+/// pool.
 const PATIENCE_SHARED: Duration = Duration::from_millis(10);
-/// How long a card may have frames and send none.
+/// How long a card may hold frames without sending any before it is reset.
 const STUCK: Duration = Duration::from_secs(2);
-/// Between two looks at a card that is idle.
+/// Shortest and longest interval between two polls of an idle card.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_micros(500);
-/// How long a link is waited for when the card is taken.
+/// How long to wait for the link when the card is opened.
 const LINK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);

@@ -1,7 +1,7 @@
-//! Why a port carries nothing, in words, from the counters of its app.
+//! Describes why a port carries nothing, from the counters of its app.
 
-/// What keeps frames from a port, by a function that reads a counter of its app. `None`: nothing
-/// does, or the app has no such counters.
+/// Why a port carries no frames at present; `counter` returns a counter of the port's app by name.
+/// `None` if the port works, or if the app has no such counters.
 #[must_use]
 pub fn state(counter: impl Fn(&str) -> Option<u64>) -> Option<String> {
     if let Some(is_connected) = counter("is_connected") {

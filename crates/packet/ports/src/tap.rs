@@ -1,25 +1,27 @@
-//! **tap**: an interface of the kernel whose wire is this graph.
+//! **tap**: an interface of the kernel whose other end is this graph.
 //!
-//! The kernel's stack, a bridge of it or a hypervisor uses the interface. It is made if it does not
-//! exist, brought up, and goes with the app; one that was made before (`ip tuntap add`) stays.
+//! The kernel's stack, a bridge or a hypervisor uses the interface. The app creates the interface
+//! if it does not exist, brings it up, and removes it at the end. An interface that existed before
+//! (`ip tuntap add`) stays.
 //!
 //! - inputs: `input`: frames for the kernel's stack
-//! - outputs: `output`: frames from it
+//! - outputs: `output`: frames from the kernel's stack
 //! - configuration:
-//!   - `name`: of the interface
-//!   - `mtu`: of the interface, 68 to 65521; without it the interface keeps its own
-//!   - `offload`: take frames without having their checksums filled in and, where those of the pool
-//!     are long enough (65554 bytes), long ones cut; `false` where nothing is said
-//! - counters: `pool_empty`: bursts cut short because the pool had no frame; `drop_cut`: longer
-//!   than a frame of the pool; `drop_unsupported`: offload work that is not known; `drop_refused`:
-//!   the kernel did not take a frame; `drop_down`: to the interface while it was down or away;
-//!   `is_up`: 1 while the interface exists; `is_elsewhere`: 1 while it is in another network
-//!   namespace
-//! - cost: one copy, each way; a system call for a burst of frames where the kernel has io_uring
-//!   for it (Linux 6.4) and allows it, and one for each frame where not: a TAP device has no ring
+//!   - `name`: name of the interface
+//!   - `mtu`: MTU of the interface, 68 to 65521 (default: the interface's own)
+//!   - `offload`: accept frames with checksums missing and, if frames of the pool are long enough
+//!     (65554 bytes), with segmentation pending, and note this in their metadata (default: `false`)
+//! - counters: `pool_empty`: bursts that ended early because the pool had no frame; `drop_cut`:
+//!   frames longer than a frame of the pool; `drop_unsupported`: frames with an unknown offload
+//!   request; `drop_refused`: frames that the kernel did not accept; `drop_down`: frames for the
+//!   interface while it was down or did not exist; `is_up`: 1 while the interface exists;
+//!   `is_elsewhere`: 1 while the interface is in another network namespace
+//! - cost: one copy in each direction. One system call per burst if the kernel supports io_uring
+//!   for this device (Linux 6.4) and permits it; otherwise one per frame, because a TAP device has
+//!   no ring
 //!
-//! An interface that is taken away is made again within 100 ms. One that is moved to another
-//! network namespace is used there, once it is up again: the kernel takes it down.
+//! If the interface is removed, the app creates it again within 100 ms. If it is moved to another
+//! network namespace, which takes it down, the app continues to use it there once it is up again.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,21 +39,21 @@ use self::device::{Device, DeviceConfig, LOOK_EVERY, check_device, frame_bytes_o
 
 pub(crate) mod device;
 
-/// The configuration of a TAP device.
+/// The configuration of the app `tap`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapConfig {
     /// Name of the interface.
     pub name: String,
-    /// Its MTU.
+    /// MTU of the interface; `None` keeps its own.
     #[serde(default)]
     pub mtu: Option<usize>,
-    /// Frames keep what is left to be done with them in their metadata.
+    /// Whether frames keep missing checksums and pending segmentation as metadata.
     #[serde(default)]
     pub offload: bool,
 }
 
-/// The app.
+/// The app `tap`.
 pub struct Tap {
     device: Device,
 }

@@ -1,16 +1,17 @@
 //! **tun**: an interface of the kernel for IP packets, whose other end is this graph.
 //!
-//! The kernel's packets have no MAC header: each gets one on its way into the graph, which is taken
-//! off again on the way out. Made, brought up and removed as a [`tap`](crate::tap).
+//! Packets of such an interface have no MAC header. The app adds one to each packet that enters the
+//! graph, and removes it from each that leaves. It creates, brings up and removes the interface as
+//! [`tap`](crate::tap) does.
 //!
 //! - inputs: `input`: frames for the kernel's stack
-//! - outputs: `output`: frames from it
+//! - outputs: `output`: frames from the kernel's stack
 //! - configuration:
-//!   - `name`, `mtu`, `offload`: as of a `tap`
-//!   - `source`, `destination`: MAC addresses of the frames that come in; `02:00:00:00:00:01` and
-//!     `02:00:00:00:00:02` where nothing is said
-//! - counters: as of a `tap`; `drop_not_ip`: not IPv4 or IPv6, either way
-//! - cost: one copy, each way; a system call for a burst of frames, or for each, as `tap`
+//!   - `name`, `mtu`, `offload`: as for `tap`
+//!   - `source`, `destination`: MAC addresses of the frames that enter the graph (defaults:
+//!     `02:00:00:00:00:01` and `02:00:00:00:00:02`)
+//! - counters: as for `tap`; `drop_not_ip`: packets other than IPv4 or IPv6, in either direction
+//! - cost: as for `tap`: one copy in each direction, and a system call per burst or per frame
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,28 +31,28 @@ use serde::Deserialize;
 
 use crate::tap::device::{Device, DeviceConfig, LOOK_EVERY, check_device, frame_bytes_of};
 
-/// The configuration of a TUN device.
+/// The configuration of the app `tun`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunConfig {
     /// Name of the interface.
     pub name: String,
-    /// Its MTU.
+    /// MTU of the interface; `None` keeps its own.
     #[serde(default)]
     pub mtu: Option<usize>,
-    /// Frames keep what is left to be done with them in their metadata.
+    /// Whether frames keep missing checksums and pending segmentation as metadata.
     #[serde(default)]
     pub offload: bool,
-    /// Source of the frames that come in.
+    /// Source MAC address of the frames that enter the graph.
     #[serde(default = "default_source")]
     pub source: MacText,
-    /// Their destination.
+    /// Destination MAC address of the frames that enter the graph.
     #[serde(default = "default_destination")]
     pub destination: MacText,
 }
 
 impl TunConfig {
-    /// An interface with the defaults.
+    /// The configuration of an interface, with the defaults.
     #[must_use]
     pub fn of(name: &str) -> TunConfig {
         TunConfig {
@@ -72,7 +73,7 @@ fn default_destination() -> MacText {
     MacText(Mac([2, 0, 0, 0, 0, 2]))
 }
 
-/// The app.
+/// The app `tun`.
 pub struct Tun {
     device: Device,
     addresses: [u8; 12],
@@ -167,7 +168,7 @@ impl FrameApp for Tun {
     }
 }
 
-/// Puts a MAC header in front of an IP packet.
+/// Adds a MAC header to an IP packet; returns `false` for anything but IPv4 and IPv6.
 fn put_header(frame: &mut Frame, addresses: &[u8; 12]) -> bool {
     let ethertype = match frame.bytes().first().map(|byte| byte >> 4) {
         Some(4) => IPV4,
@@ -184,7 +185,7 @@ fn put_header(frame: &mut Frame, addresses: &[u8; 12]) -> bool {
     true
 }
 
-/// Takes the MAC header off an IP packet.
+/// Removes the MAC header of an IP packet; returns `false` for anything but IPv4 and IPv6.
 fn take_header(frame: &mut Frame) -> bool {
     let is_ip = matches!(frame.bytes().get(12..14), Some(kind) if kind == IPV4 || kind == IPV6);
     if is_ip {
@@ -194,7 +195,7 @@ fn take_header(frame: &mut Frame) -> bool {
     is_ip
 }
 
-/// Moves what the metadata says of places in the frame.
+/// Shifts the offsets in the frame's metadata.
 fn shift(frame: &mut Frame, to: impl Fn(u16) -> Option<u16>) {
     let (checksum, cut) = (frame.checksum(), frame.segmentation());
     if let Some(sum) = checksum {

@@ -1,42 +1,44 @@
-//! **vhost_user**: the network card of a guest (virtio-net), by the vhost-user socket of its QEMU.
+//! **vhost_user**: a guest's network card (virtio-net), connected by the vhost-user socket of its
+//! QEMU.
 //!
 //! - inputs: `input`: frames for the guest
 //! - outputs: `output`: frames from the guest
 //! - configuration:
 //!   - `socket`: path of the socket
-//!   - `client`: the guest's process makes the socket, and the app connects to it; `false` where
-//!     nothing is said: the app makes it
-//!   - `queues`: pairs of rings, 1 to 8; 1 where nothing is said
-//!   - `packed`, `mergeable`, `indirect`, `event_index`: whether these features are offered; `true`
-//!     where nothing is said
-//!   - `offload`: take frames from the guest without having their checksums filled in, and, where
-//!     those of the pool are long enough (65554 bytes), long ones cut; `false` where nothing is
-//!     said
-//! - counters: `is_connected`: 1 while a front end is; `has_memory`: 1 while it has shared memory
-//!   of a guest; `rings_running`: rings that the guest's driver has started; `connections`;
-//!   `announcements`: of guests
-//!   that were migrated to here and do not announce themselves; `refused_messages` and
-//!   `ring_faults`: connections that were cut, because of a message; because of what the guest
-//!   wrote into a ring, or because a page of its memory could not be had; `pool_empty`: bursts cut
-//!   short because the pool had no frame; `drop_length`: from the guest, shorter than a MAC header
-//!   or longer than a frame of the pool; `drop_unsupported`: offload work that is not known or does
-//!   not fit the frame; `drop_no_frame`: from the guest, and the pool had no frame for it;
-//!   `drop_no_guest`: for a guest that is not there, or whose driver has no ring; `drop_no_room`:
-//!   the guest gave no buffer for so long that it seems to have stopped; `drop_too_long`: for the
-//!   guest, longer than its buffer, or than the MTU that its process has said (`host_mtu` of QEMU);
-//!   `drop_unfinished`: for a guest that takes no offload work, which is not known or for which the
-//!   pool had no frame
-//! - cost: one copy each way. No system call for a frame; at most one for a burst, where the
-//!   guest's driver asks to be signalled
+//!   - `client`: whether the guest's process creates the socket and the app connects to it
+//!     (default: `false`: the app creates it)
+//!   - `queues`: number of ring pairs, 1 to 8 (default: 1)
+//!   - `packed`, `mergeable`, `indirect`, `event_index`: whether to offer these features (default:
+//!     `true`)
+//!   - `offload`: accept frames from the guest with checksums missing and, if frames of the pool
+//!     are long enough (65554 bytes), with segmentation pending, and note this in their metadata
+//!     (default: `false`)
+//! - counters: `is_connected`: 1 while a front end is connected; `has_memory`: 1 while the front
+//!   end shares a guest's memory; `rings_running`: rings that the guest's driver has started;
+//!   `connections`; `announcements`: RARP frames sent on behalf of migrated guests that do not
+//!   announce themselves; `refused_messages`: connections closed because of an invalid message;
+//!   `ring_faults`: connections closed because of what the guest wrote into a ring, or because a
+//!   page of its memory was inaccessible; `pool_empty`: bursts that ended early because the pool
+//!   had no frame; `drop_length`: frames from the guest that are shorter than a MAC header or
+//!   longer than a frame of the pool; `drop_unsupported`: frames from the guest whose offload
+//!   request is unknown or does not fit them; `drop_no_frame`: frames from the guest for which the
+//!   pool had no frame; `drop_no_guest`: frames for the guest while none is connected or its driver
+//!   has started no ring; `drop_no_room`: frames for a guest that has offered no buffer for so long
+//!   that it seems to have stopped; `drop_too_long`: frames for the guest that are longer than its
+//!   buffer or than the MTU that its process has set (`host_mtu` of QEMU); `drop_unfinished`:
+//!   frames for a guest that accepts no offload work, if the work is unknown or the pool had no
+//!   frame for its result
+//! - cost: one copy in each direction. No system call per frame; at most one per burst, if the
+//!   guest's driver asks for notifications
 //!
-//! Frames for a guest with several queues are spread by their addresses and ports, so that those of
-//! a flow stay in order.
+//! Frames for a guest with several queues are distributed by their addresses and ports, so that the
+//! frames of a flow stay in order.
 //!
-//! A guest that gives no buffers is waited for: frames stay on the link. Where that holds back
-//! no other port (the link has back-pressure: `card.input` is linked with a port, or with a filter
-//! behind one), the port in front reads no more meanwhile, and what comes waits in its own queue.
-//! After 1 s without a buffer, or 10 ms where frames of several ports meet, what waits is dropped,
-//! and so is all that follows until the guest gives buffers again.
+//! If a guest offers no buffers, its frames wait on the link. If this delays no other port (the
+//! link has back-pressure: `card.input` is linked to a port, directly or through a filter), the
+//! sending port reads no more meanwhile, and new frames wait in that port's queue. After 1 s
+//! without a buffer, or 10 ms if several ports send to this one, the app drops the waiting frames,
+//! and all that follow until the guest offers buffers again.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -65,31 +67,32 @@ mod announcement;
 mod from_guest;
 mod to_guest;
 
-/// The configuration of a guest's card.
+/// The configuration of the app `vhost_user`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VhostUserConfig {
     /// Path of the socket.
     pub socket: PathBuf,
-    /// The guest's process makes the socket.
+    /// Whether the guest's process creates the socket.
     #[serde(default)]
     pub client: bool,
-    /// Pairs of rings.
+    /// Number of ring pairs.
     #[serde(default = "one")]
     pub queues: usize,
-    /// Packed rings are offered.
+    /// Whether to offer packed rings.
     #[serde(default = "yes")]
     pub packed: bool,
-    /// A frame may take several buffers.
+    /// Whether to offer mergeable buffers: a frame may occupy several of them.
     #[serde(default = "yes")]
     pub mergeable: bool,
-    /// Tables of descriptors are offered.
+    /// Whether to offer indirect descriptors: tables of descriptors outside the ring.
     #[serde(default = "yes")]
     pub indirect: bool,
-    /// Each end says at which index it wants to be notified.
+    /// Whether to offer the event index: each side publishes the ring index at which it wants the
+    /// next notification.
     #[serde(default = "yes")]
     pub event_index: bool,
-    /// Frames keep what is left to be done with them in their metadata.
+    /// Whether frames keep missing checksums and pending segmentation as metadata.
     #[serde(default)]
     pub offload: bool,
 }
@@ -103,7 +106,7 @@ fn one() -> usize {
 }
 
 impl VhostUserConfig {
-    /// A socket that the app makes, with the defaults.
+    /// The configuration of a socket that the app creates, with the defaults.
     #[must_use]
     pub fn at(socket: impl Into<PathBuf>) -> VhostUserConfig {
         VhostUserConfig {
@@ -143,7 +146,7 @@ impl VhostUserConfig {
     }
 }
 
-/// Why there is no such port.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum VhostUserError {
     #[error("queues = {0}: must be 1 to {QUEUES_MAX}")]
@@ -155,27 +158,29 @@ enum VhostUserError {
     Socket { socket: PathBuf, bytes: usize },
 }
 
-/// The app.
+/// The app `vhost_user`.
 pub struct VhostUser {
     socket: Socket,
     from_guest: FromGuest,
     to_guest: ToGuest,
     pairs: Box<[Pair]>,
     queues: usize,
-    /// The pair that is looked at first in the next visit.
+    /// The pair of rings that the next visit serves first.
     first: usize,
     is_armed: bool,
-    /// When frames that wait are dropped, if all that wait do so for buffers.
+    /// When the app drops waiting frames. `None` unless all of them wait for buffers of the guest.
     gives_up_at: Option<Instant>,
     counters: Counters,
 }
 
-/// A pair of rings, as to what goes to the guest.
+/// What is kept per pair of rings for frames to the guest.
 #[derive(Default)]
 struct Pair {
-    /// Frames that are off the link: that were made of a longer one, or that were spread.
+    /// Frames already taken from the link: segments of a longer frame, or frames assigned to this
+    /// pair.
     backlog: VecDeque<Frame>,
-    /// Since when the guest gives no buffers to frames that wait.
+    /// Since when frames wait because the guest offers no buffer; `None` if none wait for this
+    /// reason.
     blocked_since: Option<Instant>,
 }
 
@@ -356,7 +361,8 @@ impl FrameApp for VhostUser {
             let has_no_buffer = state.blocked_since.is_none() || arm(2 * pair);
             has_no_buffer && arm(2 * pair + FROM_GUEST)
         });
-        // The next look cuts a guest off whose memory is lost; nothing would wake this app for it.
+        // If the guest's memory is inaccessible, the next visit must close the connection. No event
+        // would wake the app for it, so it must not sleep.
         is_armed && !device.is_memory_lost()
     }
 
@@ -387,7 +393,7 @@ impl VhostUser {
         self.pairs.iter().any(|pair| !pair.backlog.is_empty())
     }
 
-    /// Gives the guest the frames of the backlogs, and then those that wait at the input.
+    /// Sends the guest the frames of the backlogs, then those at the input.
     fn send(&mut self, ports: &mut Ports<'_>) {
         self.gives_up_at = None;
         let Some(mut device) = self.socket.try_lock() else {
@@ -439,7 +445,8 @@ impl VhostUser {
         self.wait(ports, running);
     }
 
-    /// Drops what has waited for buffers for too long, and says until when the rest may.
+    /// Drops frames that have waited too long for buffers, and sets the time at which the others
+    /// are dropped.
     fn wait(&mut self, ports: &mut Ports<'_>, running: usize) {
         let patience = if ports.has_back_pressure(0) {
             PATIENCE
@@ -467,14 +474,14 @@ impl VhostUser {
 }
 
 impl Pair {
-    /// Nothing was sent, although frames may wait in the backlog, or `on_link`.
+    /// Notes that nothing could be sent, if frames wait in the backlog or on the link.
     fn found_no_buffer(&mut self, on_link: usize, now: Instant) {
         if self.backlog.len() + on_link > 0 {
             self.blocked_since.get_or_insert(now);
         }
     }
 
-    /// Drops what waits.
+    /// Drops all frames of the backlog.
     #[cold]
     fn discard(&mut self, counter: &Counter) {
         counter.add(self.backlog.len() as u64);
@@ -482,47 +489,47 @@ impl Pair {
     }
 }
 
-/// Drops what waits at the input.
+/// Drops all frames at the input.
 #[cold]
 fn discard_all(ports: &mut Ports<'_>, counter: &Counter) {
     counter.add(ports.waiting(0) as u64);
     ports.drain(0, drop);
 }
 
-/// The largest MTU of frames of a pool, with a MAC header and a tag.
+/// The largest MTU with which frames fit into the pool, with a MAC header and a tag.
 fn mtu_max(pool: &Pool) -> u16 {
     let bytes = pool.frame_bytes().saturating_sub(ETHER_TAGGED_BYTES);
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
-/// The most bytes of a frame for a driver with this MTU.
+/// Length of the longest frame for a driver with this MTU, in bytes.
 fn bytes_max(mtu: Option<u16>) -> usize {
     mtu.map_or(usize::MAX, |mtu| usize::from(mtu) + ETHER_TAGGED_BYTES)
 }
 
-/// A MAC header with the tag of a VLAN, which the MTU does not count. (IEEE 802.1Q §9)
+/// Length of a MAC header with a VLAN tag, which the MTU does not include. (IEEE 802.1Q §9)
 const ETHER_TAGGED_BYTES: usize = 18;
 
-/// Of a pair of rings, that from the guest is the second. (VIRTIO 1.2 §5.1.2)
+/// Position of the ring from the guest within its pair. (VIRTIO 1.2 §5.1.2)
 const FROM_GUEST: usize = 1;
 
-/// The most pairs of rings.
+/// Most ring pairs.
 const QUEUES_MAX: usize = 8;
 
-/// The longest path of a Unix socket, without the zero behind it. (unix(7))
+/// Length of the longest path of a Unix socket, without the terminating zero. (unix(7))
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// How old counts of the socket may be.
+/// How often the counters of the socket are updated.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
 
-/// How long frames wait for a guest that gives no buffers, where that holds back no other port.
+/// How long frames wait for a guest that offers no buffers, if this delays no other port.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The same where others use what waits meanwhile: places of links and frames of the pool. A guest
-/// whose processor is taken away for a turn of the scheduler is back before that.
+/// The same if it does delay other ports, because waiting frames occupy links and frames of the
+/// pool. Long enough for a guest whose virtual processor is preempted for one time slice.
 const PATIENCE_SHARED: Duration = Duration::from_millis(10);
 
-/// Bytes of the header in front of a frame. (VIRTIO 1.2 §5.1.6)
+/// Length of the header in front of a frame, in bytes. (VIRTIO 1.2 §5.1.6)
 fn header_bytes(features: u64) -> usize {
     match features & (features::VERSION_1 | net::MRG_RXBUF) {
         0 => HEADER_BYTES - 2,
@@ -532,5 +539,5 @@ fn header_bytes(features: u64) -> usize {
 
 const HEADER_BYTES: usize = 12;
 
-/// At most a burst is taken in a visit.
+/// Most frames that a visit takes from a ring.
 const BURST: usize = FRAME_BURST;

@@ -1,4 +1,4 @@
-//! A graph between two systems.
+//! A graph in one network namespace forwards between two others, through `af_packet`.
 
 use carina_frame::PoolConfig;
 
@@ -6,7 +6,8 @@ use crate::room::Room;
 use crate::running::Running;
 use crate::traffic::{FAR, OWN, tcp_goes_through, udp_burst, udp_goes_both_ways};
 
-/// Two systems with an IP address each, and one between them that has their wires.
+/// Three namespaces: `own` and `far` each have an IP address; `between` has the other ends of their
+/// veth pairs.
 pub struct Three {
     pub own: Room,
     pub between: Room,
@@ -14,7 +15,7 @@ pub struct Three {
 }
 
 impl Three {
-    /// `None`, with the reason printed, where namespaces cannot be made.
+    /// Makes the namespaces. Prints the reason and returns `None` if that is not allowed.
     pub fn new() -> Option<Three> {
         let three = Three {
             own: Room::new()?,
@@ -42,7 +43,8 @@ fn udp_and_tcp_cross_a_graph_that_makes_frames_plain() {
     let Some(three) = Three::new() else { return };
     let running = Running::new(&three.between, &wire(""));
     udp_goes_both_ways(&three.own, &three.far);
-    // The kernel greets its neighbours as soon as an end is up; the other may not be yet.
+    // The kernel sends neighbour discovery as soon as one end is up; the other end may still be
+    // down.
     let down = running.counter("right/drop_down");
     tcp_goes_through(&three.own, &three.far);
     running.has_not_dropped(
@@ -50,7 +52,7 @@ fn udp_and_tcp_cross_a_graph_that_makes_frames_plain() {
         &["unsupported", "cut", "length", "no_frame", "missed"],
     );
     assert_eq!(running.counter("right/drop_down"), down);
-    // A megabyte, in frames of an MTU of 1500.
+    // A megabyte of TCP, in frames of an MTU of 1500.
     running.until("left.output -> right.input/packets", |count| count > 690);
 }
 
@@ -96,7 +98,7 @@ fn tags_that_the_kernel_took_out_are_in_the_frames() {
     udp_goes_both_ways(&three.own, &three.far);
     tcp_goes_through(&three.own, &three.far);
     running.until("untag.output -> in.input/packets", |count| count > 690);
-    // Without the tag they are for another VLAN.
+    // If the tags were lost, the frames would count as of another VLAN.
     assert_eq!(running.counter("untag/drop_other_vlan"), 0);
 }
 
@@ -115,13 +117,13 @@ fn interface_that_goes_and_comes_back_is_taken_up_again() {
     three.between.ip("link set right up");
     running.until("right/is_up", |up| up == 1);
     udp_goes_both_ways(&three.own, &three.far);
-    // Another interface of the same name.
+    // Replace the interface by another one of the same name.
     three.between.ip("link delete right");
     running.until("right/is_up", |up| up == 0);
     three.far.join("far0", &three.between, "right", 1500);
     three.far.ip(&format!("address add {FAR}/24 dev far0"));
     running.until("right/is_up", |up| up == 1);
-    // It has another MAC address.
+    // The new interface has another MAC address.
     three.own.ip("neighbour flush dev own0");
     udp_goes_both_ways(&three.own, &three.far);
 }

@@ -1,4 +1,4 @@
-//! A graph between two systems, past the kernel's stack.
+//! A graph in one network namespace forwards between two others, through `af_xdp`.
 
 use std::process::Command;
 
@@ -10,8 +10,8 @@ const GRAPH: &str = "links = [\"left.output -> right.input\", \"right.output -> 
                      [apps.left]\nkind = \"af_xdp\"\ninterface = \"left\"\n\
                      [apps.right]\nkind = \"af_xdp\"\ninterface = \"right\"\n";
 
-/// The systems, whose stacks fill in checksums themselves; `None`, with the reason printed, where
-/// that is not possible.
+/// The namespaces, whose stacks compute checksums themselves. Prints the reason and returns `None`
+/// if this cannot be set up.
 fn plain() -> Option<Three> {
     let three = Three::new()?;
     for (room, interface) in [(&three.own, "own0"), (&three.far, "far0")] {
@@ -30,7 +30,7 @@ fn plain() -> Option<Three> {
     Some(three)
 }
 
-/// Starts the graph; `None`, with the reason printed, on a kernel without AF_XDP.
+/// Starts the graph. Prints the reason and returns `None` if the kernel lacks AF_XDP.
 fn start(three: &Three) -> Option<Running> {
     match Running::with(&three.between, GRAPH, carina_frame::PoolConfig::default()) {
         Ok(running) => Some(running),
@@ -47,7 +47,8 @@ fn udp_and_tcp_cross_a_graph_past_the_stack() {
     let Some(three) = plain() else { return };
     let Some(running) = start(&three) else { return };
     udp_goes_both_ways(&three.own, &three.far);
-    // The kernel greets its neighbours as soon as an end is up; the other may not be yet.
+    // The kernel sends neighbour discovery as soon as one end is up; the other end may still be
+    // down.
     let down = running.counter("right/drop_down");
     tcp_goes_through(&three.own, &three.far);
     assert_eq!(udp_burst(&three.own, &three.far, 2000), 2000);
@@ -88,7 +89,7 @@ fn program_goes_with_its_graph() {
     let Some(three) = plain() else { return };
     let Some(running) = start(&three) else { return };
     drop(running);
-    // The stack between has its frames again: it answers for an address of its own.
+    // The kernel's stack gets its frames again: `between` answers at an address of its own.
     three.between.ip("address add 10.9.0.2/24 dev left");
     let (own, there) = (
         three

@@ -1,5 +1,5 @@
-//! A front end of vhost-user in the test's own process: messages as bytes, rings by the driver
-//! halves of `carina_vring`.
+//! A vhost-user front end in the test's own process. It sends messages as bytes, and uses its rings
+//! through the driver side of `carina_vring`.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,23 +36,23 @@ pub const NET_SET_MTU: u32 = 20;
 pub const FEATURES: u64 = 1 << 32 | 1 << 15 | 1 << 30;
 pub const PACKED: u64 = 1 << 34;
 
-/// First address of the guest, and of the front end.
+/// Where the memory begins: its guest address, and its user address in the front end.
 pub const GUEST: u64 = 0x4000_0000;
 pub const USER: u64 = 0x7000_0000;
 pub const BYTES: usize = 1 << 20;
 pub const SIZE: u16 = 16;
 
-/// Where a ring lies in the memory: descriptors, driver's part, device's part.
+/// Offsets of a ring's parts in the memory: descriptors, driver area, device area.
 pub fn parts(ring: u64) -> [u64; 3] {
     [0, 0x2000, 0x3000].map(|part| ring * 0x4000 + part)
 }
 
-/// Where a buffer lies in the memory.
+/// Offset of a buffer in the memory.
 pub fn buffer(ring: u64, number: u64) -> u64 {
     0x1_0000 + ring * 0x4_0000 + number * 0x1000
 }
 
-/// A connection to a back end.
+/// Connects to a back end, and waits until it listens.
 pub fn connected(path: &Path) -> UnixStream {
     let begin = Instant::now();
     loop {
@@ -75,18 +75,19 @@ pub struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// Connects, and says nothing.
+    /// Connects, but sends no message yet.
     pub fn connect(path: &Path) -> FrontEnd {
         FrontEnd::over(connected(path))
     }
 
-    /// Has a connection, which the back end made, and says nothing.
+    /// Uses a connection that the back end made, but sends no message yet.
     pub fn over(socket: UnixStream) -> FrontEnd {
         let memory = Memory::anonymous("front-end", BYTES).unwrap();
         FrontEnd::with_memory(socket, memory.into_fd())
     }
 
-    /// Has a connection, and a file of [`BYTES`] as the memory of the guest.
+    /// Uses an existing connection, and a file of [`BYTES`] bytes as the guest's memory. Sends no
+    /// message yet.
     pub fn with_memory(socket: UnixStream, memory: OwnedFd) -> FrontEnd {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mapping = Arc::new(Mapping::shared(memory.as_fd(), 0, BYTES).unwrap());
@@ -101,7 +102,7 @@ impl FrontEnd {
         }
     }
 
-    /// Connects and sets up the first pair of rings, with empty rings of its own.
+    /// Connects, and sets up the first pair of rings, both empty.
     pub fn running(path: &Path, features: u64) -> FrontEnd {
         FrontEnd::connect(path).set_up(features)
     }
@@ -113,7 +114,7 @@ impl FrontEnd {
             self.add_ring(ring);
             self.start_ring(ring, 0);
         }
-        // An answer comes after all that was said before is done.
+        // The back end answers only after it has handled all earlier messages.
         self.asks(GET_FEATURES);
         self
     }
@@ -128,7 +129,7 @@ impl FrontEnd {
         self.gives_memory(&[(GUEST, BYTES as u64, USER, 0)]);
     }
 
-    /// Regions: guest's address, bytes, own address, offset in the file.
+    /// Announces memory regions: guest address, bytes, user address, offset in the file.
     pub fn gives_memory(&mut self, regions: &[(u64, u64, u64, u64)]) {
         let mut body = (regions.len() as u32).to_ne_bytes().to_vec();
         body.extend([0; 4]);
@@ -166,7 +167,7 @@ impl FrontEnd {
         });
     }
 
-    /// Says where a ring is, and starts it.
+    /// Tells the back end where a ring is, and starts it.
     pub fn start_ring(&mut self, ring: u64, base: u32) {
         self.describe_ring(ring, base);
         let kick = EventFd::new().unwrap();
@@ -175,7 +176,7 @@ impl FrontEnd {
         self.finish_ring(ring, kick);
     }
 
-    /// The same of a ring that nothing kicks: its message has the mark of no descriptor.
+    /// Starts a ring that is never kicked: its SET_VRING_KICK carries no file descriptor.
     pub fn start_polled_ring(&mut self, ring: u64) {
         self.describe_ring(ring, 0);
         self.says_u64(SET_VRING_KICK, ring | 1 << 8);
@@ -227,7 +228,7 @@ impl FrontEnd {
         self.says(request, body.as_flattened(), &[]);
     }
 
-    /// Sends a message without a body, and returns the number that comes back.
+    /// Sends a message without a body, and returns the number in the answer.
     pub fn asks(&mut self, request: u32) -> u64 {
         self.says(request, &[], &[]);
         self.answer(request)
@@ -241,18 +242,18 @@ impl FrontEnd {
         u64::from_ne_bytes(reply[12..].try_into().unwrap())
     }
 
-    /// The base in the answer to `GET_VRING_BASE`.
+    /// The ring base in the answer to `GET_VRING_BASE`.
     pub fn asks_base(&mut self) -> u32 {
         (self.answer(GET_VRING_BASE) >> 32) as u32
     }
 
-    /// True once the back end has closed the connection.
+    /// Waits until the back end closes the connection; `true` once it has.
     pub fn is_cut_off(&mut self) -> bool {
         let mut rest = Vec::new();
         self.socket.read_to_end(&mut rest).is_ok()
     }
 
-    /// Sends a frame as the guest, with the header that a frame without offload work has.
+    /// Sends a frame as the guest, with the header of a frame without offload work.
     pub fn sends(&mut self, number: u64, frame: &[u8]) {
         self.sends_with([0; 12], number, frame);
     }
@@ -270,7 +271,7 @@ impl FrontEnd {
         }
     }
 
-    /// Gives the back end a buffer of the guest.
+    /// Offers the back end a buffer for a frame.
     pub fn gives_buffer(&mut self, number: u64, len: u32) -> u16 {
         let at = GUEST + buffer(0, number);
         let id = self.rings[0].add(&[DriverBuffer::writable(at, len)]);
@@ -278,7 +279,7 @@ impl FrontEnd {
         id.unwrap()
     }
 
-    /// Waits for a chain that the back end returns.
+    /// Waits for a descriptor chain that the back end returns.
     pub fn returned(&mut self, ring: usize) -> Completion {
         let begin = Instant::now();
         loop {

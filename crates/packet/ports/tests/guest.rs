@@ -20,7 +20,7 @@ fn graph(directory: &Path, more: &str) -> String {
     )
 }
 
-/// A machine with a card at a socket of `directory`.
+/// A virtual machine with a card at a socket in `directory`.
 pub fn machine(directory: &Path, name: &str, card: &str, queues: u16, packed: bool) -> Machine {
     let boot = Boot::prepare(&cache(), &Image::new()).unwrap();
     let nic = Nic {
@@ -54,7 +54,7 @@ pub fn raise(vm: &Vm) {
     assert!(done.is_success(), "{}", done.error_text());
 }
 
-/// Pings until an answer comes; then all of a few must come.
+/// Pings until the first answer comes; then 20 pings of each size must all be answered.
 fn pings(vm: &Vm) {
     let begin = Instant::now();
     let once = "ping -c 1 -W 1 10.0.0.1";
@@ -62,7 +62,8 @@ fn pings(vm: &Vm) {
         assert!(begin.elapsed() < PATIENCE, "no answer");
     }
     for size in [0, 56, 1400] {
-        // Of several at once busybox waits for the last one as long as twice the slowest took.
+        // With several pings in one command, busybox waits for the last answer only twice as long
+        // as the slowest one took.
         let one = format!("ping -q -c 1 -W 30 -s {size} 10.0.0.1 >/dev/null");
         let all = format!("for n in $(seq 20); do {one} || exit 1; done");
         let done = vm.run_within(&all, PATIENCE).unwrap();
@@ -108,7 +109,7 @@ fn guest_with_packed_rings_goes_on_after_restarts() {
         pings(&vm);
     }
 
-    // A guest that begins anew while nothing is there begins anew.
+    // The guest reboots while no back end is running.
     drop(running);
     vm.reboot(PATIENCE).unwrap();
     raise(&vm);

@@ -1,5 +1,6 @@
-//! Tunnels and ESP against the other ends that Linux has, whatever the kernel of this system has: a
-//! stock guest with its distribution's kernel, whose card is a port of the graph.
+//! Tunnels and ESP, with Linux at the other end. Linux runs in a stock guest with its
+//! distribution's kernel, so the test does not depend on the host's kernel. The guest's card is a
+//! port of the graph.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -11,17 +12,17 @@ use crate::room::Room;
 use crate::running::Running;
 use crate::traffic::PATIENCE;
 
-/// What the graph has as its end, and the guest's commands for the other.
+/// The two ends of a tunnel: the app in the graph, and the guest's commands for its own end.
 struct Ends {
     name: &'static str,
-    /// The table of the app, but for what all tunnels have.
+    /// The table of the app, without the keys that all tunnels have.
     app: &'static str,
-    /// What the room's kernel sends into it.
+    /// What the host's kernel sends into the tunnel.
     north: North,
-    /// The ends of the tunnel are addresses of IPv6.
+    /// Whether the ends of the tunnel have IPv6 addresses.
     is_over_ipv6: bool,
     guest: &'static str,
-    /// The guest pings this address.
+    /// The address that the guest pings.
     target: &'static str,
 }
 
@@ -78,7 +79,7 @@ const TUNNELS: [Ends; 10] = [
               local_cookie = \"0011223344556677\"\nremote_cookie = \"8899aabbccddeeff\"",
         north: North::Frames,
         is_over_ipv6: true,
-        // To the guest, 8 is its own session, and it sends the cookie that is expected here.
+        // The guest's own session is 8; it sends the cookie that the app expects.
         guest: "IP l2tp add tunnel tunnel_id 1 peer_tunnel_id 1 encap ip local fd08::2 \
                 remote fd08::1 && IP l2tp add session name t0 tunnel_id 1 session_id 8 \
                 peer_session_id 7 cookie 8899aabbccddeeff peer_cookie 0011223344556677 \
@@ -141,12 +142,12 @@ const TUNNELS: [Ends; 10] = [
     },
 ];
 
-/// ESP between the ends; the kernel's end has the same keys.
+/// The app `esp`; the guest's kernel has the same keys.
 const ESP: &str = "kind = \"esp\"\nspi = 256\n\
     transmit_key = \"000102030405060708090a0b0c0d0e0f\"\ntransmit_salt = \"00010203\"\n\
     receive_key = \"0f0e0d0c0b0a09080706050403020100\"\nreceive_salt = \"03020100\"";
 
-/// All of IPv4 between the ends, in transport mode.
+/// The guest's commands to protect all IPv4 packets between the ends, in transport mode.
 const TRANSPORT4: &str = "IP xfrm state add src 10.8.0.2 dst 10.8.0.1 proto esp spi 256 reqid 1 \
      mode transport flag esn replay-window 128 aead RFC4106 \
      0x0f0e0d0c0b0a0908070605040302010003020100 128 && \
@@ -158,7 +159,7 @@ const TRANSPORT4: &str = "IP xfrm state add src 10.8.0.2 dst 10.8.0.1 proto esp 
      IP xfrm policy add src 10.8.0.1 dst 10.8.0.2 dir in tmpl proto esp reqid 1 \
      mode transport";
 
-/// What the guest's kernel needs beyond what it has built in.
+/// Kernel modules that the guest loads.
 const MODULES: [&str; 15] = [
     "ip_gre",
     "ipip",
@@ -215,18 +216,18 @@ impl Ends {
         graph
     }
 
-    /// The addresses of the ends are those of the packets themselves.
+    /// Whether the pinged address is itself an end (transport mode).
     fn is_transport(&self) -> bool {
         ["fd08::1", "10.8.0.1"].contains(&self.target)
     }
 
-    /// A tunnel in front of `esp`.
+    /// Whether a tunnel app is in front of `esp`.
     fn is_protected_tunnel(&self) -> bool {
         self.app.starts_with("kind = \"esp\"") && !self.is_transport()
     }
 }
 
-/// A guest with the tools and modules, and a card at a socket.
+/// A guest with the tools and kernel modules, and a card at a socket.
 fn guest(directory: &Path) -> Option<Vm> {
     let places = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"].map(PathBuf::from);
     let Some(ip) = places.into_iter().find(|place| place.exists()) else {
@@ -264,7 +265,7 @@ fn does(vm: &Vm, command: &str) {
     assert!(done.is_success(), "{command}: {}", done.error_text());
 }
 
-/// Pings until an answer comes; then all of a few must come, of each size.
+/// Pings until the first answer comes; then 20 pings of each size must all be answered.
 fn pings(vm: &Vm, ends: &Ends) {
     let (name, target) = (ends.name, ends.target);
     let version = if target.contains(':') { "-6" } else { "-4" };
@@ -279,7 +280,8 @@ fn pings(vm: &Vm, ends: &Ends) {
         );
     }
     for size in [0, 56, 999, 1400] {
-        // Of several at once busybox waits for the last one as long as twice the slowest took.
+        // With several pings in one command, busybox waits for the last answer only twice as long
+        // as the slowest one took.
         let one = format!("ping {version} -q -c 1 -W 30 -s {size} {target} >/dev/null");
         let all = format!("for n in $(seq 20); do {one} || exit 1; done");
         let done = vm.run_within(&all, PATIENCE).unwrap();

@@ -1,5 +1,5 @@
-//! Guests whose memory cannot be had any more while the back end uses it: files that were cut
-//! short, and file systems that are full. An access raises SIGBUS, which must end no process.
+//! Guests whose memory becomes inaccessible while the back end uses it: files that are truncated,
+//! and file systems that are full. An access raises SIGBUS, which must not end the process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use crate::front_end::*;
 use crate::vhost_user::{frame, passes, wire};
 
-/// A tmpfs with little room, in a mount namespace that goes with its only process.
+/// A small tmpfs, in a mount namespace that ends with its only process.
 struct SmallFileSystem {
     child: Child,
     path: PathBuf,
@@ -21,7 +21,7 @@ struct SmallFileSystem {
 }
 
 impl SmallFileSystem {
-    /// `None`, with the reason printed, where nothing can be mounted.
+    /// Mounts a tmpfs of `kib` KiB. Prints the reason and returns `None` if that is not allowed.
     fn of_kib(kib: usize) -> Option<SmallFileSystem> {
         let directory = tempfile::tempdir().unwrap();
         let script = format!(
@@ -62,7 +62,7 @@ impl SmallFileSystem {
         options.open(self.path.join(name)).unwrap()
     }
 
-    /// Leaves no room.
+    /// Fills the file system completely.
     fn fill(&self) {
         let mut file = self.file("filler");
         while file.write_all(&[1; 4096]).is_ok() {}
@@ -76,7 +76,7 @@ impl Drop for SmallFileSystem {
     }
 }
 
-/// Memory that its owner can cut short: it refuses seals.
+/// Memory that its owner can truncate: it accepts no seals.
 fn memfd() -> OwnedFd {
     let memory = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&memory, BYTES as u64).unwrap();
@@ -93,7 +93,7 @@ fn guest_whose_file_system_is_full_is_cut_off_alone() {
         let Some(other) = self::wire("") else { return };
         let mut c = FrontEnd::running(&other.sockets[0], FEATURES);
         let mut d = FrontEnd::running(&other.sockets[1], FEATURES);
-        // A sparse file, longer than the file system has room for.
+        // A sparse file, longer than the file system's capacity.
         let memory = disk.file("memory");
         memory.set_len(BYTES as u64).unwrap();
         let memory = OwnedFd::from(memory);
@@ -103,7 +103,7 @@ fn guest_whose_file_system_is_full_is_cut_off_alone() {
         let mut b = FrontEnd::running(&wire.sockets[1], FEATURES);
         passes(&mut b, &mut a, &frame(60));
         disk.fill();
-        // A buffer in a page that was never touched.
+        // The buffer is in a page that was never touched.
         a.gives_buffer(7, 2048);
         b.sends(0, &frame(60));
         b.returned(1);
@@ -111,7 +111,7 @@ fn guest_whose_file_system_is_full_is_cut_off_alone() {
         wire.graph.until("a/ring_faults", |count| count == 1);
         passes(&mut c, &mut d, &frame(100));
         passes(&mut d, &mut c, &frame(100));
-        // The same guest comes back, as it does to a back end that was started again.
+        // The same guest connects again, as it would to a restarted back end.
         drop(a);
         let mut a = FrontEnd::with_memory(connected(&wire.sockets[0]), copy);
         a = a.set_up(FEATURES | features);
@@ -120,7 +120,7 @@ fn guest_whose_file_system_is_full_is_cut_off_alone() {
         b.returned(1);
         assert!(a.is_cut_off());
         wire.graph.until("a/ring_faults", |count| count == 2);
-        // And one whose memory can be had.
+        // Then a guest connects whose memory is accessible.
         drop(a);
         let mut a = FrontEnd::running(&wire.sockets[0], FEATURES | features);
         passes(&mut a, &mut b, &frame(100));
@@ -156,7 +156,7 @@ fn guest_that_cuts_its_memory_short_is_cut_off_alone() {
     }
 }
 
-/// Nothing passes: the rings are gone when the port looks whether there is something to do.
+/// No frame passes; the port notices the missing memory when it polls the rings.
 #[test]
 fn guest_that_cuts_its_memory_short_in_silence_is_cut_off() {
     for features in [0, PACKED] {
@@ -172,7 +172,7 @@ fn guest_that_cuts_its_memory_short_in_silence_is_cut_off() {
     }
 }
 
-/// The rings are set up by the control thread, which touches them first.
+/// The control thread sets up the rings, and so touches them first.
 #[test]
 fn guest_whose_rings_cannot_be_had_is_cut_off() {
     let Some(disk) = SmallFileSystem::of_kib(64) else {

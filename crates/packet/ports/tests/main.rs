@@ -1,4 +1,4 @@
-//! Ports of graphs over real interfaces, in network namespaces that the tests make.
+//! Tests of ports over real interfaces, in network namespaces that the tests make.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod af_packet;

@@ -1,5 +1,5 @@
-//! As many guests as a process has to serve, whose front ends make the sockets, as QEMU does for
-//! snabbnfv.
+//! The largest number of guests that a process must serve. Their front ends create the sockets, as
+//! QEMU does for snabbnfv.
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn mac(guest: usize) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, guest as u8]
 }
 
-/// All cards behind one switch, in VLANs of two.
+/// All guests' cards behind one switch, two guests per VLAN.
 fn graph(directory: &Path) -> String {
     let (mut links, mut ports, mut apps) = (String::new(), String::new(), String::new());
     for guest in 0..GUESTS {
@@ -34,7 +34,7 @@ fn graph(directory: &Path) -> String {
     format!("links = [{links}]\n[apps.mux]\nkind = \"mac_mux\"\nports = [{ports}]\n{apps}")
 }
 
-/// Waits for the back end at a socket.
+/// Waits until the back end connects to a guest's socket.
 fn accept(listener: &UnixListener, guest: usize) -> FrontEnd {
     listener.set_nonblocking(true).unwrap();
     let begin = Instant::now();
@@ -71,7 +71,7 @@ fn sixty_four_guests_share_a_process_that_restarts() {
         for guest in &mut guests {
             guest.gives_buffer(0, 2048);
         }
-        // Each sends to the other one of its VLAN, all before the first looks.
+        // Each guest sends to the other one in its VLAN. All send before the first one receives.
         for (from, guest) in guests.iter_mut().enumerate() {
             guest.sends(0, &frame(from, from ^ 1, round));
         }
@@ -85,12 +85,12 @@ fn sixty_four_guests_share_a_process_that_restarts() {
             running.until(&format!("g{guest}/is_connected"), |count| count == 1);
             assert_eq!(running.counter(&format!("g{guest}/ring_faults")), 0);
         }
-        // Before the guests, to whose sockets it would connect again.
+        // The graph must end before the guests, because it would connect to their sockets again.
         drop(running);
     }
 }
 
-/// A frame whose length and bytes say between which guests it goes.
+/// A frame whose length and contents identify sender and receiver.
 fn frame(from: usize, to: usize, round: u8) -> Vec<u8> {
     let mut frame = [mac(to), mac(from)].concat();
     frame.extend([0x88, 0xb5, round]);

@@ -1,4 +1,4 @@
-//! A guest that moves to another QEMU while its card is in use.
+//! A guest migrates to another QEMU while its card is in use.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::room::Room;
 use crate::running::Running;
 use crate::traffic::PATIENCE;
 
-/// Two cards and the kernel of the room in one segment.
+/// Two cards and the host's kernel in one segment.
 fn graph(directory: &Path) -> String {
     let mut text = String::from(
         "links = [\"tap.output -> bridge.tap\", \"bridge.tap -> tap.input\", \
@@ -31,8 +31,8 @@ fn graph(directory: &Path) -> String {
     text
 }
 
-/// Sends bytes that do not repeat, at a leisurely pace, to the first that connects, and keeps a
-/// copy, until it has to stop.
+/// Accepts one connection, and sends it bytes that do not repeat, until `stop` is set. Writes the
+/// same bytes to `copy`.
 fn serve(room: &Room, copy: File, stop: Arc<AtomicBool>) -> JoinHandle<()> {
     let listener = room.run(|| TcpListener::bind("10.0.0.1:7777").unwrap());
     std::thread::spawn(move || {
@@ -63,7 +63,7 @@ fn guest_migrates_in_the_middle_of_a_transfer() {
         let Some(room) = Room::new() else { return };
         let running = Running::new(&room, &graph(directory.path()));
         room.ip("address add 10.0.0.1/24 dev inside");
-        // With packed rings, a guest that does not announce itself: QEMU has the card do it.
+        // With packed rings the guest does not announce itself, so QEMU asks the back end to do it.
         let announces = if packed { "off" } else { "on" };
         let announces = format!("virtio-net-device.guest_announce={announces}");
         let announces = ["-global", &announces];
@@ -85,7 +85,7 @@ fn guest_migrates_in_the_middle_of_a_transfer() {
         old.migrate(&socket, PATIENCE).unwrap();
         drop(old);
         new.wait_ready(PATIENCE).unwrap();
-        // What comes now comes through the other card.
+        // Frames now come through the new card.
         let link = "bridge.new -> new.input/packets";
         let before = running.counter(link);
         running.until(link, |count| count > before + 100);

@@ -1,4 +1,4 @@
-//! `docs/reference/ports.md`: its graphs are read, and every kind is on it.
+//! Checks `docs/reference/ports.md`: its graphs are valid, and it lists every kind.
 
 use carina_apps::graph_file::read_graph_of;
 use carina_ports::KINDS;

@@ -1,4 +1,4 @@
-//! What cannot be opened is refused with what would be right.
+//! A port that cannot be opened is refused, with an error that says what would be right.
 
 use carina_frame::PoolConfig;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};

@@ -1,4 +1,4 @@
-//! A graph that runs in a room while the test looks on.
+//! A graph that runs in a namespace while the test watches its counters.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use carina_ports::KINDS;
 use crate::room::Room;
 use crate::traffic::PATIENCE;
 
-/// A graph on a thread of its own in a room.
+/// A running graph, on a thread of its own in a namespace.
 pub struct Running {
     stop: Arc<AtomicBool>,
     cpu_ns: Arc<AtomicU64>,
@@ -29,7 +29,7 @@ impl Running {
         Running::with(room, graph, PoolConfig::default()).unwrap()
     }
 
-    /// Starts a graph, or says why it cannot be.
+    /// Starts a graph, or returns the error.
     pub fn with(room: &Room, graph: &str, pool: PoolConfig) -> Result<Running, String> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -71,20 +71,20 @@ impl Running {
         is_started.recv().unwrap().map(|()| running)
     }
 
-    /// A counter of an app or a link.
+    /// The value of a counter of an app or a link.
     pub fn counter(&self, name: &str) -> u64 {
         self.find(name)
             .unwrap_or_else(|| panic!("no counter {name}"))
     }
 
-    /// A counter that an app may not have.
+    /// The value of a counter; `None` if there is none of this name.
     pub fn find(&self, name: &str) -> Option<u64> {
         let all = counter_file::read(&self.counters).unwrap();
         let found = all.iter().find(|reading| reading.name == name);
         found.map(|reading| reading.value)
     }
 
-    /// An app has discarded nothing for any of these reasons.
+    /// Asserts that an app has dropped nothing for these reasons.
     pub fn has_not_dropped(&self, app: &str, reasons: &[&str]) {
         for reason in reasons {
             let name = format!("{app}/drop_{reason}");
@@ -92,7 +92,7 @@ impl Running {
         }
     }
 
-    /// Waits until a counter is as it should be.
+    /// Waits until `is_so` holds for a counter.
     pub fn until(&self, name: &str, is_so: impl Fn(u64) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so(self.counter(name)) {
@@ -101,8 +101,8 @@ impl Running {
         }
     }
 
-    /// The thread rests. What else the machine does makes a wake-up dearer, never cheaper: the best
-    /// look is judged.
+    /// Asserts that the idle thread uses almost no CPU time. Other load on the machine can only
+    /// make its wake-ups more expensive, so the best of several seconds counts.
     pub fn rests(&self) {
         let enough = Duration::from_millis(50);
         let mut spent = Duration::MAX;
@@ -117,7 +117,7 @@ impl Running {
         panic!("{spent:?} in an idle second");
     }
 
-    /// CPU time of the thread so far.
+    /// CPU time that the thread has used so far.
     fn cpu_time(&self) -> Duration {
         Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed))
     }

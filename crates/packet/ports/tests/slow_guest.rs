@@ -1,4 +1,4 @@
-//! Guests that give no buffers for a while, in simulated time.
+//! Tests in simulated time with guests that offer no buffers for a while.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use carina_time::{Duration, Instant};
 
 use crate::front_end::{FEATURES, FrontEnd, PACKED, SIZE};
 
-/// A graph, and the guests of its cards, by name.
+/// A graph, and the guests of its cards by name.
 struct Site {
     network: Rc<RefCell<Network>>,
     guests: Vec<(&'static str, FrontEnd)>,
@@ -61,7 +61,7 @@ impl Site {
         &mut found.unwrap().1
     }
 
-    /// Some breaths at one moment.
+    /// Breathes several times at the present moment.
     fn breathe(&mut self) {
         for _ in 0..3 {
             self.network.borrow_mut().breathe(self.now);
@@ -78,7 +78,8 @@ impl Site {
         all.iter().find(|one| one.name == name).unwrap().value
     }
 
-    /// Has a guest send a frame with this number in it; false when its ring is full.
+    /// Lets a guest send a frame that carries `number`; returns `false` if the guest's ring is
+    /// full.
     fn send(&mut self, name: &str, number: u32) -> bool {
         let guest = self.guest(name);
         while guest.rings[1].poll().unwrap().is_some() {}
@@ -92,7 +93,7 @@ impl Site {
         true
     }
 
-    /// Has a guest give one buffer; returns the number of the frame that comes in it.
+    /// Lets a guest offer one buffer, and returns the number of the frame that arrives in it.
     fn receive(&mut self, name: &str) -> Option<u32> {
         self.guest(name).gives_buffer(0, 2048);
         self.breathe();
@@ -137,7 +138,7 @@ fn stopped_guest_loses_frames_until_it_gives_buffers_again() {
     assert_eq!(site.counter("b/drop_no_room"), 0);
     site.at(1000);
     assert_eq!(site.counter("b/drop_no_room"), 3);
-    // The sender is held back no longer.
+    // The sender is no longer held back.
     for number in 3..100 {
         assert!(site.send("a", number));
     }
@@ -174,7 +175,8 @@ fn worker_sleeps_until_the_guest_gives_a_buffer() {
     assert!(site.send("a", 7));
     let mut now = 0;
     while engine.awake_count() > 0 || now == 0 {
-        // It looks for work for a while; all of that is long before frames are given up.
+        // The worker polls for a while before it sleeps, but much shorter than until frames are
+        // dropped.
         now += 10_000;
         assert!(now < 90_000_000, "the worker does not sleep");
         engine.breathe(now);

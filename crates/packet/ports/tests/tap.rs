@@ -1,4 +1,4 @@
-//! Interfaces whose wire is a graph.
+//! Tests of `tap` and `tun`: interfaces of the kernel whose other end is a graph.
 
 use carina_frame::PoolConfig;
 
@@ -6,7 +6,7 @@ use crate::room::Room;
 use crate::running::Running;
 use crate::traffic::{FAR, OWN, tcp_goes_through, udp_goes_both_ways};
 
-/// Two rooms; `own` has a TAP device `t` of its own making, wired to `far` by a graph.
+/// Two namespaces: `own` has a TAP device of the graph, which the graph connects with `far`.
 fn wired(options: &str, pool: PoolConfig) -> Option<(Room, Room, Running)> {
     let (own, far) = (Room::new()?, Room::new()?);
     far.join("far0", &own, "right", 1500);
@@ -45,7 +45,7 @@ fn udp_and_tcp_of_a_tap_leave_by_an_interface() {
     }
 }
 
-/// The same with the connection made by the far side, so that data comes in at the TAP device.
+/// Like `tcp_goes_through`, but the far side connects, so that data arrives from the TAP device.
 fn tcp_comes_back(own: &Room, far: &Room) {
     use std::io::{Read, Write};
     let listener = own.run(|| std::net::TcpListener::bind((OWN, 0)).unwrap());
@@ -100,7 +100,7 @@ fn tap_in_another_namespace_is_reported_and_used_there() {
     let Some(elsewhere) = Room::new() else { return };
     own.give("tap0", &elsewhere);
     running.until("t/is_elsewhere", |is_elsewhere| is_elsewhere == 1);
-    // The kernel takes an interface down that it moves.
+    // The kernel takes an interface down when it moves it.
     elsewhere.ip("link set dev tap0 up");
     elsewhere.ip(&format!("address add {OWN}/24 dev tap0"));
     udp_goes_both_ways(&elsewhere, &far);
@@ -113,7 +113,7 @@ fn packets_of_two_tuns_cross_a_graph() {
     let (Some(own), Some(far)) = (Room::new(), Room::new()) else {
         return;
     };
-    // Each side has its TUN device, and the graphs meet over a pair of interfaces.
+    // Each side has a TUN device; the two graphs are connected by a veth pair.
     own.join("left", &far, "right", 1500);
     let graph = |interface| {
         format!(
@@ -134,7 +134,7 @@ fn packets_of_two_tuns_cross_a_graph() {
     assert_eq!(right.counter("t/drop_refused"), 0);
 }
 
-/// A frame often comes while a burst of reads is under way, of which the first found none.
+/// Often a frame arrives during a burst of reads, after the first read has found none.
 #[test]
 fn every_frame_that_a_tap_reads_is_on_the_link() {
     let Some((own, far, running)) = wired("", PoolConfig::default()) else {
@@ -148,7 +148,7 @@ fn every_frame_that_a_tap_reads_is_on_the_link() {
             std::hint::spin_loop();
         }
     }
-    // The kernel counts a frame when it was read; its queue may drop what finds it full.
+    // The kernel counts frames that were read, and those that its full queue dropped.
     let left_and_dropped = || -> (u64, u64) {
         let links = own.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
         let line = links.lines().find(|line| line.contains("tap0:"));

@@ -1,4 +1,4 @@
-//! Traffic of the kernel's own stacks, between two rooms.
+//! Traffic between the kernel's stacks of two namespaces.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::room::Room;
 
-/// Nothing is judged by it; it ends what hangs.
+/// Only bounds how long a test may hang; no assertion depends on it.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 pub const OWN: &str = "10.9.0.1";
 pub const FAR: &str = "10.9.0.2";
@@ -20,8 +20,8 @@ fn socket(room: &Room, address: &'static str) -> UdpSocket {
     socket
 }
 
-/// Sends datagrams of several lengths from `own` to `far` and back, each until it arrives: the
-/// first ones may be lost while addresses are found.
+/// Sends datagrams of several lengths from `own` to `far` and back, and repeats each until it
+/// arrives: the first ones may be lost during address resolution.
 pub fn udp_goes_both_ways(own: &Room, far: &Room) {
     let (here, there) = (socket(own, OWN), socket(far, FAR));
     for length in [0, 1, 18, 512, 1472] {
@@ -39,14 +39,14 @@ fn exchange(from: &UdpSocket, to: &UdpSocket, message: &[u8]) {
         from.send_to(message, to.local_addr().unwrap()).unwrap();
         match to.recv(&mut bytes) {
             Ok(length) if bytes[..length] == *message => return,
-            // A datagram that was sent twice.
+            // A repeated earlier datagram.
             Ok(_) => {}
             Err(_) => assert!(Instant::now() < end, "nothing came"),
         }
     }
 }
 
-/// Sends `count` datagrams of 100 bytes and returns how many arrive.
+/// Sends `count` datagrams of 100 bytes, and returns how many arrive.
 pub fn udp_burst(own: &Room, far: &Room, count: usize) -> usize {
     let (here, there) = (socket(own, OWN), socket(far, FAR));
     exchange(&here, &there, b"first");
@@ -58,14 +58,14 @@ pub fn udp_burst(own: &Room, far: &Room, count: usize) -> usize {
     for n in 0..count {
         here.send_to(&[n as u8; 100], there.local_addr().unwrap())
             .unwrap();
-        // A socket holds some hundred datagrams.
+        // Receives in between, because a socket's buffer holds only some hundred datagrams.
         if n % 64 < 63 && n + 1 < count {
             continue;
         }
         while arrived <= n {
             match there.recv(&mut bytes) {
                 Ok(100) => arrived += 1,
-                // The first datagram, if that was sent twice.
+                // The first datagram, if it was sent twice.
                 Ok(_) => {}
                 Err(_) => return arrived,
             }
@@ -74,7 +74,7 @@ pub fn udp_burst(own: &Room, far: &Room, count: usize) -> usize {
     arrived
 }
 
-/// Sends a megabyte by TCP, which the kernel leaves in long pieces without checksums.
+/// Sends a megabyte by TCP, which the kernel passes on in long segments without checksums.
 pub fn tcp_goes_through(own: &Room, far: &Room) {
     let listener = far.run(|| TcpListener::bind((FAR, 0)).unwrap());
     let address = listener.local_addr().unwrap();

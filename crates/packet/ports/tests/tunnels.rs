@@ -1,12 +1,12 @@
-//! Tunnels against the kernel's own: an app at one end, an interface of the kernel at the other.
+//! Tunnels with an app at one end and the kernel's own tunnel interface at the other.
 //!
-//! Of `vxlan`, `gre`, `ipip` and `l2tp` a kernel may have none; a test says which it lacks.
+//! A kernel may lack `vxlan`, `gre`, `ipip` or `l2tp`; the test then prints which one.
 
 use crate::room::Room;
 use crate::running::Running;
 use crate::traffic::{FAR, OWN, tcp_goes_through, udp_goes_both_ways};
 
-/// What the graph and the kernel have as ends, and the words of `ip` for the kernel's interface.
+/// The tables and addresses of the app's end, and the arguments of `ip` for the kernel's end.
 struct Ends {
     app: String,
     graph: [&'static str; 2],
@@ -34,7 +34,7 @@ fn gre(ends: [&'static str; 2]) -> Ends {
 const ENDS4: [&str; 2] = ["10.8.0.1", "10.8.0.2"];
 const ENDS6: [&str; 2] = ["fd08::1", "fd08::2"];
 
-/// True when a kernel has this kind of interface; it is made in a room that goes.
+/// Whether the kernel has this kind of interface; tries it in a temporary namespace.
 fn kernel_has(kind: &str) -> bool {
     let Some(room) = Room::new() else {
         return false;
@@ -51,14 +51,15 @@ fn kernel_has(kind: &str) -> bool {
     has
 }
 
-/// Joins a system to one that has the kernel's end, by a graph that has the app's.
+/// Connects `own` through a graph, with the app's end of the tunnel, to `far`, which has the
+/// kernel's end.
 fn traffic_crosses(ends: &Ends) {
     let rooms = (Room::new(), Room::new(), Room::new());
     let (Some(own), Some(between), Some(far)) = rooms else {
         return;
     };
     own.join("own0", &between, "left", 1500);
-    // Room for the headers around frames of an MTU of 1500.
+    // The MTU leaves room for the tunnel's headers around packets of 1500 bytes.
     far.join("far0", &between, "right", 1600);
     own.ip(&format!("address add {OWN}/24 dev own0"));
     let [here, there] = ends.graph;
@@ -69,7 +70,8 @@ fn traffic_crosses(ends: &Ends) {
         "neighbour add {here} lladdr 02:00:00:00:00:01 dev far0"
     ));
     far.ip(&format!("link add tunnel0 mtu 1500 type {}", ends.kernel));
-    // A packet socket cannot say how the kernel would cut the packet inside of another.
+    // A packet socket cannot describe pending segmentation of an encapsulated packet, so the kernel
+    // must not leave any.
     far.ip("link set tunnel0 gso_max_segs 1 up");
     far.ip(&format!("address add {FAR}/24 dev tunnel0"));
     let app = &ends.app;
@@ -84,7 +86,7 @@ fn traffic_crosses(ends: &Ends) {
     let running = Running::new(&between, &graph);
     udp_goes_both_ways(&own, &far);
     tcp_goes_through(&own, &far);
-    // A megabyte, in frames of an MTU of 1500.
+    // A megabyte of TCP, in frames of an MTU of 1500.
     running.until("tunnel.south -> right.input/packets", |count| count > 690);
     for reason in ["length", "checksum", "key", "no_room"] {
         let count = running.counter(&format!("tunnel/drop_{reason}"));

@@ -1,4 +1,4 @@
-//! The card of a guest, and guests that do what no correct one does.
+//! The cards of guests that follow the protocol, and of guests that violate it.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use crate::room::Room;
 use crate::running::Running;
 use crate::traffic::PATIENCE;
 
-/// Two cards with a wire between them.
+/// Two cards whose ports are linked with each other.
 pub struct Wire {
     pub graph: Running,
     pub sockets: [PathBuf; 2],
@@ -67,7 +67,7 @@ fn frames_of_a_guest_reach_another_with_any_layout() {
             passes(&mut a, &mut b, &frame(len));
             passes(&mut b, &mut a, &frame(len));
         }
-        // Two small buffers hold one frame.
+        // Two small buffers together hold one frame.
         b.gives_buffer(1, 100);
         b.gives_buffer(2, 100);
         a.sends(0, &frame(150));
@@ -91,7 +91,7 @@ fn frames_that_a_guest_left_unfinished_are_made_whole() {
 fn unfinished_frames_are_made_whole(wire: &Wire) {
     let mut a = running(&wire.sockets[0], 1);
     let mut b = running(&wire.sockets[1], 0);
-    // A checksum over the last 4 bytes, which goes in front of them.
+    // A pending checksum over the last 4 bytes, to be stored in front of them.
     let mut unfinished = frame(40);
     unfinished[34..36].fill(0);
     let mut whole = unfinished.clone();
@@ -104,18 +104,18 @@ fn unfinished_frames_are_made_whole(wire: &Wire) {
     a.sends_with(header, 0, &unfinished);
     b.returned(0);
     assert_eq!(b.bytes(0, 52)[12..], whole);
-    // One whose place lies outside of the frame is dropped.
+    // A checksum position outside the frame: the frame is dropped.
     header[6] = 200;
     a.sends_with(header, 1, &unfinished);
     wire.graph.until("a/drop_unsupported", |count| count == 1);
-    // Shorter than a MAC header, and longer than frames of the pool.
+    // A frame shorter than a MAC header, and a frame longer than those of the pool.
     a.sends(2, &frame(13));
     wire.graph.until("a/drop_length", |count| count == 1);
     a.sends(3, &frame(3000));
     wire.graph.until("a/drop_length", |count| count == 2);
 }
 
-/// Has guests do what no correct one does, one after the other, while two others exchange frames.
+/// One guest after the other violates the protocol, while two others exchange frames.
 #[test]
 fn hostile_guests_are_cut_off_and_others_go_on() {
     let Some(wire) = wire("") else { return };
@@ -141,8 +141,8 @@ fn hostile_guests_are_cut_off_and_others_go_on() {
             descriptor(guest, 0, GUEST, 16, TABLE);
         }),
         ("a packed loop", PACKED, |guest| {
-            // The first one last: the back end also looks at rings without a kick, and what
-            // it finds of half a chain may be a whole one.
+            // Writes the first descriptor last. The back end also polls rings without a kick, and
+            // might take half a chain for a valid one.
             for at in (0..SIZE).rev() {
                 packed_descriptor(guest, at, GUEST, 64, NEXT);
             }
@@ -167,13 +167,13 @@ fn hostile_guests_are_cut_off_and_others_go_on() {
         passes(&mut c, &mut d, &frame(100));
         passes(&mut d, &mut c, &frame(100));
     }
-    // A correct guest is served after that.
+    // Afterwards the port serves a correct guest.
     let mut a = running(&wire.sockets[0], 0);
     let mut b = running(&wire.sockets[1], 0);
     passes(&mut a, &mut b, &frame(100));
 }
 
-/// Makes available a chain of one descriptor, which names `next`.
+/// Makes a chain of one descriptor available, whose successor is `next`.
 fn descriptor(guest: &mut FrontEnd, next: u16, address: u64, len: u32, flags: u16) {
     let at = parts(1).map(|part| part as usize);
     guest.mapping.write(at[0], &address.to_ne_bytes());
@@ -184,7 +184,7 @@ fn descriptor(guest: &mut FrontEnd, next: u16, address: u64, len: u32, flags: u1
     guest.mapping.write(at[1] + 2, &1u16.to_ne_bytes());
 }
 
-/// Makes a descriptor of a packed ring available, in its first round.
+/// Makes a descriptor of a packed ring available, in the first lap of the ring.
 fn packed_descriptor(guest: &mut FrontEnd, index: u16, address: u64, len: u32, flags: u16) {
     const AVAILABLE: u16 = 1 << 7;
     let at = parts(1)[0] as usize + 16 * usize::from(index);
@@ -196,8 +196,7 @@ fn packed_descriptor(guest: &mut FrontEnd, index: u16, address: u64, len: u32, f
         .write(at + 14, &(flags | AVAILABLE).to_ne_bytes());
 }
 
-/// A guest whose processors write its rings while the back end reads them: right values and wrong
-/// ones by turns, without end.
+/// A guest keeps writing right and wrong values into its rings while the back end reads them.
 #[test]
 fn guests_that_race_with_the_back_end_disturb_no_other() {
     let Some(wire) = wire("") else { return };
@@ -220,14 +219,15 @@ fn guests_that_race_with_the_back_end_disturb_no_other() {
             is_over.store(true, Ordering::Relaxed);
         });
     }
-    // Whether it was cut off depends on what was read when; the port serves the next guest.
+    // Whether the connection was closed depends on timing. In any case the port serves the next
+    // guest.
     let mut a = running(&wire.sockets[0], 0);
     let mut b = running(&wire.sockets[1], 0);
     passes(&mut a, &mut b, &frame(100));
     passes(&mut c, &mut d, &frame(100));
 }
 
-/// Writes fields of the ring from the guest, and of its index, until it is over.
+/// Writes random values into the descriptors and the available index of the ring from the guest.
 fn scribble(mapping: &Mapping, seed: u64, is_over: &AtomicBool) {
     let [descriptors, driver, _] = parts(1).map(|part| part as usize);
     let addresses = [
@@ -305,12 +305,12 @@ fn messages_that_lie_end_the_connection() {
         wire.graph
             .until("a/refused_messages", |count| count == refused);
     }
-    // Messages before those that they build on.
+    // Messages that refer to earlier ones which were never sent.
     let mut front = FrontEnd::connect(&wire.sockets[0]);
     front.says_state(SET_VRING_ENABLE, 1, 1);
     front.says_state(GET_VRING_BASE, 0, 0);
     front.asks_base();
-    // Half a message stalls this port's control thread, and no frame of another.
+    // Half a message stalls the control thread of this port, but no frame of another port.
     front.socket.write_all(&[1, 0, 0]).unwrap();
     let mut b = running(&wire.sockets[1], 0);
     b.sends(0, &frame(100));
@@ -318,7 +318,7 @@ fn messages_that_lie_end_the_connection() {
     wire.graph.until("a/drop_no_guest", |count| count == 1);
 }
 
-/// QEMU says that there is no eventfd for signals when it takes a masked pin for a driver that
+/// QEMU removes the eventfd of a ring when it takes over a masked interrupt for a driver that
 /// polls.
 #[test]
 fn ring_without_an_eventfd_signals_by_the_one_before() {
@@ -351,12 +351,12 @@ fn guest_that_came_by_migration_is_announced() {
     a.says(SEND_RARP, &body, &[]);
     assert_eq!(b.returned(0).written, 12 + 60);
     let frame = b.bytes(0, 72).split_off(12);
-    // RFC 903: to all stations, "request reverse", of the guest's own address.
+    // RFC 903: to all stations, "request reverse", for the guest's own address.
     assert_eq!((&frame[..6], &frame[6..12]), (&[0xff; 6][..], &mac[..]));
     assert_eq!(frame[12..22], [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
     assert_eq!((&frame[22..28], &frame[32..38]), (&mac[..], &mac[..]));
     wire.graph.until("a/announcements", |count| count == 1);
-    // The connection goes on; a group has no guest.
+    // The connection stays open. A group address is not a guest's, so announcing one is refused.
     passes(&mut a, &mut b, &self::frame(99));
     a.says(SEND_RARP, &[1; 8], &[]);
     assert!(a.is_cut_off());
@@ -375,7 +375,7 @@ fn stopped_ring_goes_on_and_back_end_that_was_replaced_too() {
             if features == 0 {
                 assert_eq!(base as usize, 3 * round + 1);
             }
-            // What is sent meanwhile waits.
+            // Frames that are sent meanwhile wait.
             b.gives_buffer(1, 2048);
             a.sends(1, &frame(99));
             a.kicks.pop();
@@ -396,7 +396,7 @@ fn stopped_ring_goes_on_and_back_end_that_was_replaced_too() {
     }
 }
 
-/// Says a message that wants to be acknowledged, and returns the status.
+/// Sends a message that requests an acknowledgement, and returns the status.
 fn asks_with(front: &mut FrontEnd, request: u32, value: u64) -> u64 {
     let header = [request, 1 | 1 << 3, 8].map(u32::to_ne_bytes);
     let message = [header.as_flattened(), &value.to_ne_bytes()].concat();
@@ -412,27 +412,27 @@ fn mtu_that_the_front_end_has_said_holds_for_its_guest() {
         let mut a = running(&wire.sockets[0], 0);
         let mut b = FrontEnd::connect(&wire.sockets[1]);
         assert_eq!(b.asks(GET_PROTOCOL_FEATURES) & 1 << 4, 1 << 4);
-        // Below the least of IPv4, and more than frames of the pool have.
+        // MTUs below the minimum of IPv4, and above what frames of the pool can hold.
         assert_eq!(asks_with(&mut b, NET_SET_MTU, 67), 1);
         assert_eq!(asks_with(&mut b, NET_SET_MTU, 1 << 32 | 1500), 1);
         assert_eq!(asks_with(&mut b, NET_SET_MTU, 65_535), 1);
         assert_eq!(asks_with(&mut b, NET_SET_MTU, 1000), 0);
         let mut b = b.set_up(FEATURES | features);
         wire.graph.until("b/is_connected", |count| count == 1);
-        // A MAC header, and the tag that the MTU does not count.
+        // 1000 bytes of MTU, a MAC header, and the tag, which the MTU does not include.
         passes(&mut a, &mut b, &frame(1018));
         b.gives_buffer(0, 2048);
         a.sends(0, &frame(1019));
         wire.graph.until("b/drop_too_long", |count| count == 1);
         a.returned(1);
-        // The buffer is for the next.
+        // The buffer is used for the next frame.
         a.sends(0, &frame(60));
         a.returned(1);
         assert_eq!(b.returned(0).written, 12 + 60);
         assert_eq!(b.bytes(0, 72)[12..], frame(60));
-        // What the guest sends is not measured by it.
+        // The MTU does not limit frames from the guest.
         passes(&mut b, &mut a, &frame(1500));
-        // Without an answer to say it in.
+        // Without a requested acknowledgement, the back end can only close the connection.
         b.says_u64(NET_SET_MTU, 67);
         assert!(b.is_cut_off());
     }
@@ -451,12 +451,12 @@ fn rings_that_nothing_kicks_are_looked_at_by_time() {
         }
         b.asks(GET_FEATURES);
         for round in 0..20 {
-            // The process sleeps by now.
+            // The worker is asleep by now.
             std::thread::sleep(std::time::Duration::from_millis(20));
             passes(&mut b, &mut a, &frame(60 + round));
             passes(&mut a, &mut b, &frame(61 + round));
         }
-        // One with a descriptor in its place, and then none of either.
+        // First a ring with a file descriptor instead, then an index that no ring has.
         b.says_state(GET_VRING_BASE, 1, 0);
         let base = b.asks_base();
         b.kicks.truncate(1);

@@ -4,14 +4,13 @@
 //! |---|---|
 //! | `port_id` | name |
 //! | `mac_address`, `vlan` | `mac`, `vlan`; `vlan = 0` means no VLAN |
-//! | `ingress_filter`, `egress_filter`, `stateful_filter` | the filters, and whether they track
-//! connections |
+//! | `ingress_filter`, `egress_filter` | the filters |
+//! | `stateful_filter` | whether the filters track connections |
 //! | `rx_police`, `tx_police` | the rate limit to the port, and from it, in Gb/s |
 //! | `rx_police_gbps`, `tx_police_gbps` | the same, with a warning: the old names |
 //! | `disable_mrg_rxbuf`, `disable_indirect_desc` | features that the guest's card does not offer |
 //! | `tunnel` of type `L2TPv3` | the tunnel; `next_hop` may be a MAC address |
-//! | `crypto` of type `esp-aes-128-gcm` | `esp`; `auditing` causes a warning: Carina counts instead
-//! |
+//! | `crypto` of type `esp-aes-128-gcm` | `esp`; `auditing` causes a warning: counters show it |
 //!
 //! snabbnfv ignores unknown fields, and tunnels of other types. Carina refuses them, so that a
 //! misspelt name cannot disable a filter.

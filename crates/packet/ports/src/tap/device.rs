@@ -1,4 +1,4 @@
-//! What TAP and TUN have in common.
+//! The part that `tap` and `tun` share: an open TAP or TUN device.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -15,7 +15,7 @@ use carina_time::Duration;
 use crate::af_packet::check_mtu;
 use crate::offload::{header_of, metadata_of};
 
-/// What a device is made from.
+/// The configuration of a device.
 pub(crate) struct DeviceConfig<'a> {
     pub name: &'a str,
     pub layer: TapLayer,
@@ -23,12 +23,12 @@ pub(crate) struct DeviceConfig<'a> {
     pub offload: bool,
 }
 
-/// Why there is no such device.
+/// The MTU is out of range.
 #[derive(Debug, thiserror::Error)]
 #[error("mtu = {0}: must be 68 to {MTU_MAX}")]
 struct MtuError(usize);
 
-/// Checks what no device can have.
+/// Checks name and MTU, as far as this is possible without the device.
 pub(crate) fn check_device(name: &str, mtu: Option<usize>) -> Result<(), AppError> {
     check_interface_name(name)?;
     match mtu.filter(|mtu| !(68..=MTU_MAX).contains(mtu)) {
@@ -37,31 +37,31 @@ pub(crate) fn check_device(name: &str, mtu: Option<usize>) -> Result<(), AppErro
     }
 }
 
-/// The longest frame of an interface with this MTU.
+/// Length of the longest frame of an interface with this MTU, in bytes.
 pub(crate) fn frame_bytes_of(mtu: usize) -> usize {
     mtu + MAC_HEADER_BYTES + TAG_BYTES
 }
 
-/// An open device.
+/// An open TAP or TUN device.
 pub(crate) struct Device {
     tap: Tap,
     mtu: Option<usize>,
     watch: InterfaceWatch,
     pool: Pool,
     counters: Counters,
-    /// Frames into which the kernel's are read.
+    /// Frames into which frames from the kernel are read.
     frames: Vec<Frame>,
-    /// Frames for the kernel.
+    /// Frames to be written to the kernel.
     waiting: Vec<Frame>,
-    /// In front of either.
+    /// The virtio-net headers of the frames, in either direction.
     headers: Box<[[u8; VNET_HEADER_BYTES]; TAP_BURST]>,
-    /// What came of the places of the last burst.
+    /// The results of the last burst, by position.
     outcomes: Vec<TapResult>,
-    /// How many are asked for at once, by what came before.
+    /// Number of frames to ask for in the next burst, estimated from the last ones.
     expected: usize,
-    /// The interface is there.
+    /// Whether the interface exists.
     is_there: bool,
-    /// The last look found no frame that waits.
+    /// Whether the last read found that the kernel has no more frames.
     is_empty: bool,
 }
 
@@ -116,8 +116,8 @@ impl Device {
         })
     }
 
-    /// Puts frames from the kernel on output 0, as `edit` makes them; one for which it returns
-    /// false is dropped.
+    /// Reads frames from the kernel, and puts them on output 0 after `edit` has changed them. Drops
+    /// a frame for which `edit` returns `false`.
     pub fn pull(&mut self, ports: &mut Ports<'_>, mut edit: impl FnMut(&mut Frame) -> bool) {
         if !self.is_there {
             self.is_empty = true;
@@ -144,7 +144,7 @@ impl Device {
         let results = self.tap.read(self.headers.iter_mut().zip(buffers));
         self.outcomes.clear();
         self.outcomes.extend(results);
-        // One that came while the burst was read is behind a place that found none.
+        // A frame that arrived during the burst can be behind positions that found none.
         let used = self
             .outcomes
             .iter()
@@ -154,7 +154,7 @@ impl Device {
         if self.outcomes.contains(&TapResult::Gone) {
             self.is_there = false;
         }
-        // No more than a few of the pool's frames wait here.
+        // Keeps only a few frames of the pool here for the next burst.
         self.frames.truncate(used + EXPECTED_MIN);
         self.expected = if used == wanted {
             (self.expected * 4).min(FRAME_BURST)
@@ -186,7 +186,8 @@ impl Device {
         }
     }
 
-    /// Gives the kernel the frames that wait at input 0, as `edit` makes them.
+    /// Writes the frames at input 0 to the kernel, after `edit` has changed them. Drops a frame for
+    /// which `edit` returns `false`.
     pub fn push(&mut self, ports: &mut Ports<'_>, mut edit: impl FnMut(&mut Frame) -> bool) {
         loop {
             while self.waiting.len() < TAP_BURST
@@ -204,7 +205,7 @@ impl Device {
         }
     }
 
-    /// Writes the frames that were taken; the kernel takes each, or it is dropped.
+    /// Writes the collected frames. A frame that the kernel does not accept is dropped and counted.
     fn write(&mut self) {
         if !self.is_there {
             return self.counters.down.add(self.waiting.len() as u64);
@@ -227,8 +228,8 @@ impl Device {
         }
     }
 
-    /// Makes an interface that was taken away again. One that was moved to another network
-    /// namespace is used there.
+    /// Checks the interface: creates it again if it was removed, and continues to use it if it was
+    /// moved to another network namespace.
     pub fn look(&mut self) {
         if self.watch.has_changed() || !self.is_there {
             let is_here = interface_exists(self.tap.name());
@@ -247,7 +248,7 @@ impl Device {
         bring_up(self.tap.name(), self.mtu)
     }
 
-    /// Whether the kernel had no more frames at the last look.
+    /// Whether the last read found that the kernel has no more frames.
     pub fn is_empty(&self) -> bool {
         self.is_empty
     }
@@ -263,17 +264,17 @@ fn is_done(outcome: &TapResult) -> bool {
     matches!(outcome, TapResult::Done(_))
 }
 
-/// So many frames are asked for when few came.
+/// Smallest number of frames to ask for in a burst.
 const EXPECTED_MIN: usize = 4;
 
 const _: () = assert!(FRAME_BURST <= TAP_BURST);
 
-/// The largest MTU that the kernel gives such a device.
+/// The largest MTU that the kernel allows for such a device.
 const MTU_MAX: usize = 65_521;
 
-/// How often the interface is looked at for changes.
+/// How often to check the interface for changes.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Frames of the pool are as long as this where TCP may be left uncut: 64 KiB of IP, a MAC header
-/// and a tag.
+/// Least length of the pool's frames at which TCP segmentation may stay pending: 64 KiB of IP, a
+/// MAC header and a tag.
 const LONG_FRAME_BYTES: usize = 65_536 + 18;

@@ -1,4 +1,4 @@
-//! Frames from a ring into the graph.
+//! Moves frames from a guest's ring into the graph.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ use carina_vring::{DeviceRing, Fault, Taken};
 use super::{BURST, HEADER_BYTES, header_bytes};
 use crate::offload::{Intake, metadata_of};
 
-/// What takes frames out of rings.
+/// Reads frames from the guest's rings.
 pub(super) struct FromGuest {
     intake: Intake,
-    /// Frames of a long one that was cut, for which the link had no room.
+    /// Segments of a long frame for which the link had no room yet.
     backlog: VecDeque<Frame>,
-    /// Bytes of a frame that is to be cut.
+    /// Buffer for a frame that must be segmented.
     whole: Vec<u8>,
     counters: Counters,
 }
@@ -43,7 +43,7 @@ impl FromGuest {
         }
     }
 
-    /// The frames of the graph.
+    /// The pool of the graph.
     pub(super) fn pool(&self) -> &Pool {
         &self.intake.pool
     }
@@ -52,7 +52,8 @@ impl FromGuest {
         !self.backlog.is_empty()
     }
 
-    /// Puts frames of the visit before on the output; returns for how many more there is room.
+    /// Puts frames that an earlier visit left in the backlog on the output; returns the room that
+    /// remains.
     pub(super) fn put_backlog(&mut self, ports: &mut Ports<'_>) -> usize {
         let room = ports.room(0).min(BURST);
         if self.backlog.is_empty() {
@@ -61,7 +62,7 @@ impl FromGuest {
         room - ports.fill(0, room, || self.backlog.pop_front())
     }
 
-    /// Takes up to `room` frames of the guest; returns how many chains were taken.
+    /// Takes up to `room` frames from a ring; returns the number of descriptor chains taken.
     #[inline]
     pub(super) fn take<R: DeviceRing>(
         &mut self,
@@ -101,7 +102,8 @@ impl FromGuest {
         Ok(chain)
     }
 
-    /// Copies a frame; false when the chain has no frame, or several, which are in the backlog.
+    /// Copies a frame from a chain. Returns `false` if the chain has no valid frame, or if it was
+    /// segmented into the backlog.
     #[inline]
     fn read(&mut self, taken: &Taken, chain: usize, header: usize, frame: &mut Frame) -> bool {
         let mut front = [0; HEADER_BYTES];
@@ -123,7 +125,7 @@ impl FromGuest {
         true
     }
 
-    /// Copies a frame whose checksum is missing, or that is to be cut.
+    /// Copies a frame with a missing checksum or pending segmentation.
     #[inline(never)]
     fn read_unfinished(
         &mut self,
@@ -160,7 +162,7 @@ impl FromGuest {
         true
     }
 
-    /// Puts the frames that a long one stands for into the backlog.
+    /// Segments a long frame into the backlog.
     #[cold]
     fn cut(&mut self, taken: &Taken, chain: usize, front: &[u8], len: usize) {
         self.whole.resize(len, 0);
@@ -176,7 +178,7 @@ impl FromGuest {
     }
 }
 
-/// Whether what a guest says about a frame lies within it.
+/// Whether the offsets that a guest states for a frame lie within the frame.
 fn fits_frame(header: &VnetHeader, len: usize) -> bool {
     let sum = header
         .checksum
@@ -190,5 +192,6 @@ fn fits_frame(header: &VnetHeader, len: usize) -> bool {
 const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_VALID: u8 = 2;
 
-/// The longest that a guest may leave to be cut: 64 KiB of IP with a MAC header and a tag.
+/// Longest frame with pending segmentation that a guest may send, in bytes: 64 KiB of IP, a MAC
+/// header and a tag.
 const LONG_FRAME_MAX: usize = 65_535 + MAC_HEADER_BYTES + 4;

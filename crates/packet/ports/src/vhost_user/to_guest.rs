@@ -1,4 +1,4 @@
-//! Frames from the graph into a ring.
+//! Moves frames from the graph into a guest's ring.
 
 use std::collections::VecDeque;
 
@@ -12,22 +12,24 @@ use carina_vring::{DeviceRing, Fault, Few};
 use super::{BURST, Pair, header_bytes};
 use crate::offload::{Intake, header_of};
 
-/// What puts frames into rings.
+/// Writes frames into a guest's rings.
 pub(super) struct ToGuest {
     intake: Intake,
-    /// Chains that frames took each, lately: so many are taken for a burst.
+    /// Descriptor chains that a frame needed in the last bursts. Determines how many chains to take
+    /// for the next burst.
     chains_each: usize,
     too_long: Counter,
     unfinished: Counter,
 }
 
-/// Frames for one ring.
+/// Where the frames for one ring come from.
 pub(super) struct Source<'a, 'b> {
-    /// A longer one is dropped, unless it is still to be cut.
+    /// Length of the longest frame, in bytes. Longer frames are dropped, unless they are still to
+    /// be segmented.
     pub(super) bytes_max: usize,
-    /// Frames that come before those of the link.
+    /// Frames to send before those of the link.
     pub(super) backlog: &'a mut VecDeque<Frame>,
-    /// The link, unless frames of it are spread over several rings.
+    /// The link; `None` if its frames are distributed over several rings.
     pub(super) link: Option<&'a mut Ports<'b>>,
 }
 
@@ -64,8 +66,8 @@ impl ToGuest {
         }
     }
 
-    /// Gives the guest the frames that wait, as long as it has buffers; returns how many frames
-    /// were taken.
+    /// Sends waiting frames to the guest as long as it offers buffers; returns the number of frames
+    /// taken.
     #[inline]
     pub(super) fn send<R: DeviceRing>(
         &mut self,
@@ -81,11 +83,12 @@ impl ToGuest {
             }
             let sent = self.fill(ring, features, &mut source);
             ring.put_back();
-            // By bursts of chains, of which a device that comes after this one has a record.
+            // Publishes each burst of chains at once. The in-flight record covers one such burst,
+            // for a back end that replaces this one.
             ring.publish();
             moved += sent;
             if sent == 0 {
-                // A frame needs more chains than were taken, or than there are.
+                // The frame needs more chains than were taken, or than the guest offers.
                 if self.chains_each >= BURST {
                     break;
                 }
@@ -95,7 +98,7 @@ impl ToGuest {
         Ok(moved)
     }
 
-    /// Puts frames into the chains that were taken; returns how many.
+    /// Writes frames into the chains that were taken; returns the number of frames.
     #[inline]
     fn fill<R: DeviceRing>(
         &mut self,
@@ -145,7 +148,7 @@ impl ToGuest {
         moved
     }
 
-    /// Makes the frames that a frame stands for, ahead of those that wait.
+    /// Completes or segments a frame, and puts the results at the front of the backlog.
     #[cold]
     fn make_plain(&mut self, frame: &Frame, backlog: &mut VecDeque<Frame>) {
         let header = header_of(frame).bytes();
@@ -162,7 +165,7 @@ impl ToGuest {
     }
 }
 
-/// Writes a frame with its header into chains, and completes them.
+/// Writes a frame and its header into chains, and completes the chains.
 #[inline]
 fn put<R: DeviceRing>(
     ring: &mut R,
@@ -171,14 +174,15 @@ fn put<R: DeviceRing>(
     frame: &Frame,
 ) {
     let (first, last) = (*chains.start(), *chains.end());
-    // Behind the header that frames have elsewhere: over how many chains this one goes.
+    // The field behind the common header is the number of chains that the frame occupies.
     let count = last + 1 - first;
     let mut header = (count as u128) << (8 * VNET_HEADER_BYTES);
     if frame.has_metadata() {
         header |= work_left(frame);
     }
     let taken = ring.taken();
-    // Most have the same one as the last frame that was there, in a line of their own.
+    // Most headers equal what the buffer already holds from an earlier frame, so the write to their
+    // cache line is avoided.
     taken.write_if_other(first, &Few::new(header, header_bytes));
     let bytes = frame.bytes();
     let mut done = taken.write(first, header_bytes, bytes);
@@ -190,14 +194,14 @@ fn put<R: DeviceRing>(
     }
 }
 
-/// What is left to be done with a frame, as the first bytes of its header.
+/// The frame's missing checksum and pending segmentation, as the first bytes of its header.
 fn work_left(frame: &Frame) -> u128 {
     let mut header = [0; 16];
     header[..VNET_HEADER_BYTES].copy_from_slice(&header_of(frame).bytes());
     u128::from_le_bytes(header)
 }
 
-/// Whether the driver takes a frame with the work that is left to be done.
+/// Whether the driver accepts a frame with its missing checksum or pending segmentation.
 fn takes(features: u64, frame: &Frame) -> bool {
     let sum = frame.checksum().is_none() || features & net::GUEST_CSUM != 0;
     let cut = match frame.segmentation().map(|cut| cut.kind) {
@@ -209,8 +213,8 @@ fn takes(features: u64, frame: &Frame) -> bool {
     sum && cut
 }
 
-/// Spreads what waits at the input over several pairs. What finds no place there waits on the link
-/// if that has back-pressure, and is dropped if not.
+/// Distributes the frames at the input over the backlogs of several ring pairs. A frame whose
+/// backlog is full waits on the link if the link has back-pressure; otherwise it is dropped.
 pub(super) fn spread(ports: &mut Ports<'_>, pairs: &mut [Pair], no_room: &Counter) {
     let (waits, count) = (ports.has_back_pressure(0), pairs.len());
     loop {
@@ -228,7 +232,8 @@ pub(super) fn spread(ports: &mut Ports<'_>, pairs: &mut [Pair], no_room: &Counte
     }
 }
 
-/// A number that frames of one flow share: of addresses and ports where they are in most frames.
+/// A number that is equal for all frames of a flow: the frame's hash, or a hash of the bytes where
+/// most frames have addresses and ports.
 pub(super) fn flow(frame: &Frame) -> u32 {
     if let Some(hash) = frame.hash() {
         return hash;
@@ -243,5 +248,5 @@ pub(super) fn flow(frame: &Frame) -> u32 {
     sum >> 16
 }
 
-/// Frames in one visit: what waits on a full link.
+/// Most frames that a visit sends: as many as a full link holds.
 pub(super) const BURST_TO_GUEST: usize = 1024;
