@@ -1,8 +1,8 @@
-//! Flow allocation at the side of the caller: the DIF that carries the flow is chosen, its IPCP
-//! asked, and the result delivered. The called side is in `incoming_flows`.
+//! Flow allocation at the caller's side: chooses the DIF for the flow, sends the request to its
+//! IPCP, and delivers the result. The called side is in `incoming_flows`.
 //!
 //! The steps are those of the Flow Allocator (J. Day, *Patterns in Network Architecture*; PSOC,
-//! *Flow Allocator Specification*), as far as the manager of a system takes part in them.
+//! *Flow Allocator Specification*) in which the IPC Manager of a system takes part.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ use crate::registrations::{denied, refused};
 use crate::rules::Action;
 
 impl Core {
-    /// Starts an allocation: the first DIF that reaches the name, allows it and meets the
-    /// specification is asked.
+    /// Starts an allocation. The request goes to the first DIF that reaches the name, whose access
+    /// rules allow the call, and that meets the flow specification.
     pub fn allocate(&mut self, id: ConnectionId, request: Request) -> Result<(), ErrorBody> {
         let Request::Allocate {
             local,
@@ -51,7 +51,8 @@ impl Core {
         };
         self.users.charge(uid, charge, &self.limits)?;
         let port = self.endpoints.unused_port();
-        // A remote system has its own limit for the answer; ours only covers its silence.
+        // A remote system has its own time limit for the answer; this limit covers only its
+        // silence.
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms) + ANSWER_SLACK;
         let mut refusal = None;
         for ipcp in candidates {
@@ -90,7 +91,7 @@ impl Core {
         Err(refusal.unwrap_or_else(|| unknown_name(&remote, dif.as_ref())))
     }
 
-    /// The IPCPs to ask, in order; a refusal with the most specific reason when no IPCP fits.
+    /// The IPCPs to try, in order. If no IPCP fits, the error has the most specific reason.
     pub fn candidates(
         &self,
         uid: u32,
@@ -100,7 +101,7 @@ impl Core {
     ) -> Result<Vec<IpcpId>, ErrorBody> {
         let (mut found, mut refusal, mut members) = (Vec::new(), None, 0);
         let mut unasked = None;
-        // Those that know the name, before those that would have to ask for it.
+        // IPCPs that know the name come before those that would have to query other members for it.
         let mut possible = Vec::new();
         for id in self.ipcps.search_order(&self.dif_order) {
             let ipcp = &self.ipcps[id];
@@ -126,7 +127,7 @@ impl Core {
                     "DIF {} cannot meet the flow specification: {what}",
                     ipcp.dif
                 );
-                // Where the name would have to be asked for, it is not known to exist.
+                // If a query would be needed, the name is not known to exist.
                 if is_known || dif.is_some() {
                     refusal = Some(ErrorBody::new(ErrorCode::SpecNotMet, what))
                 } else {
@@ -152,7 +153,7 @@ impl Core {
         }
     }
 
-    /// Asks one IPCP; the end is kept when it was asked.
+    /// Sends the request for a flow to one IPCP. On success the endpoint is stored.
     pub fn request_flow(&mut self, port: PortId, mut end: Endpoint) -> Result<(), ErrorBody> {
         let (id, dif) = (end.ipcp, self.ipcps[end.ipcp].dif.clone());
         let call = FlowRequest {
@@ -186,7 +187,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes an allocation back that has not been answered.
+    /// Withdraws an allocation that has not been answered.
     pub fn withdraw_request(&mut self, port: PortId, reason: &str) {
         let Some(end) = self.remove_endpoint(port) else {
             return;
@@ -197,10 +198,11 @@ impl Core {
         self.dispatch_ipcp_events(end.ipcp);
     }
 
-    /// The answer to an allocation.
+    /// Handles the answer to an allocation.
     pub fn on_allocated(&mut self, port: PortId, result: Result<(), String>) {
         let Some(end) = self.endpoints.get_mut(port) else {
-            // Withdrawn meanwhile: `withdraw_request` has deallocated it in the IPCP.
+            // The allocation was withdrawn: `withdraw_request` has deallocated the flow in the
+            // IPCP.
             return;
         };
         let Stage::Requested {
@@ -237,7 +239,7 @@ impl Core {
         }
     }
 
-    /// Ends requests that were not answered in time.
+    /// Ends the requests that were not answered in time.
     pub fn expire_requests(&mut self, now: Instant) {
         while let Some(port) = self.endpoints.take_overdue(now) {
             let Some(end) = self.endpoints.get(port) else {
@@ -274,7 +276,7 @@ impl Core {
         }
     }
 
-    /// Removes an end with what the node holds of it.
+    /// Removes an endpoint and releases what the node holds for it.
     pub fn remove_endpoint(&mut self, port: PortId) -> Option<Endpoint> {
         let mut end = self.endpoints.remove(port)?;
         if let Stage::Incoming { conn, request, .. } = end.stage {
@@ -294,7 +296,7 @@ impl Core {
     }
 }
 
-/// The refusal of a name that is not registered.
+/// The error for a name that is not registered.
 pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
     let place = dif.map_or("any DIF of this system".to_owned(), |dif| {
         format!("the DIF {dif}")
@@ -305,7 +307,7 @@ pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
     )
 }
 
-/// The refusal of an IPCP that is down: for good when it was refused so where it asked to join.
+/// The error for an IPCP that is down. It is permanent if a member refused to admit the IPCP.
 fn down(ipcp: &crate::ipcps::Ipcp) -> ErrorBody {
     match &ipcp.member {
         Some(member) if member.is_refused() => link_down(&ipcp.dif, member.last_error()).for_good(),
@@ -325,5 +327,5 @@ fn link_down(dif: &DifName, reason: Option<&str>) -> ErrorBody {
     )
 }
 
-/// How much longer than its own applications a node waits for a remote system's.
+/// How much longer than for its own applications a node waits for an answer from a remote system.
 pub const ANSWER_SLACK: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! A configuration applied to a running node: as one step, or not at all.
+//! Applies a configuration to a running node: completely, or not at all.
 //!
 //! ```text
 //!   judge        the whole configuration against what the node would be    refused: nothing done
@@ -8,8 +8,8 @@
 //!   take away    what is not in the configuration
 //! ```
 //!
-//! So a step that the system refuses is reached before anything has been taken away that the
-//! refused part does not replace itself.
+//! So a step that the system may refuse runs before anything is removed, except for what that step
+//! replaces.
 
 use std::time::{Duration, Instant};
 
@@ -32,15 +32,15 @@ mod wishes;
 pub use self::wishes::check_alone;
 
 impl Core {
-    /// Makes the node what the configuration says: what is missing is made, what is not in it is
-    /// destroyed, what differs is made anew.
+    /// Makes the node match the configuration: creates what is missing, destroys what is not in the
+    /// configuration, and recreates what differs.
     ///
     /// # Errors
-    /// The configuration cannot be, or the system refuses a part of it. The node is as it was: an
-    /// IPCP that had to go before its successor could be made is there again, but its flows have
-    /// ended.
+    /// The configuration is invalid, or the system refuses a part of it. The node is then as
+    /// before: an IPCP that had to be removed before its replacement was created exists again, but
+    /// its flows have ended.
     pub fn apply(&mut self, config: Config) -> Result<Applied, ErrorBody> {
-        // What was wrong stays wrong until the text or the node changes.
+        // The error is permanent until the text or the node changes.
         let (settings, plan) = Plan::of(self, config).map_err(ErrorBody::for_good)?;
         let mut steps = Steps {
             former: settings.put_into(self),
@@ -69,7 +69,7 @@ impl Core {
     }
 }
 
-/// What a configuration sets of the node itself.
+/// The parts of a configuration that concern the node itself.
 struct Settings {
     rules: Rules,
     limits: Limits,
@@ -78,7 +78,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Puts these in force, and gives those that were.
+    /// Puts these settings in force, and returns the ones before.
     fn put_into(self, core: &mut Core) -> Settings {
         Settings {
             rules: std::mem::replace(&mut core.rules, self.rules),
@@ -89,8 +89,8 @@ impl Settings {
     }
 }
 
-/// Makes what needs what another IPCP has just given up: the data plane closes its sockets a moment
-/// later.
+/// Retries `make` for a short time, if it needs what another IPCP has just released: the data plane
+/// closes the sockets of that IPCP a moment later.
 fn soon<T>(mut make: impl FnMut() -> Result<T, ErrorBody>) -> Result<T, ErrorBody> {
     let deadline = Instant::now() + GIVEN_UP;
     loop {
@@ -101,30 +101,30 @@ fn soon<T>(mut make: impl FnMut() -> Result<T, ErrorBody>) -> Result<T, ErrorBod
     }
 }
 
-/// How long the data plane may take to close what an IPCP had.
+/// How long the data plane may take to close the sockets of an IPCP.
 const GIVEN_UP: Duration = Duration::from_millis(500);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What has been done so far, and can be undone.
+/// The steps done so far, which can be undone.
 struct Steps {
-    /// The settings before.
+    /// The settings before the configuration was applied.
     former: Settings,
     done: Vec<Step>,
-    /// IPCPs that go and are still there.
+    /// IPCPs that are to be removed but still exist.
     leaving: Vec<IpcpId>,
     applied: Applied,
 }
 
 enum Step {
-    /// An IPCP was made.
+    /// An IPCP was created.
     Made(IpcpId),
-    /// One was taken away, which was this.
+    /// The named IPCP was removed. It can be recreated from the second value, if there is one.
     Removed(LocalName, Option<Former>),
-    /// A member was given the N-1 DIFs of another wish than this.
+    /// A member got other N-1 DIFs. The second value is its specification before.
     Rebased(IpcpId, MemberSpec),
 }
 
-/// What an IPCP is made from again.
+/// What a removed IPCP can be recreated from.
 enum Former {
     Shim(IpcpCreate),
     Vm(VmCreate),
@@ -132,7 +132,7 @@ enum Former {
 }
 
 impl Former {
-    /// None of an IPCP over a device that was open when it was given to the node.
+    /// `None` for an IPCP whose device was opened by another process, which passed it to the node.
     fn of(ipcp: &Ipcp) -> Option<Former> {
         match (&ipcp.vm, &ipcp.member, &ipcp.made_from) {
             (Some(vm), ..) => Some(Former::Vm(vm.create.clone())),
@@ -150,10 +150,10 @@ impl Former {
     }
 }
 
-/// What a new IPCP needs that another may have.
+/// What a new IPCP needs for itself, and what another IPCP may have.
 struct Claim<'a> {
     name: Option<&'a LocalName>,
-    /// The name that it has where none is given.
+    /// The name that the IPCP gets if none is configured.
     default_name: Option<String>,
     dif: Option<DifName>,
     is_member: bool,
@@ -161,11 +161,11 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Whether this IPCP has to go first.
+    /// True when `ipcp` must be removed before the new IPCP can be created.
     fn is_against(&self, ipcp: &Ipcp) -> bool {
         let has_name = self.name == Some(&ipcp.name)
             || self.default_name.as_deref() == Some(ipcp.name.as_str());
-        // Two members of one DIF might otherwise become neighbours for a moment.
+        // Otherwise two members of one DIF might become neighbours for a moment.
         let has_dif =
             self.dif.as_ref() == Some(&ipcp.dif) && (self.is_member || ipcp.member.is_some());
         let has_medium = self
@@ -209,7 +209,8 @@ impl Claim<'_> {
 
 impl Steps {
     fn take(&mut self, core: &mut Core, plan: Plan) -> Result<(), ErrorBody> {
-        // What needs nothing that goes comes first: when it fails, nothing was taken away.
+        // First creates what needs nothing of the IPCPs to remove: if that fails, nothing was
+        // removed.
         let is_free = |steps: &Steps, core: &Core, claim: &Claim<'_>| {
             steps.in_the_way(core, claim).is_empty()
         };
@@ -259,13 +260,13 @@ impl Steps {
             core.rebase_member(id, wanted.get_ref())?;
             self.done.push(Step::Rebased(id, former));
         }
-        // Nothing from here on can fail.
+        // The remaining steps cannot fail.
         let rest = self.leaving.clone();
         self.remove(core, &rest);
         Ok(())
     }
 
-    /// The IPCPs that go and have what a new one needs; those above before those below.
+    /// The IPCPs to remove that have what a new one needs, upper ones before those below.
     fn in_the_way(&self, core: &Core, claim: &Claim<'_>) -> Vec<IpcpId> {
         let is_against = |id: &IpcpId| core.ipcps.get(*id).is_some_and(|i| claim.is_against(i));
         self.leaving.iter().copied().filter(is_against).collect()
@@ -290,9 +291,9 @@ impl Steps {
         }
     }
 
-    /// Makes the node what it was; says in words how far that went.
+    /// Restores the node as it was before. Returns text that says how far that succeeded.
     fn undo(self, core: &mut Core) -> String {
-        // First, since what is made again must be allowed as it was.
+        // The settings come first: recreating IPCPs must be allowed as it was before.
         self.former.put_into(core);
         let (mut again, mut lost) = (Vec::new(), Vec::new());
         for step in self.done.into_iter().rev() {

@@ -1,4 +1,4 @@
-//! Captures: what an IPCP sends and receives, as pcapng over `control.sock`.
+//! Captures: the PDUs that an IPCP sends and receives, as pcapng over `control.sock`.
 //!
 //! ```text
 //!   POST /v1/captures            GET /v1/captures/N, again and again         DELETE
@@ -7,8 +7,8 @@
 //!                         +--------------------------------------------> (none)
 //! ```
 //!
-//! The data plane writes copies into a bounded batch ([`carina_engine::tap::Tap`]); each `GET`
-//! takes the batch and answers with a further portion of the file.
+//! The data plane writes copies into a bounded batch ([`carina_engine::tap::Tap`]). Each `GET`
+//! takes the batch and returns the next part of the file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -27,7 +27,7 @@ use crate::core::Core;
 use crate::ipcp_kinds;
 use crate::membership::Membership;
 
-/// All captures that run.
+/// All running captures.
 #[derive(Default)]
 pub struct Captures(Mutex<Table>);
 
@@ -50,10 +50,9 @@ impl Captures {
         table
     }
 
-    /// Takes a capture in whose other end is on the data plane. Completes `info` with its number.
-    ///
+    /// Starts a capture whose other end is on the data plane, and puts its number into `info`.
     /// # Errors
-    /// Too many run.
+    /// The largest allowed number of captures is running.
     pub fn begin(
         &self,
         reader: TapReader,
@@ -81,8 +80,8 @@ impl Captures {
         Ok(())
     }
 
-    /// The next portion of the file; empty when nothing has passed. The first has the head of the
-    /// file in it and is never empty.
+    /// The next part of the file; empty when no packet was captured since the last part. The first
+    /// part contains the file header and is never empty.
     ///
     /// # Errors
     /// There is no such capture.
@@ -115,7 +114,7 @@ fn missing(id: u64) -> ErrorBody {
 }
 
 impl Core {
-    /// Connects a capture with an IPCP, which is named itself or by its DIF.
+    /// Starts a capture at an IPCP, given by its own name or by the name of its DIF.
     pub fn capture(&mut self, name: &str, tap: Tap) -> Result<CaptureInfo, ErrorBody> {
         let id = self.captured(name)?;
         let ipcp = &self.ipcps[id];
@@ -126,7 +125,8 @@ impl Core {
         };
         let member = match &ipcp.member {
             Some(member) => Some(member),
-            // What a shim carries are mostly PDUs of a DIF above.
+            // Most SDUs of a shim are PDUs of a DIF above, so that DIF's settings help to decode
+            // them.
             None => self
                 .ipcps
                 .values()
@@ -135,7 +135,7 @@ impl Core {
         };
         let mut description = format!("carina {word}");
         if let Some(member) = member {
-            // Widths are not known before the member is one; the dialect is.
+            // The field widths are unknown until the IPCP has joined; its dialect is known.
             let dialect = member.made_from.dialect;
             if !dialect.is_native() {
                 description += &format!(" dialect={}", dialect.name());
@@ -178,7 +178,7 @@ impl Core {
     }
 }
 
-/// What must be known of a DIF to read its PDUs.
+/// The DIF's settings that are needed to decode its PDUs, as text.
 fn settings(config: &DifConfig) -> String {
     let widths = config.widths;
     let mut text = String::new();
@@ -200,10 +200,10 @@ fn settings(config: &DifConfig) -> String {
     text + " delimiting=" + delimiting
 }
 
-/// Captures at a time.
+/// Largest number of captures that run at the same time.
 const CAPTURES_MAX: usize = 16;
 
-/// A capture that is not read for this time ends.
+/// A capture ends if it is not read for this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The error of a part of this configuration.
+    /// The error for a part of this configuration, with its line.
     pub(crate) fn meaning_error(&self, span: &Range<usize>, what: String) -> ConfigError {
         ConfigError::Meaning {
             path: self.origin.path().map(Into::into),
@@ -186,13 +186,13 @@ impl Config {
             .extend(added.map(|create| Spanned::new(0..0, create)));
     }
 
-    /// Whether the node must create the implicit loopback IPCP.
+    /// True when the node must create the implicit loopback IPCP.
     pub fn wants_implicit_loopback(&self) -> bool {
         let explicit = |ipcp: &Spanned<IpcpCreate>| ipcp.get_ref().kind == IpcpType::Loopback;
         self.node.loopback && !self.ipcps.iter().any(explicit)
     }
 
-    /// Checks what concerns several tables at once; an error carries its byte offset.
+    /// Checks what concerns several tables at once. An error has the byte offset of its cause.
     fn check(&self) -> Result<(), (usize, String)> {
         let mut names: HashSet<&LocalName> = HashSet::new();
         let ipcps = self
@@ -244,7 +244,7 @@ impl Config {
 }
 
 impl NodeConfig {
-    /// The data-plane threads.
+    /// The number of data-plane threads and their processors.
     pub fn data_plane(&self) -> Workers {
         Workers {
             count: self
@@ -263,7 +263,7 @@ impl NodeConfig {
             .collect()
     }
 
-    /// Checks what concerns the workers; an error carries its byte offset.
+    /// Checks the settings of the workers. An error has the byte offset of its cause.
     fn check(&self) -> Result<(), (usize, String)> {
         let Workers { count, cpus } = self.data_plane();
         let at = |place: Option<&Spanned<usize>>| place.map_or(0, |place| place.span().start);
@@ -325,12 +325,12 @@ pub(crate) fn in_file(path: &Option<PathBuf>) -> String {
         .map_or(String::new(), |path| format!(" {}", path.display()))
 }
 
-/// The line of an error, before its text.
+/// The prefix `line N: ` of an error message; empty without a line.
 pub(crate) fn on_line(line: Option<usize>) -> String {
     line.map_or(String::new(), |line| format!("line {line}: "))
 }
 
-/// The name of the IPCP that a node has without configuration.
+/// Name of the loopback IPCP that a node has by default.
 pub const LOOPBACK: &str = "loopback";
 
 /// Longest configuration, in bytes.

@@ -1,4 +1,4 @@
-//! Connections of applications to `ipc.sock`: what each stands for, and replies to them.
+//! Connections of applications to `ipc.sock`: the purpose of each, and replies to the application.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,40 +7,40 @@ use carina_api::ipc::{self, FlowRequest, Refusal, Reply};
 use carina_api::{AppName, DifName, ErrorBody, IpcpId, PortId};
 use carina_sys::{Credentials, send_with_fds};
 
-/// One connection.
+/// A connection of an application to `ipc.sock`.
 pub struct Connection {
     pub socket: OwnedFd,
     pub peer: Credentials,
     pub role: Role,
 }
 
-/// What a connection is.
+/// What a connection is used for.
 pub enum Role {
     /// Nothing yet, or an allocation that has been answered.
     New,
-    /// A registration.
+    /// The registration of an application.
     App(App),
-    /// An allocation that waits for its answer.
+    /// An allocation that waits for its answer, with its port-id.
     Allocating(PortId),
 }
 
-/// A registration.
+/// The registration of an application, which lasts as long as its connection.
 pub struct App {
     pub name: AppName,
-    /// The DIF asked for; `None` for all.
+    /// The DIF to register in; `None` for all DIFs.
     pub dif: Option<DifName>,
-    /// The IPCPs in which it is registered or about to be.
+    /// The IPCPs where the application is registered or being registered.
     pub ipcps: Vec<IpcpId>,
-    /// Those of them that have not confirmed the registration yet.
+    /// Those IPCPs that have not confirmed the registration yet.
     pub pending_ipcps: BTreeSet<IpcpId>,
-    /// Flow requests that arrived before all IPCPs had confirmed.
+    /// Flow requests that arrived before all IPCPs had confirmed the registration.
     pub deferred_requests: Vec<FlowRequest>,
-    /// Flow requests without an answer, by their number within the connection.
+    /// Flow requests that the application has not answered, by their number in the connection.
     pub requests: BTreeMap<u32, PortId>,
     pub next_request: u32,
 }
 
-/// Number of a connection, never used twice.
+/// Number of a connection; never reused.
 pub type ConnectionId = u64;
 
 /// All connections.
@@ -48,12 +48,12 @@ pub type ConnectionId = u64;
 pub struct Connections {
     table: BTreeMap<ConnectionId, Connection>,
     last_id: ConnectionId,
-    /// Connections to close once the present events are handled.
+    /// Connections to close after the present events.
     closing: Vec<ConnectionId>,
 }
 
 impl Connections {
-    /// A number for a new connection.
+    /// Returns a number for a new connection.
     pub fn unused_id(&mut self) -> ConnectionId {
         self.last_id += 1;
         self.last_id
@@ -77,7 +77,7 @@ impl Connections {
         self.table.remove(&id)
     }
 
-    /// The registration that a connection is.
+    /// The registration of a connection; `None` if the connection has another purpose.
     pub fn app_mut(&mut self, id: ConnectionId) -> Option<&mut App> {
         match &mut self.table.get_mut(&id)?.role {
             Role::App(app) => Some(app),
@@ -85,7 +85,7 @@ impl Connections {
         }
     }
 
-    /// All connections that are registrations.
+    /// All connections with a registration.
     pub fn apps(&self) -> impl Iterator<Item = (ConnectionId, &Connection, &App)> {
         self.table
             .iter()
@@ -95,7 +95,7 @@ impl Connections {
             })
     }
 
-    /// As [`Connections::apps`], to be changed.
+    /// Like [`Connections::apps`], with mutable access.
     pub fn apps_mut(&mut self) -> impl Iterator<Item = (ConnectionId, &mut App)> {
         self.table
             .iter_mut()
@@ -105,19 +105,20 @@ impl Connections {
             })
     }
 
-    /// The allocation of a connection is answered: the connection may be used again.
+    /// Marks the allocation of a connection as answered, so that the connection can be used again.
     pub fn end_allocation(&mut self, id: ConnectionId) {
         if let Some(connection) = self.table.get_mut(&id) {
             connection.role = Role::New;
         }
     }
 
-    /// Takes a flow request off an application's list.
+    /// Removes a flow request from an application's registration, and returns its port-id.
     pub fn take_request(&mut self, id: ConnectionId, request: u32) -> Option<PortId> {
         self.app_mut(id)?.requests.remove(&request)
     }
 
-    /// Sends a reply; `false` when the application does not read, and is about to be disconnected.
+    /// Sends a reply. Returns false when that fails because the application does not read; its
+    /// connection is then closed.
     pub fn send_reply(&mut self, id: ConnectionId, reply: &Reply, fds: &[BorrowedFd<'_>]) -> bool {
         let Some(connection) = self.table.get(&id) else {
             return false;
@@ -133,28 +134,28 @@ impl Connections {
         }
     }
 
-    /// Refuses a request of an application.
+    /// Sends an error reply to an application.
     pub fn send_refusal(&mut self, id: ConnectionId, request: Option<u32>, error: ErrorBody) {
         let (code, reason) = (error.code, &error.message);
         tracing::debug!(connection = id, ?code, reason, "request refused");
         self.send_reply(id, &Reply::Error(Refusal { request, error }), &[]);
     }
 
-    /// Closes a connection once the present events are handled.
+    /// Closes a connection after the present events.
     pub fn close_later(&mut self, id: ConnectionId) {
         self.closing.push(id);
     }
 
-    /// The connections that are to be closed now.
+    /// Takes the list of connections to close.
     pub fn take_closing(&mut self) -> Vec<ConnectionId> {
         std::mem::take(&mut self.closing)
     }
 }
 
-/// Sends one message with descriptors.
+/// Sends one message with file descriptors.
 ///
 /// # Errors
-/// The socket's error.
+/// The error of the socket.
 pub fn send<T: serde::Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,

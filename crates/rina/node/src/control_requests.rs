@@ -1,4 +1,4 @@
-//! Requests of `control.sock`: each is dispatched and answered here.
+//! Handles the requests of `control.sock`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::membership::Membership;
 use crate::requests::{Answer, Ask, ControlRequest, Query};
 
 impl Core {
-    /// Handles a request of another thread. Its answer is dropped when the asker is gone.
+    /// Handles a request of another thread. The answer is dropped if that thread no longer waits.
     pub fn handle_control_request(&mut self, order: ControlRequest) {
         match order {
             ControlRequest::Query(Query {
@@ -100,7 +100,7 @@ impl Core {
                 self.leave_dif(&name, ipcp.as_deref())?;
                 Ok(Value::Null)
             }
-            // Answered when the IPCP has answered, above.
+            // These queries are handled above, where the IPCP's answer is awaited.
             Ask::Rib(_) | Ask::Policies(_) | Ask::Expel(..) => Ok(Value::Null),
             Ask::Apps => json(&self.app_infos()),
             Ask::Flows => {
@@ -183,7 +183,7 @@ impl Core {
             pending: app.requests.len() as u32,
         });
         let remote = self.ipcps.values().flat_map(|ipcp| {
-            // A normal DIF's directory has the names of this system too.
+            // The directory of a normal DIF contains the names of this system too.
             let others = ipcp.peer_names.iter();
             let others = others.filter(|name| !ipcp.names.contains_key(name));
             others.map(|name| AppInfo {
@@ -207,7 +207,7 @@ impl Core {
         difs
     }
 
-    /// Flows, one for each; of a flow within this system the end that asked is shown.
+    /// All flows, each once. A flow within this system is shown at the end that requested it.
     fn flow_infos(&self) -> Vec<FlowInfo> {
         let shown = |(port, end): &(PortId, &Endpoint)| match &end.stage {
             Stage::Allocated(allocated) => allocated
@@ -215,7 +215,7 @@ impl Core {
                 .peer()
                 .is_none_or(|peer| !self.endpoints.contains(peer) || *port < peer),
             Stage::Requested { .. } => true,
-            // The end that asked is shown, when it is in this system.
+            // For a flow within this system, the end that requested it is shown instead.
             Stage::Incoming { .. } | Stage::Accepted { .. } => self
                 .ipcps
                 .get(end.ipcp)

@@ -1,10 +1,10 @@
-//! The core: all state of the node, which one thread owns, composed of the parts that each have a
-//! module of their own.
+//! The core: all state of the node, owned by one thread. Each part of the state has a module of its
+//! own.
 //!
-//! Modules below hold state: [`crate::connections`], [`crate::endpoints`], [`crate::ipcps`],
-//! [`crate::users`], [`crate::rib_queries`], [`crate::journal`], [`crate::rules`]. None of them
-//! knows the core. Modules above hold the handlers, as methods of [`Core`], and
-//! [`crate::event_loop`] calls these; no handler is imported here.
+//! Modules below the core hold state: [`crate::connections`], [`crate::endpoints`],
+//! [`crate::ipcps`], [`crate::users`], [`crate::rib_queries`], [`crate::journal`],
+//! [`crate::rules`]. They do not use the core. Modules above it hold the handlers as methods of
+//! [`Core`], which [`crate::event_loop`] calls. This module imports no handler.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,7 +32,7 @@ use crate::users::Users;
 pub struct Core {
     pub epoll: Epoll,
     pub run_dir_lock: RunDirLock,
-    /// The name of this system, as peers see it.
+    /// The name of this system that peers see.
     pub name: String,
     pub start: Instant,
     pub journal: Journal,
@@ -42,28 +42,29 @@ pub struct Core {
     pub dif_order: Vec<DifName>,
     /// The data-plane threads, as configured.
     pub workers: Workers,
-    /// The worker of IPCPs and VMs, by their names; others are placed where there is room.
+    /// Workers configured for IPCPs and VMs, by their names. Others are placed where there is room.
     pub placement: Placement,
-    /// `ipc.sock`.
+    /// Listening socket `ipc.sock`.
     pub listener: OwnedFd,
     pub connections: Connections,
     pub users: Users,
     pub ipcps: Ipcps,
     pub endpoints: Endpoints,
-    /// Queries to RIBs that are not answered yet.
+    /// Queries to RIBs that have not been answered yet.
     pub rib: RibQueries,
-    /// There are flows over socket pairs, whose end must be polled for.
+    /// Flows over socket pairs exist. The node must poll to notice their ends.
     pub has_socket_flows: bool,
     pub next_socket_poll: Instant,
     pub plane: DataPlane,
-    /// This process has registered for memory barriers, and there is one processor only. With
-    /// more, the barrier of a sleeper interrupts each that runs a node or an application, often on
-    /// behalf of flows that have nothing to do with it: several microseconds each where processors
-    /// are virtual. A node publishes once per burst, so its rings are ordered by fences there.
+    /// Memory barriers of other processes cost this node nothing: the process has registered for
+    /// them, and the system has one processor. With several processors, the barrier of a process
+    /// that is about to sleep interrupts every processor that runs a node or an application, often
+    /// for unrelated flows, which costs several microseconds on virtual processors. There a node
+    /// orders its rings with fences instead, since it publishes only once per burst.
     pub barrier_is_free: bool,
-    /// Requests of other threads.
+    /// Requests from other threads.
     pub requests: Receiver<ControlRequest>,
-    /// Signalled for each request and for the stop.
+    /// Signalled for each request, and to stop the node.
     pub doorbell: EventFd,
     pub stop: Arc<AtomicBool>,
     /// Buffer for one message of an application. The node reuses it, so that receiving a message
@@ -71,16 +72,16 @@ pub struct Core {
     pub message: Vec<u8>,
 }
 
-/// What a descriptor in the `epoll` belongs to.
+/// The object that a descriptor in the `epoll` belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token {
     /// `ipc.sock`.
     Listener,
-    /// The doorbell for requests and for the stop.
+    /// The doorbell for requests and for stopping.
     Doorbell,
-    /// Events of the data plane.
+    /// The data plane, which has events.
     Plane,
-    /// A connection.
+    /// A connection of an application.
     Connection(ConnectionId),
     /// The control socket of a flow.
     FlowControl(PortId),
@@ -89,7 +90,7 @@ pub enum Token {
 }
 
 impl Token {
-    /// The token as `epoll` keeps it: the kind in the upper 8 bits.
+    /// The 64-bit form for `epoll`: the kind in the upper 8 bits, the id in the others.
     pub fn pack(self) -> u64 {
         let (kind, id) = match self {
             Self::Listener => (0, 0),
@@ -116,15 +117,15 @@ impl Token {
 }
 
 impl Core {
-    /// Whether a signal, or its owner, has ended the node.
+    /// True when a signal or the owner of the node has stopped it.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Watches the descriptors that exist from the start.
+    /// Adds the descriptors that exist from the start to the `epoll`.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The error of the kernel.
     pub fn watch(&self) -> io::Result<()> {
         self.epoll
             .add(&self.listener, Token::Listener.pack(), Interest::Read)?;

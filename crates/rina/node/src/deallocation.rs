@@ -1,4 +1,4 @@
-//! How flows end: closed by an application, by the other side, by a command, or by a death.
+//! Deallocation: ends of flows, caused by an application, the other side, a command, or a crash.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -14,13 +14,13 @@ use crate::core::Core;
 use crate::endpoints::{DataPath, FlowOwner, Relay, Stage};
 
 impl Core {
-    /// Releases the endpoint of an application that closed its flow or died.
+    /// Releases the endpoint of an application that closed its flow or crashed.
     pub fn release_endpoint(&mut self, port: PortId) {
         let Some(mut end) = self.remove_endpoint(port) else {
             return;
         };
         let Some(allocated) = end.allocated() else {
-            // It never had its descriptors; the shim's side is taken back.
+            // The application never got its descriptors, so only the IPCP's side exists.
             if let Some(ipcp) = self.ipcps.get_mut(end.ipcp) {
                 ipcp.process
                     .as_dyn_mut()
@@ -30,8 +30,8 @@ impl Core {
         };
         let graceful = match &allocated.channel {
             Some((channel, side)) => {
-                // A stream that the application did not close has failed; either way the other end
-                // wakes.
+                // A stream that the application did not close has failed. In both cases the other
+                // end wakes up.
                 channel.fail(*side);
                 channel.state(*side) == State::Closed
             }
@@ -48,9 +48,9 @@ impl Core {
             }
             DataPath::Relayed { peer, relay } => {
                 self.note_peer_close(peer, graceful);
-                // The relay's port-id stands for the end that has it. The other end sees by itself
-                // that its application is gone, and the first one learns it behind the SDUs that
-                // are under way: asked to end at once, it would lose them.
+                // The relay is known by the caller's port-id. If the called application is gone,
+                // the called end of the relay detects that itself, and the caller's end is told
+                // after the SDUs that are still under way: deallocating at once would lose them.
                 if relay == port {
                     self.plane.send(Command::Deallocate {
                         port: relay,
@@ -68,14 +68,14 @@ impl Core {
         }
     }
 
-    /// Notes how the other end went, for when the shim says that the flow is closed.
+    /// Records whether the other end closed in order, for the time when the flow's end is reported.
     fn note_peer_close(&mut self, peer: PortId, graceful: bool) {
         if let Some(allocated) = self.endpoints.allocated_mut(peer) {
             allocated.peer_graceful = graceful;
         }
     }
 
-    /// Handles the end of a flow, or of a request for one, as an IPCP or the data plane reports it.
+    /// Handles the end of a flow or of a request, as reported by an IPCP or the data plane.
     pub fn on_closed(&mut self, port: PortId, reason: &str) {
         if let Some(Relay { ipcp, ends }) = self.endpoints.take_relay(port) {
             for end in ends {
@@ -103,8 +103,9 @@ impl Core {
         }
     }
 
-    /// Tells an application that its flow is over. Its end stays until it lets go, so that it can
-    /// read what is queued; in socket mode the kernel reports the end and no endpoint stays.
+    /// Tells an application that its flow has ended. The endpoint stays until the application
+    /// closes it, so that queued SDUs can be read. In socket mode the kernel reports the end, and
+    /// the endpoint is removed.
     fn report_close(&mut self, port: PortId, reason: &str) {
         let Some(allocated) = self.endpoints.allocated_mut(port) else {
             return;
@@ -120,7 +121,7 @@ impl Core {
         if std::mem::replace(&mut allocated.close_reported, true) {
             return;
         }
-        // The data plane closes the stream it writes only when its peer closed in good order.
+        // The data plane closes the stream that it writes only if its peer closed in order.
         let closed = |(channel, side): &(_, carina_ring::channel::Side)| {
             let channel: &std::sync::Arc<carina_ring::channel::ChannelMemory> = channel;
             channel.state(side.other()) == State::Closed
@@ -136,10 +137,10 @@ impl Core {
         self.journal.note(EventKind::FlowClosed, port, reason);
     }
 
-    /// Ends a flow by command, for both applications.
+    /// Ends a flow by command, at both ends.
     ///
     /// # Errors
-    /// There is no such flow, or it is out of the node's hands.
+    /// The flow does not exist, or is not under the node's control.
     pub fn deallocate_by_command(&mut self, port: PortId) -> Result<(), ErrorBody> {
         let reason = "ended by command";
         let Some(end) = self.endpoints.get_mut(port) else {
@@ -181,7 +182,7 @@ impl Core {
         Ok(())
     }
 
-    /// Ends one application's end because the node stops.
+    /// Ends an application's end of a flow because the node stops.
     pub fn stop_endpoint(&mut self, port: PortId) {
         let Some(end) = self.endpoints.get_mut(port) else {
             return;
@@ -205,8 +206,8 @@ impl Core {
         self.remove_endpoint(port);
     }
 
-    /// Looks for socket flows whose sockets are closed. The node holds no descriptor of them that
-    /// would report it.
+    /// Ends socket flows whose sockets are closed. The node has no descriptor of them that would
+    /// report that.
     pub fn poll_socket_flows(&mut self) {
         let watched: Vec<(PortId, u64)> = self
             .endpoints
@@ -232,7 +233,7 @@ impl Core {
     }
 }
 
-/// Inodes of the sockets listed in `/proc/net/unix`: the seventh column.
+/// Inodes of the sockets listed in `/proc/net/unix` (its seventh column).
 fn open_inodes(table: &str) -> impl Iterator<Item = u64> {
     table
         .lines()

@@ -1,5 +1,6 @@
-//! Endpoints of flows: one for each application, or normal IPCP of this system, that has, or is
-//! about to have, a flow. An endpoint is what the Flow Allocator knows under a port-id.
+//! Endpoints of flows: the state of one end of a flow, or of a request for one. Its user is an
+//! application or a normal IPCP of this system. The Flow Allocator knows an endpoint by its
+//! port-id.
 //!
 //! ```text
 //!            allocate                           incoming flow
@@ -38,9 +39,9 @@ pub struct Endpoint {
     pub mode: Mode,
     /// The application's process has registered for memory barriers.
     pub membarrier: bool,
-    /// Bytes of each ring.
+    /// Size of each ring in bytes.
     pub ring_bytes: usize,
-    /// Bytes of rings for which the user is charged.
+    /// Bytes of rings that count toward the user's limit.
     pub charge: u64,
     pub stage: Stage,
 }
@@ -50,33 +51,35 @@ pub struct Endpoint {
 pub enum FlowOwner {
     /// An application.
     App,
-    /// A normal IPCP, as its N-1 flow of that number.
+    /// A normal IPCP, with the number of the flow among its N-1 flows.
     Ipcp(IpcpId, N1Port),
 }
 
 /// The stage of an endpoint's flow.
 pub enum Stage {
-    /// The owner has asked and waits for the other side. An IPCP has no connection.
+    /// The owner has requested the flow and waits for the other side. `conn` is `None` if the owner
+    /// is an IPCP.
     Requested {
         conn: Option<ConnectionId>,
         until: Instant,
         channel_end: Option<ChannelEnd>,
     },
-    /// The application has been asked and has not answered.
+    /// The called application has been asked and has not answered yet.
     Incoming {
         conn: ConnectionId,
         request: u32,
         until: Instant,
     },
-    /// The owner has accepted and waits for the flow; an application for its descriptors.
+    /// The owner has accepted the flow and waits for it. `answer` is the connection and request of
+    /// an application, which waits for descriptors.
     Accepted { answer: Option<(ConnectionId, u32)> },
     /// The owner has the flow; an application has its descriptors.
     Allocated(AllocatedFlow),
 }
 
-/// What an application is given: made before the flow is.
+/// The owner's end of a flow, made before the flow exists.
 pub enum ChannelEnd {
-    /// One side of a channel.
+    /// One side of a channel in shared memory.
     Ring {
         channel: Arc<ChannelMemory>,
         side: Side,
@@ -84,38 +87,39 @@ pub enum ChannelEnd {
     },
     /// One end of a socket pair.
     Socket(OwnedFd),
-    /// Nothing: an IPCP is linked on the data plane.
+    /// Nothing to hand over: the IPCP is linked on the data plane.
     Ipcp,
 }
 
-/// What the node keeps of a flow that an application has.
+/// What the node holds of an allocated flow.
 pub struct AllocatedFlow {
-    /// The node's end of the flow's control socket; none in socket mode and for an IPCP.
+    /// The node's end of the flow's control socket; `None` in socket mode and for an IPCP.
     pub control_socket: Option<OwnedFd>,
-    /// The channel and the application's side of it; none in socket mode and for an IPCP.
+    /// The channel and the application's side of it; `None` in socket mode and for an IPCP.
     pub channel: Option<(Arc<ChannelMemory>, Side)>,
     pub data_path: DataPath,
-    /// The end of the flow was reported to the application.
+    /// The end of the flow has been reported to the application.
     pub close_reported: bool,
-    /// The other end closed its stream before it went.
+    /// The other end closed its stream in order.
     pub peer_graceful: bool,
 }
 
-/// What is at the other end.
+/// What connects the owner to the other end of the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataPath {
-    /// The data plane.
+    /// The data plane moves the SDUs.
     Plane,
-    /// Another application, over shared memory.
+    /// Shared memory, directly to another application at this port.
     Direct(PortId),
-    /// Another application, over a socket pair; the inode is that of this end's socket.
+    /// A socket pair, directly to another application; `inode` is that of this end's socket.
     Sockets { peer: PortId, inode: u64 },
-    /// Another end of this system, through a relay on the data plane known as `relay`.
+    /// A relay on the data plane, to another endpoint of this system. `relay` is the relay's
+    /// port-id.
     Relayed { peer: PortId, relay: PortId },
 }
 
 impl Endpoint {
-    /// When the answer is due, where one is awaited.
+    /// When the answer is due, if one is awaited.
     pub fn until(&self) -> Option<Instant> {
         match self.stage {
             Stage::Requested { until, .. } | Stage::Incoming { until, .. } => Some(until),
@@ -123,7 +127,7 @@ impl Endpoint {
         }
     }
 
-    /// The flow that the application has.
+    /// The allocated flow of the endpoint; `None` in other stages.
     pub fn allocated(&mut self) -> Option<&mut AllocatedFlow> {
         match &mut self.stage {
             Stage::Allocated(allocated) => Some(allocated),
@@ -133,7 +137,7 @@ impl Endpoint {
 }
 
 impl DataPath {
-    /// The other end, when it is an application of this system.
+    /// The other end, if it is in this system.
     pub fn peer(self) -> Option<PortId> {
         match self {
             Self::Plane => None,
@@ -144,10 +148,10 @@ impl DataPath {
     }
 }
 
-/// All endpoints, the relays between two of them, and when their answers are due.
+/// All endpoints, the relays between two of them, and the deadlines of awaited answers.
 pub struct Endpoints {
     table: BTreeMap<PortId, Endpoint>,
-    /// Flows that the data plane relays within this system, by the port of the end that asked.
+    /// Relays by the port of the end that requested the flow.
     relays: BTreeMap<PortId, Relay>,
     deadlines: BTreeSet<(Instant, PortId)>,
     next_port: u32,
@@ -171,7 +175,7 @@ impl Default for Endpoints {
 }
 
 impl Endpoints {
-    /// A free port-id of the node's own half.
+    /// Returns a free port-id from the range that the node assigns.
     pub fn unused_port(&mut self) -> PortId {
         loop {
             let port = PortId(self.next_port);
@@ -186,7 +190,7 @@ impl Endpoints {
         }
     }
 
-    /// Adds an endpoint and, where an answer is awaited, the time until which it must come.
+    /// Adds an endpoint, with its deadline if an answer is awaited.
     pub fn insert(&mut self, port: PortId, endpoint: Endpoint) {
         if let Some(until) = endpoint.until() {
             self.deadlines.insert((until, port));
@@ -202,7 +206,7 @@ impl Endpoints {
         self.table.get_mut(&port)
     }
 
-    /// The flow at a port, where it is allocated.
+    /// The allocated flow at a port; `None` if there is none.
     pub fn allocated_mut(&mut self, port: PortId) -> Option<&mut AllocatedFlow> {
         self.table.get_mut(&port)?.allocated()
     }
@@ -224,7 +228,7 @@ impl Endpoints {
         self.table.keys().copied().collect()
     }
 
-    /// The ports over one IPCP.
+    /// The ports of all endpoints over one IPCP.
     pub fn ports_over(&self, ipcp: IpcpId) -> Vec<PortId> {
         let over = self.iter().filter(|(_, endpoint)| endpoint.ipcp == ipcp);
         over.map(|(port, _)| port).collect()
@@ -245,7 +249,7 @@ impl Endpoints {
         Some(endpoint)
     }
 
-    /// The flow of an endpoint is allocated.
+    /// Marks the flow of an endpoint as allocated.
     pub fn allocate(&mut self, port: PortId, flow: AllocatedFlow) -> Option<&mut Endpoint> {
         let endpoint = self.table.get_mut(&port)?;
         if let Some(until) = endpoint.until() {
@@ -260,7 +264,7 @@ impl Endpoints {
         self.deadlines.first().map(|(until, _)| *until)
     }
 
-    /// Takes the deadline of an endpoint whose answer is overdue at `now`.
+    /// Takes the deadline of one endpoint whose answer is overdue at `now`, and returns its port.
     pub fn take_overdue(&mut self, now: Instant) -> Option<PortId> {
         while let Some(&(until, port)) = self.deadlines.first()
             && until <= now
@@ -273,12 +277,12 @@ impl Endpoints {
         None
     }
 
-    /// Notes that the data plane relays between two endpoints.
+    /// Records that the data plane relays between two endpoints.
     pub fn add_relay(&mut self, port: PortId, relay: Relay) {
         self.relays.insert(port, relay);
     }
 
-    /// Forgets a relay that has ended.
+    /// Removes the record of a relay that has ended, and returns it.
     pub fn take_relay(&mut self, port: PortId) -> Option<Relay> {
         self.relays.remove(&port)
     }
@@ -292,5 +296,5 @@ impl std::ops::Index<PortId> for Endpoints {
     }
 }
 
-/// The largest port-id of the node's own half.
+/// Largest port-id that the node assigns.
 const PORT_MAX: u32 = 0x7fff_ffff;

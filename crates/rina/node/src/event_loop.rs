@@ -1,5 +1,5 @@
-//! The event loop of the core's thread: waits for every descriptor at once and calls the handler of
-//! what is ready.
+//! The event loop of the core's thread: waits for all descriptors, and calls the handler of each
+//! ready one.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,13 +11,13 @@ use carina_sys::Ready;
 use crate::core::{Core, Token};
 
 impl Core {
-    /// Runs until the node is stopped.
+    /// Handles events until the node is stopped.
     pub fn run(mut self) {
         let mut ready = Vec::new();
         while !self.is_stopping() {
             let wait = self.wait_ns();
             if let Err(error) = self.epoll.wait(&mut ready, wait) {
-                // Without epoll nothing can be served; the descriptors close with the core.
+                // Without epoll the node cannot work; its descriptors close with the core.
                 tracing::error!(%error, "the node cannot wait and ends");
                 break;
             }
@@ -57,7 +57,7 @@ impl Core {
         }
     }
 
-    /// An application sends nothing on a flow's control socket; it only closes it.
+    /// Handles a flow's control socket. Applications only close it; anything they send is ignored.
     fn read_flow_control(&mut self, port: PortId) {
         let Some(control_socket) = self
             .endpoints
@@ -83,11 +83,11 @@ impl Core {
             .into_iter()
             .flatten()
             .min()?;
-        // One millisecond more, so that what is due at `next` is due after the wait.
+        // Waits one millisecond longer, so that what is due at `next` is due after the wait.
         let wait = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(wait.as_nanos() as u64)
     }
 }
 
-/// How often the node looks for the end of flows that it holds no descriptor of.
+/// How often the node checks for the end of flows of which it has no descriptor.
 const SOCKET_POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The channels and sockets of flows: made for both endpoints and handed to the applications.
+//! Channels and sockets of flows: made for both ends and handed to the applications.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::core::{Core, Token};
 use crate::endpoints::{AllocatedFlow, ChannelEnd, DataPath, Endpoint, FlowOwner, Relay, Stage};
 
 impl Core {
-    /// Makes the two sides of a flow between its user and the data plane.
+    /// Makes both sides of a flow between its owner and the data plane.
     pub fn make_channel_end(
         &self,
         port: PortId,
@@ -38,7 +38,7 @@ impl Core {
         channel_with_data_plane(end.mode, ring_bytes, light)
     }
 
-    /// Connects the two endpoints of a local flow: that of the caller, and its peer in the IPCP.
+    /// Connects the two endpoints of a flow within this system: the caller's and the called one.
     pub fn connect_local(&mut self, ipcp: IpcpId, caller: PortId, conn: Option<ConnectionId>) {
         let local = self.ipcps.get(ipcp).map(|ipcp| ipcp.process.as_dyn());
         let peer = local.and_then(|local| local.local_peer(caller));
@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// Reports to the owner of an endpoint that its flow is refused.
+    /// Reports to the owner of an endpoint that its flow was refused.
     fn report_refusal(&mut self, port: PortId, error: &ErrorBody) {
         let Some(end) = self.endpoints.get(port) else {
             return;
@@ -134,7 +134,7 @@ impl Core {
                 Ok(([ChannelEnd::Socket(a), ChannelEnd::Socket(b)], data_paths))
             }
             _ => {
-                // The rings of both ends are those the caller asked for.
+                // The rings at both ends have the size that the caller requested.
                 let (bytes, ipcp) = (a.ring_bytes, a.ipcp);
                 let ((mine, a), (theirs, b)) =
                     (self.channel_end(a, bytes)?, self.channel_end(b, bytes)?);
@@ -150,7 +150,7 @@ impl Core {
         }
     }
 
-    /// Hands an application its end of a flow. The flow ends when the application is gone.
+    /// Hands an application its end of a flow. If the application no longer exists, the flow ends.
     pub fn deliver_channel(&mut self, port: PortId, channel_end: ChannelEnd, data_path: DataPath) {
         let Some(end) = self.endpoints.get(port) else {
             return;
@@ -245,8 +245,8 @@ impl Core {
     }
 }
 
-/// Makes the two sides of a flow between an application and the data plane. The application is
-/// always side A.
+/// Makes both sides of a flow between an application and the data plane. The application always has
+/// side A.
 fn channel_with_data_plane(
     mode: Mode,
     ring_bytes: usize,
@@ -282,5 +282,5 @@ fn no_memory(error: io::Error) -> ErrorBody {
     )
 }
 
-/// Longest SDU of a flow in socket mode: what a datagram of a Unix socket takes by default.
+/// Longest SDU of a flow in socket mode: the default limit of a datagram on a Unix socket.
 const SOCKET_SDU_MAX: u64 = carina_dataplane::SOCKET_SDU_MAX as u64;

@@ -1,7 +1,7 @@
-//! `control.sock`: HTTP/1.1 and JSON over a Unix socket, on a thread of its own.
+//! `control.sock`: HTTP/1.1 and JSON over a Unix socket, on its own thread.
 //!
-//! Nothing is decided here: each request becomes a [`Query`] to the core. The paths and bodies are
-//! described in `docs/reference/control-api.md`.
+//! This module makes no decisions: it turns each request into a [`Query`] to the core.
+//! `docs/reference/control-api.md` describes paths and bodies.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -33,22 +33,22 @@ use self::query::{
     EVENT_WAIT_MS_MAX, capture_id, event_query, ipcp_of, policies_query, rib_query, wait_query,
 };
 
-/// What the threads of `control.sock` and of the core share.
+/// State that the threads of `control.sock` and of the core share.
 pub struct ControlState {
-    /// Where questions go.
+    /// Sends queries to the core.
     pub requests: Sender<ControlRequest>,
     /// The doorbell that wakes the core.
     pub doorbell: EventFd,
     /// The number of the last event.
     pub last_event: watch::Receiver<u64>,
-    /// Captures that run.
+    /// The running captures.
     pub captures: Captures,
 }
 
 /// Serves `listener` until `stop` is sent or dropped.
 ///
 /// # Errors
-/// The runtime or the thread cannot be made.
+/// The runtime or the thread cannot be created.
 pub fn spawn(
     listener: UnixListener,
     control: ControlState,
@@ -65,7 +65,7 @@ pub fn spawn(
                 Err(error) => return tracing::error!(%error, "control.sock is not served"),
             };
             let router = router(Arc::new(control));
-            // Open long polls end with the runtime, so that a stop does not wait for them.
+            // Long polls are dropped with the runtime, so that stopping does not wait for them.
             tokio::select! {
                 result = async { axum::serve(listener, router).await } => {
                     if let Err(error) = result {
@@ -221,8 +221,8 @@ async fn apply(control: Shared, body: Bytes) -> Response {
     }
 }
 
-/// The data plane gets one end of the capture before this thread knows whether there is room for
-/// the other; dropped, it ends the capture.
+/// Starts a capture. The data plane gets one end before this thread knows whether there is room for
+/// the other; if there is none, dropping the reader ends the capture.
 async fn create_capture(control: Shared, body: Bytes) -> Response {
     let CaptureCreate { ipcp, snap_bytes } = match from_json(&body) {
         Ok(create) => create,
@@ -240,7 +240,7 @@ async fn create_capture(control: Shared, body: Bytes) -> Response {
     created(begun)
 }
 
-/// The next portion of a capture: waits until there is a packet, or `wait_ms` have passed.
+/// Returns the next part of a capture's file. Waits until it has a packet, at most `wait_ms`.
 async fn capture(control: Shared, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
     let asked = capture_id(&id).and_then(|id| Ok((id, wait_query(query.as_deref())?)));
     let (id, wait_ms) = match asked {
@@ -257,7 +257,7 @@ async fn capture(control: Shared, Path(id): Path<String>, RawQuery(query): RawQu
             let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
             return (kind, portion).into_response();
         }
-        // The data plane rings no bell for this: it would cost every packet one.
+        // The data plane does not signal captured packets: that would cost time for every packet.
         tokio::time::sleep(CAPTURE_POLL_INTERVAL).await;
     }
 }
@@ -273,7 +273,7 @@ async fn end_capture(control: Shared, Path(id): Path<String>) -> Response {
     }
 }
 
-/// The long poll: waits until there is an event after `since`, or `wait_ms` have passed.
+/// Long poll: waits until there is an event after `since`, at most `wait_ms`.
 async fn events(control: Shared, RawQuery(query): RawQuery) -> Response {
     let (since, wait_ms) = match event_query(query.as_deref().unwrap_or_default()) {
         Ok(asked) => asked,
@@ -282,7 +282,7 @@ async fn events(control: Shared, RawQuery(query): RawQuery) -> Response {
     let mut last = control.last_event.clone();
     let news = last.wait_for(|last| *last > since);
     let wait = Duration::from_millis(wait_ms.min(EVENT_WAIT_MS_MAX));
-    // Whether news came or the time is over, the journal has the answer.
+    // The journal is queried in any case, whether an event came or the time has passed.
     let _ = tokio::time::timeout(wait, news).await;
     ask(control, Ask::Events(since)).await
 }
@@ -369,8 +369,8 @@ fn bad(what: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, what)
 }
 
-/// Longest body of a request: that of a configuration.
+/// Longest body of a request, in bytes: that of a configuration.
 const BODY_BYTES_MAX: usize = crate::config::TEXT_BYTES_MAX;
 
-/// Time between two looks for packets of a capture.
+/// Interval at which a waiting `GET` checks a capture for packets.
 const CAPTURE_POLL_INTERVAL: Duration = Duration::from_millis(10);

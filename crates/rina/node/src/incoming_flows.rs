@@ -1,5 +1,5 @@
-//! Incoming flows: the called application or member is asked, and its answer goes back to the IPCP.
-//! The side of the caller is in `allocation`.
+//! Incoming flows: asks the called application or member, and passes the answer to the IPCP. The
+//! caller's side is in `allocation`.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::endpoints::{Endpoint, FlowOwner, Stage};
 use crate::ipcps::Registrant;
 use crate::users::LimitError;
 
-/// Why an incoming flow is refused before its application is asked.
+/// Why an incoming flow is refused before the called application is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IncomingError {
     #[error("the IPCP no longer exists")]
@@ -34,13 +34,13 @@ pub enum IncomingError {
     TooManyN1Flows(usize),
     #[error("the node is stopping")]
     Stopping,
-    /// The system refuses.
+    /// The operating system refuses a resource.
     #[error("{0}")]
     System(String),
 }
 
 impl Core {
-    /// Handles an incoming flow: asks the called application.
+    /// Handles an incoming flow: asks the called application or IPCP.
     pub fn on_incoming_flow(
         &mut self,
         ipcp: IpcpId,
@@ -49,7 +49,7 @@ impl Core {
         remote: AppName,
         spec: FlowSpec,
     ) {
-        // The data plane may give out again the port of a flow whose application lingers.
+        // The data plane may reuse the port of a flow whose application still holds its end.
         if self.endpoints.contains(port) {
             self.remove_endpoint(port);
         }
@@ -131,19 +131,19 @@ impl Core {
         if let Some(app) = self.connections.app_mut(conn_id)
             && !app.pending_ipcps.is_empty()
         {
-            // It hears first that it is registered.
+            // The application first gets the confirmation of its registration.
             app.deferred_requests.push(asked);
             return Ok(());
         }
         let (app, dif) = (&asked.local, &asked.dif);
         tracing::debug!(flow = %port, %dif, %app, remote = %asked.remote, "flow offered");
-        // When the application does not read it is disconnected, and its requests are denied.
+        // An application that does not read is disconnected, which denies its requests.
         self.connections
             .send_reply(conn_id, &Reply::FlowRequest(asked), &[]);
         Ok(())
     }
 
-    /// The answer of an application to a flow request.
+    /// Handles the answer of an application to a flow request.
     pub fn on_flow_response(&mut self, id: ConnectionId, answer: Request) {
         let Request::Respond {
             request,
@@ -188,10 +188,10 @@ impl Core {
         }
     }
 
-    /// Tells the shim that the called side has accepted.
+    /// Tells the IPCP that the called side has accepted a flow.
     ///
     /// # Errors
-    /// A limit, or the system's refusal.
+    /// A limit is reached, or the operating system refuses a resource.
     pub fn accept_incoming(&mut self, port: PortId) -> Result<(), ErrorBody> {
         let Some(end) = self.endpoints.get(port) else {
             return Ok(());
@@ -199,7 +199,7 @@ impl Core {
         let (ipcp, uid) = (end.ipcp, end.uid);
         let ipcp_of_flow = self.ipcps.get(ipcp);
         if ipcp_of_flow.is_some_and(|ipcp| ipcp.process.as_dyn().is_local()) {
-            // Both ends are connected when the shim has reported the result to the caller.
+            // Both ends are connected after the IPCP has reported the result to the caller.
             self.answer_process(ipcp, port, Ok(None));
             return Ok(());
         }
@@ -218,7 +218,7 @@ impl Core {
         Ok(())
     }
 
-    /// Denies a flow request.
+    /// Refuses a flow request.
     pub fn refuse_incoming(&mut self, port: PortId, reason: &str) {
         let Some(end) = self.remove_endpoint(port) else {
             return;
@@ -228,7 +228,7 @@ impl Core {
         self.answer_process(end.ipcp, port, Err(reason.to_owned()));
     }
 
-    /// Gives an IPCP the answer to an incoming flow, and handles the events that follow.
+    /// Passes the answer to an incoming flow to an IPCP, and handles the events that follow.
     pub fn answer_process(
         &mut self,
         ipcp: IpcpId,
@@ -245,7 +245,7 @@ impl Core {
     }
 }
 
-/// Cuts a reason that an application gave to a length that fits everywhere.
+/// Truncates a reason given by an application to [`REASON_BYTES_MAX`] bytes.
 fn cut(reason: &str) -> &str {
     let mut end = reason.len().min(REASON_BYTES_MAX);
     while !reason.is_char_boundary(end) {

@@ -11,7 +11,7 @@ use crate::connections::{ConnectionId, Role, send};
 use crate::core::{Core, Token};
 
 impl Core {
-    /// Accepts new connections, within the limits.
+    /// Accepts waiting connections, within the limits.
     pub fn accept_all(&mut self) {
         for _ in 0..ACCEPTS_PER_TURN {
             let socket = match accept_seqpacket(&self.listener) {
@@ -25,7 +25,7 @@ impl Core {
             if let Err(error) = self.users.check_connections(peer.uid, &self.limits) {
                 tracing::info!(uid = peer.uid, %error, "connection refused");
                 let error = error.into();
-                // The connection is about to be closed; a refusal that cannot be sent is lost.
+                // The connection is closed anyway, so a failure to send the refusal is ignored.
                 let _ = send(
                     socket.as_fd(),
                     &Reply::Error(Refusal {
@@ -49,7 +49,7 @@ impl Core {
         }
     }
 
-    /// Reads the messages of an application.
+    /// Reads and handles the messages of an application.
     pub fn read_conn(&mut self, id: ConnectionId) {
         for _ in 0..MESSAGES_PER_TURN {
             let Some(conn) = self.connections.get(id) else {
@@ -60,7 +60,7 @@ impl Core {
             let received = recv_with_fds(&conn.socket, &mut buffer);
             let request = match received {
                 Ok(datagram) if datagram.bytes == 0 => None,
-                // Descriptors from an application have no meaning and are closed here.
+                // File descriptors from an application are not used; they are closed here.
                 Ok(datagram) => Some(ipc::decode::<Request>(&buffer[..datagram.bytes])),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.message = buffer;
@@ -117,7 +117,7 @@ impl Core {
         }
     }
 
-    /// Ends a connection and what it stood for.
+    /// Closes a connection, and ends its registration or allocation.
     pub fn close_conn(&mut self, id: ConnectionId) {
         let Some(conn) = self.connections.remove(id) else {
             return;
@@ -146,8 +146,8 @@ fn check_version(version: u32) -> Result<(), ErrorBody> {
     ))
 }
 
-/// Connections accepted in a row, before other events are handled.
+/// Number of connections accepted in a row before other events are handled.
 const ACCEPTS_PER_TURN: usize = 64;
 
-/// Messages read of one connection in a row, before other events are handled.
+/// Number of messages read in a row from one connection before other events are handled.
 const MESSAGES_PER_TURN: usize = 16;

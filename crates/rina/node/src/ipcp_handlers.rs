@@ -1,4 +1,4 @@
-//! Life of an IPC process: created, its events handled, destroyed.
+//! The life of an IPCP: creation, handling of its events, destruction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use crate::ipcps::Ipcp;
 use crate::membership::Membership;
 use crate::vm_port::VmPort;
 
-/// An IPCP that is about to be added.
+/// Parameters of an IPCP to add.
 pub struct NewIpcp {
     pub name: LocalName,
     pub dif: DifName,
-    /// The configuration that it is made from, for a shim that has one.
+    /// The configuration of a shim, if it has one.
     pub made_from: Option<IpcpCreate>,
-    /// The state of a member of a normal DIF.
+    /// The state of a member of a normal DIF; `None` for a shim.
     pub member: Option<Membership>,
     pub opened: Opened,
 }
 
 impl Core {
-    /// Makes an IPCP as configured.
+    /// Creates an IPCP from its configuration.
     ///
     /// # Errors
-    /// The name is taken, the fields do not fit together, or the device or interface cannot be
+    /// The name is in use, the fields do not fit together, or the device or interface cannot be
     /// opened.
     pub fn create_ipcp(&mut self, create: IpcpCreate) -> Result<IpcpId, ErrorBody> {
         ipcp_kinds::check(&create)
@@ -44,16 +44,16 @@ impl Core {
         })
     }
 
-    /// Where the counters of graphs are.
+    /// Directory of the counters of graphs.
     fn graphs(&self) -> PathBuf {
         self.run_dir_lock.dir().path().join("graphs")
     }
 
-    /// Adds an IPCP of any kind: to the data plane, to the table, and under the names that are
-    /// registered everywhere.
+    /// Adds an IPCP of any kind to the data plane and to the table, and registers in it the names
+    /// that are registered in all DIFs.
     ///
     /// # Errors
-    /// The name is taken, or there are too many IPCPs.
+    /// The name is in use, or there are too many IPCPs.
     pub fn add_ipcp(&mut self, new: NewIpcp) -> Result<IpcpId, ErrorBody> {
         let NewIpcp {
             name,
@@ -104,20 +104,20 @@ impl Core {
         Ok(id)
     }
 
-    /// The IPCPs whose flows a member will use.
+    /// The IPCPs whose flows a member will use as N-1 flows.
     fn below(&self, member: Option<&Membership>) -> Vec<IpcpId> {
         let is_below = |id: &IpcpId| member.is_some_and(|m| m.is_over(&self.ipcps[*id].dif));
         self.ipcps.ids().into_iter().filter(is_below).collect()
     }
 
-    /// Destroys an IPCP: its flows end, its names are gone, and so is the region of its VM.
+    /// Destroys an IPCP with its flows, its registered names and the region of its VM.
     pub fn remove_ipcp(&mut self, id: IpcpId, reason: &str) {
         if let Some((name, vm)) = self.detach_ipcp(id, reason) {
             self.remove_vm(&name, vm, false);
         }
     }
 
-    /// Ends an IPCP and gives back the port of its VM.
+    /// Ends an IPCP and returns the port of its VM, if it has one.
     pub fn detach_ipcp(&mut self, id: IpcpId, reason: &str) -> Option<(LocalName, VmPort)> {
         self.detach_from_n1_difs(id);
         for port in self.endpoints.ports_over(id) {
@@ -143,7 +143,7 @@ impl Core {
         Some((ipcp.name, ipcp.vm?))
     }
 
-    /// Hears what a shim of this thread has to say.
+    /// Handles the events of an IPCP whose control side runs on this thread.
     pub fn dispatch_ipcp_events(&mut self, id: carina_api::IpcpId) {
         while let Some(event) = self
             .ipcps
@@ -154,7 +154,7 @@ impl Core {
         }
     }
 
-    /// Hears what the data plane has to say.
+    /// Handles the events of the data plane.
     pub fn dispatch_data_plane_events(&mut self) {
         for _ in 0..EVENTS_PER_TURN {
             let Some(event) = self.plane.poll_event() else {
@@ -236,8 +236,8 @@ impl Core {
     }
 }
 
-/// What to say of a link that is up, and with which peers. Over IP these are what the configuration
-/// says, since the data plane names the address at which the shim listens.
+/// The notice about a link that is up, and its peers. For a shim over IP the peers are taken from
+/// the configuration, because the data plane only names the address where the shim listens.
 fn link_up(
     made_from: Option<&IpcpCreate>,
     kind: IpcpType,
@@ -264,7 +264,7 @@ fn link_up(
     }
 }
 
-/// The IPCP whose shim an event concerns.
+/// The IPCP that an event concerns; `None` for events of a flow.
 fn ipcp_of(event: &Event) -> Option<IpcpId> {
     match event {
         Event::LinkUp { ipcp, .. }
@@ -281,5 +281,5 @@ fn ipcp_of(event: &Event) -> Option<IpcpId> {
 
 const EVENTS_PER_TURN: usize = 256;
 
-/// Peers of a shim over IP that are named when it is up.
+/// Largest number of peers that the notice of a shim over IP names.
 const PEERS_SHOWN: usize = 3;

@@ -1,7 +1,7 @@
-//! The kinds of IPCP that a configuration or a command can ask for.
+//! The kinds of IPCP that a configuration or a command can create.
 //!
-//! A kind is one row of [`KINDS`]: what its fields must be, how its device or its sockets are
-//! opened, and what a capture of it holds. A new shim is one more row.
+//! A kind is one row of [`KINDS`]: how its fields are checked, how its device or sockets are
+//! opened, and what a capture of it contains. A new shim is one more row.
 
 use std::path::Path;
 
@@ -24,26 +24,26 @@ pub use self::error::SpecError;
 pub use self::graph_port::remove_stale_counters;
 pub use self::hv::open_device;
 
-/// An IPCP whose device or sockets are open, and which is not added yet.
+/// An IPCP whose device or sockets are open, before it is added to the node.
 pub struct Opened {
     pub kind: IpcpType,
     /// Makes the control side.
     pub process: Box<dyn FnOnce(IpcpId, Mailbox<Command>) -> Process>,
-    /// Makes the app on the data plane, for an IPCP that has one from the start.
+    /// Makes the app on the data plane; `None` if the IPCP gets one later or never.
     pub builder: Option<Box<dyn IpcpBuilder>>,
     pub state: LinkState,
     pub side: Option<HvSide>,
     pub pci: Option<PciAddress>,
-    /// Longest part of an SDU in bytes that the medium takes at a time.
+    /// Longest part of an SDU that the medium carries at a time, in bytes.
     pub piece_bytes_max: usize,
-    /// Others than the members can listen to or write into what it carries.
+    /// Others than the members can listen to the medium or write to it.
     pub is_exposed: bool,
-    /// What the journal says of how it was opened.
+    /// A notice for the journal on how the IPCP was opened.
     pub notice: Option<String>,
 }
 
 impl Opened {
-    /// An IPCP of this kind, down until its peer is there.
+    /// An IPCP of this kind whose link is down until its peer appears.
     pub fn new(
         kind: IpcpType,
         process: impl FnOnce(IpcpId, Mailbox<Command>) -> Process + 'static,
@@ -62,25 +62,25 @@ impl Opened {
     }
 }
 
-/// What may be needed to open an IPCP.
+/// What opening an IPCP may need.
 struct Context<'a> {
-    /// The IPCPs that there are.
+    /// The existing IPCPs.
     ipcps: &'a Ipcps,
-    /// The name of this system, as peers see it.
+    /// The name of this system that peers see.
     system: &'a str,
-    /// The directory of the counters of graphs.
+    /// Directory of the counters of graphs.
     graphs: &'a Path,
 }
 
-/// One kind.
+/// One kind of IPCP.
 struct Kind {
     kind: IpcpType,
-    /// The kind as configurations and captures write it.
+    /// The kind in configurations and captures.
     word: &'static str,
-    /// Checks the fields of a configuration beyond whether they belong to the kind.
+    /// Checks the fields of a configuration, except whether they belong to the kind.
     check: fn(&IpcpCreate) -> Result<(), SpecError>,
     open: fn(&IpcpCreate, &Context<'_>) -> Result<Opened, ErrorBody>,
-    /// What a capture of it holds; none for a kind that moves no SDUs.
+    /// Link type of a capture; `None` for a kind that moves no SDUs.
     capture: Option<LinkType>,
 }
 
@@ -120,7 +120,7 @@ const KINDS: [Kind; 6] = [
         open: network::open_tcp,
         capture: Some(LinkType::SDU),
     },
-    // Members of normal DIFs are made from a `MemberSpec`.
+    // Members of normal DIFs are created from a `MemberSpec`.
     Kind {
         kind: IpcpType::Normal,
         word: "normal",
@@ -135,12 +135,12 @@ fn row(kind: IpcpType) -> &'static Kind {
     row.expect("every kind has a row, as a test shows")
 }
 
-/// The kind as configurations and captures write it.
+/// The kind as it is written in configurations and captures.
 pub fn word(kind: IpcpType) -> &'static str {
     row(kind).word
 }
 
-/// What a capture of an IPCP of this kind holds; `None` for one that moves no SDUs.
+/// Link type of a capture of an IPCP of this kind; `None` for a kind that moves no SDUs.
 pub fn capture_link_type(kind: IpcpType) -> Option<LinkType> {
     row(kind).capture
 }
@@ -155,10 +155,10 @@ pub fn check(create: &IpcpCreate) -> Result<(), SpecError> {
         .map_err(|error| error.of(&create.name))
 }
 
-/// Opens the device or the sockets of an IPCP as configured.
+/// Opens the device or the sockets of an IPCP from its configuration.
 ///
 /// # Errors
-/// The reason of the system, or another IPCP has what this one asks for.
+/// The operating system refuses, or another IPCP already uses the device or address.
 pub fn open(
     create: &IpcpCreate,
     ipcps: &Ipcps,
@@ -173,7 +173,7 @@ pub fn open(
     (row(create.kind).open)(create, &context)
 }
 
-/// Checks that an IPCP does not take the frames or the address of others.
+/// Checks that an IPCP does not receive the frames or use the address of another one.
 ///
 /// # Errors
 /// The Ethernet shim with the same frames, or the shim over IP with the same address.
@@ -185,7 +185,7 @@ pub fn check_beside<'a>(
     network::check_listener(create, others)
 }
 
-/// What an N-1 flow of such an IPCP takes, as far as its configuration tells.
+/// How long SDUs on the N-1 flows of such an IPCP may be, as far as its configuration shows.
 pub fn expected_capacity(create: &IpcpCreate) -> SduCapacity {
     let is_exposed = matches!(create.kind, IpcpType::Eth | IpcpType::Udp | IpcpType::Tcp);
     let bytes = if is_exposed {
@@ -200,11 +200,12 @@ pub fn expected_capacity(create: &IpcpCreate) -> SduCapacity {
     }
 }
 
-/// Whether two IPCPs are over the same device, interface or port, so that the second of them cannot
-/// be opened before the first is gone.
+/// True when two IPCPs use the same device, interface or port, so that the second cannot be opened
+/// before the first is removed.
 pub fn share_medium(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     match (one.kind, other.kind) {
-        // Two that have a device may have the same one, which is found at the start.
+        // Two hv IPCPs without socket may use the same device, which is only determined when they
+        // start.
         (IpcpType::Hv, IpcpType::Hv) => one.socket == other.socket,
         (IpcpType::Eth, IpcpType::Eth) => network::share_wire(one, other),
         (IpcpType::Udp, IpcpType::Udp) | (IpcpType::Tcp, IpcpType::Tcp) => {
@@ -222,7 +223,7 @@ fn open_loopback(_: &IpcpCreate, _: &Context<'_>) -> Result<Opened, ErrorBody> {
     })
 }
 
-/// The refusal of an IPCP that its fields do not allow.
+/// The error for an IPCP whose fields are invalid.
 fn refusal(create: &IpcpCreate, error: &SpecError) -> ErrorBody {
     let what = format!("IPCP {}: {error}", create.name);
     ErrorBody::new(ErrorCode::BadRequest, what)

@@ -1,4 +1,4 @@
-//! IPC processes of this system: the table of all of them, and what the node knows of each.
+//! The table of the IPCPs of this system, with the node's state of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,30 +12,31 @@ use crate::connections::ConnectionId;
 use crate::membership::Membership;
 use crate::vm_port::VmPort;
 
-/// One IPC process.
+/// An IPCP of this system.
 pub struct Ipcp {
     pub name: LocalName,
     pub dif: DifName,
     pub kind: IpcpType,
     pub side: Option<HvSide>,
-    /// What it was made from; none for one that was made from a device.
+    /// The configuration of a shim; `None` for an IPCP over a device that was already open, and for
+    /// a member of a normal DIF.
     pub made_from: Option<IpcpCreate>,
     pub process: Process,
-    /// Longest part of an SDU in bytes that its medium takes at a time.
+    /// Longest part of an SDU that the medium carries at a time, in bytes.
     pub piece_bytes_max: usize,
-    /// Others than its members can listen to or write into what it carries.
+    /// Others than the members can listen to the medium or write to it.
     pub is_exposed: bool,
     pub state: LinkState,
     pub reason: Option<String>,
     pub peer: Option<String>,
     pub peer_names: BTreeSet<AppName>,
-    /// Applications and IPCPs of this system that are registered in it.
+    /// Names registered in this IPCP by applications and IPCPs of this system.
     pub names: BTreeMap<AppName, Registrant>,
     pub vmpi_id: Option<u16>,
     /// The PCI device in use.
     pub pci: Option<PciAddress>,
     pub vm: Option<VmPort>,
-    /// What a normal IPCP is about.
+    /// The state of a member of a normal DIF; `None` for a shim.
     pub member: Option<Membership>,
 }
 
@@ -52,12 +53,12 @@ pub enum Registrant {
 pub enum Process {
     /// A shim of any kind.
     Shim(Box<dyn IpcProcess + Send>),
-    /// A member of a normal DIF, which takes commands besides.
+    /// A member of a normal DIF, which also takes commands of its own.
     Normal(NormalIpcp),
 }
 
 impl Process {
-    /// The interface that both have, to change the IPCP.
+    /// The interface common to both, with mutable access.
     pub fn as_dyn_mut(&mut self) -> &mut dyn IpcProcess {
         match self {
             Self::Shim(shim) => shim.as_mut(),
@@ -65,7 +66,7 @@ impl Process {
         }
     }
 
-    /// The interface that both have.
+    /// The interface common to both.
     pub fn as_dyn(&self) -> &dyn IpcProcess {
         match self {
             Self::Shim(shim) => shim.as_ref(),
@@ -74,14 +75,14 @@ impl Process {
     }
 }
 
-/// All IPCPs.
+/// All IPCPs of this system.
 pub struct Ipcps {
     table: BTreeMap<IpcpId, Ipcp>,
     creation_order: Vec<IpcpId>,
     next_id: u16,
 }
 
-/// Why there is no such IPCP, or cannot be one.
+/// Why an IPCP does not exist or cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IpcpError {
     #[error("there is an IPCP or VM named {0} already")]
@@ -136,27 +137,27 @@ impl Ipcps {
         self.table.len()
     }
 
-    /// All IPCPs, by number.
+    /// All IPCPs, in the order of their ids.
     pub fn values(&self) -> impl Iterator<Item = &Ipcp> {
         self.table.values()
     }
 
-    /// All IPCPs, by number.
+    /// All IPCPs, in the order of their ids, with mutable access.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Ipcp> {
         self.table.values_mut()
     }
 
-    /// The numbers of all IPCPs in the order of their creation.
+    /// The ids of all IPCPs, in the order of creation.
     pub fn ids(&self) -> Vec<IpcpId> {
         self.creation_order.clone()
     }
 
-    /// The state of a member of a normal DIF.
+    /// The state of a member of a normal DIF; `None` for other IPCPs.
     pub fn member(&self, id: IpcpId) -> Option<&Membership> {
         self.table.get(&id)?.member.as_ref()
     }
 
-    /// As [`Ipcps::member`], to be changed.
+    /// Like [`Ipcps::member`], with mutable access.
     pub fn member_mut(&mut self, id: IpcpId) -> Option<&mut Membership> {
         self.table.get_mut(&id)?.member.as_mut()
     }
@@ -166,18 +167,18 @@ impl Ipcps {
         Some(self.table.get(&id)?.dif.clone())
     }
 
-    /// The IPCP of that name.
+    /// The id of the IPCP with this name.
     pub fn named(&self, name: &str) -> Option<IpcpId> {
         let mut ids = self.creation_order.iter().copied();
         ids.find(|id| self[*id].name.as_str() == name)
     }
 
-    /// The VM port of that name.
+    /// The id of the hv IPCP of the VM port with this name.
     pub fn vm_named(&self, name: &str) -> Option<IpcpId> {
         self.named(name).filter(|id| self[*id].vm.is_some())
     }
 
-    /// IPCPs in the order in which their DIFs are searched: those of `first` before all others.
+    /// The IPCPs in the order in which their DIFs are searched: first those of the DIFs in `first`.
     pub fn search_order(&self, first: &[DifName]) -> Vec<IpcpId> {
         let rank = |id: &IpcpId| {
             let dif = &self[*id].dif;
@@ -188,7 +189,7 @@ impl Ipcps {
         order
     }
 
-    /// Checks that no IPCP has the name.
+    /// Checks that no IPCP has this name.
     ///
     /// # Errors
     /// [`IpcpError::NameInUse`].
@@ -199,7 +200,7 @@ impl Ipcps {
         }
     }
 
-    /// A number for a new IPCP.
+    /// Returns an id for a new IPCP.
     ///
     /// # Errors
     /// [`IpcpError::TooMany`].
@@ -216,7 +217,7 @@ impl Ipcps {
         }
     }
 
-    /// The lowest free number for a VMPI device.
+    /// The lowest free VMPI-id.
     pub fn unused_vmpi_id(&self) -> u16 {
         let taken: BTreeSet<u16> = self
             .table
@@ -247,5 +248,5 @@ impl std::ops::Index<IpcpId> for Ipcps {
     }
 }
 
-/// IPCPs of one system.
+/// Largest number of IPCPs of one system.
 pub const IPCPS_MAX: usize = 4096;

@@ -14,7 +14,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// An empty journal and a view of the number of its last event.
+    /// Makes an empty journal, and a receiver for the number of its last event.
     pub fn new(start: Instant) -> (Self, watch::Receiver<u64>) {
         let (last, view) = watch::channel(0);
         (
@@ -48,7 +48,7 @@ impl Journal {
 
     /// Events after number `since`, at most [`EVENTS_PER_REPLY`].
     ///
-    /// A `since` from the future, as of a client that has outlived a node, counts as 0.
+    /// A `since` above the last number counts as 0: the client has outlived an earlier node.
     pub fn since(&self, since: u64) -> Events {
         let last = *self.last.borrow();
         let since = if since > last { 0 } else { since };
@@ -67,8 +67,8 @@ impl Journal {
     }
 }
 
-/// Writes an event to the log, with its subject in the field that says what it is: `ipcp`, `flow`
-/// (a port-id), `app` or `vm`.
+/// Writes an event to the log. Its subject is in a field named after its kind: `ipcp`, `flow` (a
+/// port-id), `app` or `vm`.
 fn log(event: &Event) {
     use EventKind as Kind;
     let (kind, subject, detail) = (event.kind, event.subject.as_str(), event.detail.as_str());
@@ -88,10 +88,10 @@ fn log(event: &Event) {
     }
 }
 
-/// Events kept for late readers.
+/// Number of events that the journal keeps.
 pub const EVENTS_KEPT: usize = 1024;
 
-/// Most events in one answer.
+/// Largest number of events in one answer.
 pub const EVENTS_PER_REPLY: usize = 256;
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
-//! Which DIFs this system is in, and which of them stand on which.
+//! The DIFs of this system, and which of them run over which.
 
 use carina_api::{DifName, ErrorBody, ErrorCode, LocalName};
 
 use crate::ipcps::{Ipcp, IpcpError, Ipcps};
 use crate::member_spec::MemberSpec;
 
-/// An IPCP as far as those above and below are concerned: one that there is, or one that a
-/// configuration asks for.
+/// The place of an IPCP among the DIFs. The IPCP exists, or a configuration asks for it.
 pub struct Layer {
-    /// The name of the IPCP, as errors show it.
+    /// The name of the IPCP, for errors.
     pub ipcp: String,
-    /// Its DIF.
+    /// The name of its DIF.
     pub dif: DifName,
     /// The N-1 DIFs of a member of a normal DIF; `None` for a shim.
     pub over: Option<Vec<DifName>>,
@@ -26,7 +25,7 @@ impl Layer {
         }
     }
 
-    /// The layer of a member that is called `ipcp`.
+    /// The layer of a member whose IPCP has the name `ipcp`.
     pub fn of_member(ipcp: String, spec: &MemberSpec) -> Layer {
         Layer {
             ipcp,
@@ -43,15 +42,15 @@ impl Layer {
     }
 }
 
-/// The layers of all IPCPs that there are.
+/// The layers of all existing IPCPs.
 pub fn layers(ipcps: &Ipcps) -> Vec<Layer> {
     ipcps.values().map(Layer::of).collect()
 }
 
-/// Checks that the N-1 DIFs of a member are there and that no DIF would stand upon itself.
+/// Checks that the N-1 DIFs of a new member exist, and that no DIF would run over itself.
 ///
 /// # Errors
-/// The N-1 DIF that is not there, the loop, or the shim whose DIF has the name already.
+/// The N-1 DIF that does not exist, the loop, or the shim whose DIF has the same name.
 pub fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), ErrorBody> {
     let is_other = |layer: &&Layer| layer.dif == new.name && layer.over.is_none();
     if let Some(shim) = there.iter().find(is_other) {
@@ -81,7 +80,7 @@ pub fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), ErrorBody> {
     Ok(())
 }
 
-/// The refusal of a DIF in which this system has no IPCP.
+/// The error for a DIF in which this system has no IPCP.
 pub fn unknown_dif(dif: &DifName, there: &[Layer]) -> ErrorBody {
     let mut known: Vec<DifName> = there.iter().map(|layer| layer.dif.clone()).collect();
     known.sort_unstable();

@@ -1,7 +1,7 @@
 //! The IPC Manager: a node of Carina as a library.
 //!
-//! [`Node::run`] is `carina node`; [`Node::spawn`] runs a node beside other code, as tests do. A
-//! node is these threads:
+//! [`Node::run`] is the command `carina node`. [`Node::spawn`] runs a node in a thread beside other
+//! code, as tests do. A node has these threads:
 //!
 //! ```text
 //!   core           owns all state; one epoll over ipc.sock, flows, VMs, events, questions
@@ -9,8 +9,8 @@
 //!   data-plane     moves SDUs (carina-dataplane); as many as the configuration says
 //! ```
 //!
-//! The node is not in the path of flows between two applications of its system that move SDUs
-//! the same way. It refuses to run twice in one run directory.
+//! SDUs of a flow between two applications of this system that use the same mode (shared memory or
+//! socket) do not pass through the node. Only one node can use a run directory.
 #![forbid(unsafe_code)]
 
 mod allocation;

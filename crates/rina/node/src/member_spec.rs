@@ -1,4 +1,4 @@
-//! What a member is made from, by command or by configuration.
+//! The specification of a member of a normal DIF, from a command or a configuration.
 
 use std::collections::BTreeSet;
 
@@ -19,29 +19,29 @@ use self::dialect::PartialDifConfig;
 pub use self::dialect::{member_of, name_below, wire_dialect};
 pub use self::error::MemberSpecError;
 
-/// `[[dif]]` in the configuration, and [`DifCreate`] with its configuration understood.
+/// The table `[[dif]]` of a configuration, or a [`DifCreate`] whose configuration has been parsed.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberSpec {
     /// Name of the DIF.
     pub name: DifName,
-    /// First member or not.
+    /// Whether this is the first member of the DIF, or joins.
     pub role: DifRole,
     /// The N-1 DIFs.
     pub over: Vec<DifName>,
-    /// Name of the IPCP.
+    /// Name of the member's IPCP; default: made from the names of DIF and system.
     #[serde(default)]
     pub ipcp: Option<LocalName>,
-    /// The member to ask.
+    /// The member to ask for admission; default: any member.
     #[serde(default)]
     pub via: Option<AppName>,
-    /// Authentication.
+    /// Authentication: `none`, `password:FILE` or `ed25519:KEYFILE,ALLOWEDFILE`.
     #[serde(default)]
     pub auth: Option<String>,
-    /// What the members speak.
+    /// Dialect of the DIF.
     #[serde(default)]
     pub dialect: Dialect,
-    /// What all members agree on, or in [`Dialect::Irati`] this member's own.
+    /// The DIF's configuration. In [`Dialect::Irati`] it is this member's own.
     #[serde(default)]
     pub config: Option<PartialDifConfig>,
 }
@@ -68,7 +68,7 @@ impl TryFrom<DifCreate> for MemberSpec {
 }
 
 impl MemberSpec {
-    /// Checks what the fields mean together.
+    /// Checks that the fields fit together.
     ///
     /// # Errors
     /// [`MemberSpecError::Of`] with the name of the DIF.
@@ -99,12 +99,12 @@ impl MemberSpec {
         }
     }
 
-    /// The name of the IPCP in a system of this name, where none is given and it is free.
+    /// The default name of the member's IPCP in a system called `system`.
     pub fn default_ipcp_name(&self, system: &str) -> String {
         local_stem(&format!("{}.{system}", self.name))
     }
 
-    /// The first free name made of DIF and system, where none is given.
+    /// The first free name for the member's IPCP, made from the names of DIF and system.
     pub fn free_ipcp_name(
         &self,
         system: &str,
@@ -118,7 +118,7 @@ impl MemberSpec {
             .find(|name| is_free(name.as_str()))
     }
 
-    /// The member to ask for admission.
+    /// The name to call for admission: the member `via`, or the DIF for any member.
     pub fn first_contact(&self) -> AppName {
         match &self.via {
             Some(member) => dialect::name_below(self.dialect, member),
@@ -126,11 +126,11 @@ impl MemberSpec {
         }
     }
 
-    /// The configuration that the member starts with. Those that join learn theirs, except that
-    /// they take no other authentication than their own.
+    /// The configuration that the member starts with. A member that joins gets the DIF's
+    /// configuration at enrollment, but keeps its own authentication.
     ///
     /// # Errors
-    /// What the dialect cannot do.
+    /// The dialect does not support a setting.
     pub fn dif_config(
         &self,
         authentication: Option<PolicySpec>,
@@ -144,7 +144,7 @@ impl MemberSpec {
         };
         let mut config = config.unwrap_or_default();
         let slot = config.policies.entry(AUTHENTICATION.to_owned());
-        // Parameters that the configuration gives for the same policy stay.
+        // Parameters that the configuration sets for the same policy are kept.
         slot.and_modify(|given| given.name.clone_from(&policy.name))
             .or_insert(policy);
         Ok(Some(config))
@@ -152,7 +152,7 @@ impl MemberSpec {
 }
 
 impl MemberSpec {
-    /// Whether it is the same but for the N-1 DIFs, of which they have some in common.
+    /// True when `other` differs only in its N-1 DIFs, and at least one N-1 DIF is common to both.
     pub fn rebases(&self, other: &MemberSpec) -> bool {
         let is_over = other.over.iter().any(|dif| self.over.contains(dif));
         let alike = MemberSpec {
@@ -163,12 +163,12 @@ impl MemberSpec {
     }
 }
 
-/// Every name of an IPCP is one of an application.
+/// The application name of an IPCP, which is its local name.
 pub fn app_name(name: &LocalName) -> AppName {
     AppName::new(name.as_str()).expect("LocalName allows less than AppName")
 }
 
-/// Makes a text fit for a [`LocalName`], with room for a number behind it.
+/// Converts a text to a valid [`LocalName`] with room for a number at the end.
 fn local_stem(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let mut name: String = text
@@ -182,7 +182,7 @@ fn local_stem(text: &str) -> String {
     name
 }
 
-/// A local name has 64 bytes at most.
+/// Length limit of the stem in bytes: a local name has at most 64.
 const STEM_MAX: usize = 58;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 //!                  +--+ N-1 flow or enrollment failed: again, with growing pauses
 //! ```
 //!
-//! While it is enrolled, a member is registered in each of its N-1 DIFs under its own name and
-//! under the name of its DIF, which joining members ask for.
+//! While a member is enrolled, it is registered in each of its N-1 DIFs under two names: its own,
+//! and the name of its DIF, which joining members call.
 
 use std::time::{Duration, Instant};
 
@@ -42,20 +42,20 @@ mod n1_names;
 mod retract;
 
 impl Core {
-    /// Makes a member as asked by command.
+    /// Creates a member as a command asks for it.
     ///
     /// # Errors
-    /// As of [`Core::create_member`], or the configuration of the DIF is no good.
+    /// Those of [`Core::create_member`]; or the configuration of the DIF is invalid.
     pub fn create_dif(&mut self, create: DifCreate) -> Result<IpcpId, ErrorBody> {
         let new = MemberSpec::try_from(create).map_err(bad_request)?;
         self.create_member(new)
     }
 
-    /// Makes a normal IPCP that creates or joins a DIF.
+    /// Creates a normal IPCP that creates or joins a DIF.
     ///
     /// # Errors
-    /// The name is taken, this system is in none of the N-1 DIFs, the rules forbid it, or the
-    /// configuration is no good.
+    /// The name is in use, this system is not in one of the N-1 DIFs, the access rules forbid it,
+    /// or the configuration is invalid.
     pub fn create_member(&mut self, new: MemberSpec) -> Result<IpcpId, ErrorBody> {
         new.check().map_err(bad_request)?;
         check_below(&new, &layers(&self.ipcps))?;
@@ -63,11 +63,12 @@ impl Core {
         self.add_member(prepared)
     }
 
-    /// Does everything for a member that may be refused: its rules, files, policies and the longest
-    /// PDU. `gone` are IPCPs that end before it is added, and whose names are free then.
+    /// Checks and loads everything for a new member that may fail: access rules, files, policies
+    /// and the longest PDU. The IPCPs in `gone` end before the member is added, so their names
+    /// count as free.
     ///
     /// # Errors
-    /// As of [`Core::create_member`], but for what stands below.
+    /// Those of [`Core::create_member`], except for the N-1 DIFs, which are not checked.
     pub fn prepare_member(
         &self,
         new: MemberSpec,
@@ -105,10 +106,10 @@ impl Core {
         })
     }
 
-    /// Makes the IPCP of a member that has been prepared.
+    /// Creates the IPCP of a prepared member.
     ///
     /// # Errors
-    /// The name is taken, or there are too many IPCPs.
+    /// The name is in use, or there are too many IPCPs.
     pub fn add_member(&mut self, prepared: PreparedMember) -> Result<IpcpId, ErrorBody> {
         let PreparedMember {
             name,
@@ -146,7 +147,8 @@ impl Core {
         Ok(id)
     }
 
-    /// The name asked for, or the first free one made of DIF and system.
+    /// The name of the member's IPCP: as configured, or the first free name made from DIF and
+    /// system.
     fn member_name(&self, new: &MemberSpec, gone: &[IpcpId]) -> Result<LocalName, ErrorBody> {
         let is_free = |name: &str| {
             let holder = self.ipcps.named(name);
@@ -155,10 +157,10 @@ impl Core {
         ipcp_name(new, &self.name, is_free)
     }
 
-    /// Ends a member of a DIF in this system.
+    /// Removes this system's member of a DIF.
     ///
     /// # Errors
-    /// This system has no such member, or has several and `ipcp` names none of them.
+    /// This system has no such member, or has several and `ipcp` does not name one of them.
     pub fn leave_dif(&mut self, name: &str, ipcp: Option<&str>) -> Result<(), ErrorBody> {
         let id = self.own_member(name, ipcp)?;
         self.remove_ipcp(id, "it left the DIF by command");
@@ -166,19 +168,19 @@ impl Core {
     }
 }
 
-/// A member of which nothing can be refused any more but its name.
+/// A new member after all checks; only its name may still turn out to be in use.
 pub struct PreparedMember {
     name: LocalName,
     member: Membership,
     builder: Box<NormalBuilder>,
-    /// The N-1 DIF that it waits for before it begins.
+    /// The N-1 DIF that the member waits for before it starts; `None` if it can start at once.
     awaited: Option<DifName>,
 }
 
-/// The name of a member's IPCP: the given one, or the first free name made of DIF and `system`.
+/// The name of a member's IPCP: as configured, or the first free name made from DIF and `system`.
 ///
 /// # Errors
-/// The given name is not free, or no name made of DIF and system is.
+/// The configured name is in use, or no free name can be made from DIF and system.
 pub fn ipcp_name(
     new: &MemberSpec,
     system: &str,
@@ -197,10 +199,10 @@ pub fn ipcp_name(
     })
 }
 
-/// Checks that the node's user may register a member and its DIF in these N-1 DIFs.
+/// Checks that the node's user may register a member and its DIF's name in these N-1 DIFs.
 ///
 /// # Errors
-/// The first of them in which a rule forbids it.
+/// The first N-1 DIF in which an access rule forbids it.
 pub fn check_rules(
     rules: &Rules,
     own: &AppName,
@@ -218,10 +220,10 @@ pub fn check_rules(
     Ok(())
 }
 
-/// The refusal of a member that cannot be as it is asked for.
+/// The error for an invalid specification of a member.
 pub fn bad_request(error: MemberSpecError) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, error.to_string())
 }
 
-/// N-1 flows of one member.
+/// Largest number of N-1 flows of one member.
 const N1_FLOWS_MAX: usize = 4096;

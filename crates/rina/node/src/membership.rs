@@ -1,4 +1,4 @@
-//! The state of a member of a normal DIF: what it is made from, how far it has joined, and its N-1
+//! The state of a member of a normal DIF: its specification, the progress of joining, and its N-1
 //! flows, wanted and allocated.
 
 use std::collections::BTreeMap;
@@ -14,23 +14,23 @@ use crate::member_spec::{MemberSpec, name_below};
 
 /// The membership of a normal IPCP in its DIF.
 pub struct Membership {
-    /// What it was made from.
+    /// The specification of the member.
     pub made_from: MemberSpec,
-    /// The DIF's configuration, once it is known.
+    /// The DIF's configuration; `None` until the member is enrolled.
     pub config: Option<DifConfig>,
     pub dialect: Dialect,
-    /// The configuration of the first member, its longest PDU resolved.
+    /// The configuration given to the first member, with its longest PDU determined.
     pub given: Option<DifConfig>,
-    /// The start of a first member that waits for an N-1 DIF.
+    /// The delayed start of a first member that waits for an N-1 DIF.
     pub deferred: Option<DeferredStart>,
     pub phase: Phase,
     pub wanted_n1: Vec<WantedN1>,
-    /// N-1 DIFs that do not carry the DIF's longest PDU, and why.
+    /// N-1 DIFs that do not carry the DIF's longest PDU, each with the reason.
     pub unusable: BTreeMap<DifName, String>,
     pub n1_flows: BTreeMap<u32, N1Flow>,
-    /// The number to try first for the next of them.
+    /// The number to try first for the next N-1 flow.
     pub next_n1: u32,
-    /// The N-1 DIFs as last published to the IPCP's RIB.
+    /// The N-1 DIFs as last sent to the IPCP for its RIB.
     pub published_n1_difs: Vec<N1Dif>,
     pub failures: u32,
     pub last_error: Option<String>,
@@ -42,34 +42,34 @@ pub enum Phase {
     Left(String),
 }
 
-/// An N-1 flow that is wanted.
+/// An N-1 flow that the member wants.
 pub struct WantedN1 {
     pub dif: DifName,
     pub remote: AppName,
     pub failures: u32,
-    /// When to ask for it, unless it is asked for.
+    /// When to request the flow, while `n1` is `None`.
     pub due: Instant,
     pub n1: Option<N1Port>,
     pub reason: Option<String>,
-    /// The last attempt was refused for a reason that stays.
+    /// The last attempt was refused for a lasting reason.
     pub is_final: bool,
 }
 
-/// An N-1 flow that is there, or asked for.
+/// An N-1 flow that is allocated or requested.
 pub struct N1Flow {
     pub dif: DifName,
     pub remote: AppName,
     pub port: PortId,
     pub is_initiator: bool,
     pub is_up: bool,
-    /// The member itself ends it.
+    /// The member itself ends the flow.
     pub is_dropped: bool,
     pub neighbour: Option<AppName>,
-    /// Since when it leads to no neighbour.
+    /// Since when the flow leads to no neighbour.
     pub unused_since: Instant,
-    /// Why the enrollment over it failed.
+    /// Why the enrollment over the flow failed.
     pub failure: Option<String>,
-    /// The reason stays until a configuration changes.
+    /// The failure is permanent until a configuration changes.
     pub is_final: bool,
 }
 
@@ -104,17 +104,17 @@ impl Membership {
         matches!(self.phase, Phase::Enrolled { .. })
     }
 
-    /// Whether this DIF is one of its N-1 DIFs.
+    /// True when this DIF is one of the member's N-1 DIFs.
     pub fn is_over(&self, dif: &DifName) -> bool {
         self.made_from.over.contains(dif)
     }
 
-    /// How a member of this DIF is called in the DIFs below.
+    /// The name of a member of this DIF in the N-1 DIFs.
     pub fn name_below(&self, member: &AppName) -> AppName {
         name_below(self.made_from.dialect, member)
     }
 
-    /// Its N-1 DIFs, as its RIB shows them.
+    /// The N-1 DIFs, for the member's RIB.
     pub fn n1_difs(&self) -> Vec<N1Dif> {
         let of = |dif: &DifName| {
             let wanted = self.wanted_n1.iter();
@@ -131,8 +131,9 @@ impl Membership {
         self.made_from.over.iter().map(of).collect()
     }
 
-    /// A number for an N-1 flow. They take turns, so that a late word about one that has ended is
-    /// not taken for one about the next; they stay small, because they are indices.
+    /// Returns a free number for an N-1 flow. Numbers are used in turn, so that a late message
+    /// about a flow that has ended is not taken for one about the next flow. They stay small,
+    /// because they are indices.
     pub fn free_n1(&mut self) -> N1Port {
         let turns = (2 * self.n1_flows.len()).max(N1_TURNS_MIN) as u32;
         loop {
@@ -144,7 +145,7 @@ impl Membership {
         }
     }
 
-    /// An attempt to join has failed.
+    /// Records that an attempt to join has failed.
     pub fn record_failure(&mut self, reason: String) {
         if matches!(self.phase, Phase::Joining) {
             self.failures += 1;
@@ -152,7 +153,7 @@ impl Membership {
         }
     }
 
-    /// Whether every contact refused it for reasons that stay.
+    /// True when every contact has refused the member for a lasting reason.
     pub fn is_refused(&self) -> bool {
         let is_joining = matches!(self.phase, Phase::Joining) && self.deferred.is_none();
         let has_asked = !self.wanted_n1.is_empty() || !self.unusable.is_empty();
@@ -164,7 +165,7 @@ impl Membership {
         self.last_error.as_deref()
     }
 
-    /// The present step of joining, in words.
+    /// The present step of joining, as text.
     pub fn step(&self) -> String {
         match &self.phase {
             Phase::Enrolled { .. } => "a member".to_owned(),
@@ -181,7 +182,7 @@ impl Membership {
         }
     }
 
-    /// For `control.sock`.
+    /// The state of the member for `control.sock`.
     pub fn info(&self) -> MemberInfo {
         let (state, address) = match self.phase {
             Phase::Joining => (MemberState::Joining, None),
@@ -239,8 +240,8 @@ impl Membership {
         }
     }
 
-    /// An N-1 flow is there; says why it is of no use any more when that turned out while it was on
-    /// its way.
+    /// Marks an N-1 flow as allocated. Returns why it is no longer of use, if the N-1 DIF was
+    /// removed or proved too narrow in the meantime.
     pub fn activate(&mut self, n1: N1Port) -> Option<String> {
         let used = self.n1_flows.get_mut(&n1.0)?;
         used.is_up = true;
@@ -250,15 +251,15 @@ impl Membership {
         taken_away.or_else(|| pdu_size_conflict.cloned())
     }
 
-    /// Whether the end of this N-1 flow is a reason to ask for another.
+    /// True when the end of this N-1 flow is a reason to request another one.
     pub fn wants_another(&self, used: &N1Flow) -> bool {
         let has_left = matches!(self.phase, Phase::Left(_));
         let is_of_use = !used.is_dropped && !self.unusable.contains_key(&used.dif);
         used.is_initiator && is_of_use && !has_left
     }
 
-    /// Records an attempt that was refused, and whether for good: at once, not when its N-1
-    /// flow has ended, so that a reader of the state does not take the failure for a passing one.
+    /// Records a refused attempt at once, before its N-1 flow has ended, so that the state does not
+    /// show a permanent failure as a passing one.
     pub fn record_refusal(&mut self, n1: N1Port, reason: String, is_final: bool) {
         if let Some(wanted) = self
             .wanted_n1
@@ -270,13 +271,14 @@ impl Membership {
         self.record_failure(reason);
     }
 
-    /// The DIF's constants, as learned or as given to the first member.
+    /// The DIF's configuration: in force, or as given to the first member.
     pub fn known_config(&self) -> Option<&DifConfig> {
         self.config.as_ref().or(self.given.as_ref())
     }
 
-    /// Takes the wish for an N-1 flow back where there is one that does as well: a neighbour has
-    /// asked for it, and where it is the DIF's name that is wanted, any neighbour will do.
+    /// Withdraws the wish for an N-1 flow if an existing flow serves as well: one to the same
+    /// neighbour, which the neighbour requested, or one to any neighbour if the wish is for the
+    /// DIF's name.
     pub fn drop_satisfied(&mut self) {
         let dif_name = self.made_from.name.as_str();
         let is_satisfied = |wanted: &WantedN1| {
@@ -304,7 +306,7 @@ impl WantedN1 {
         }
     }
 
-    /// The attempt failed; another follows after a pause.
+    /// Records a failed attempt; the next one is due after a pause.
     pub fn postpone(&mut self, reason: &str, is_final: bool, now: Instant) {
         self.is_final = is_final;
         self.due = now + PAUSE_MIN * (1 << self.failures.min(PAUSE_DOUBLINGS));
@@ -330,12 +332,12 @@ impl N1Flow {
         }
     }
 
-    /// From now on the flow leads to no neighbour.
+    /// Records that the flow no longer leads to a neighbour.
     pub fn lose_neighbour(&mut self) {
         (self.neighbour, self.unused_since) = (None, Instant::now());
     }
 
-    /// Since when a flow that is up leads to no neighbour, in words.
+    /// For how long an allocated flow has led to no neighbour, as text.
     fn unused_reason(&self, now: Instant) -> Option<String> {
         let is_unused = self.is_up && self.neighbour.is_none();
         let seconds = now.saturating_duration_since(self.unused_since).as_secs();
@@ -343,23 +345,23 @@ impl N1Flow {
     }
 }
 
-/// A first member that has not begun.
+/// The start of a first member that waits for an N-1 DIF.
 pub struct DeferredStart {
     pub new: Box<NormalBuilder>,
-    /// The N-1 DIF of which this system is no member yet.
+    /// The N-1 DIF of which this system is not a member yet.
     pub dif: DifName,
 }
 
-/// Pause before the second attempt.
+/// Pause between the first and the second attempt.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// The longest pause is this many doublings of the shortest: 6.4 s.
+/// The pause doubles up to this many times: to at most 6.4 s.
 const PAUSE_DOUBLINGS: u32 = 7;
 
-/// Numbers of N-1 flows that take turns at least.
+/// The smallest number of ids that N-1 flows use in turn.
 const N1_TURNS_MIN: usize = 64;
 
-/// Why an N-1 flow ends whose DIF the member uses no longer.
+/// Reason for the end of an N-1 flow whose DIF was removed from the member.
 pub const RETRACTED: &str = "the member has this N-1 DIF no more";
 
 #[cfg(test)]
@@ -388,7 +390,7 @@ mod tests {
         let mut member = joining(&["ab", "bc"]);
         member.drop_satisfied();
         assert_eq!(wanted(&member), ["net in ab", "net in bc"]);
-        // An N-1 flow came in; its initiator may turn out to be no member.
+        // An incoming N-1 flow is no neighbour yet: its initiator may turn out not to be a member.
         let asked = N1Flow::new(dif("bc"), app("net.c"), PortId(1), false);
         member.n1_flows.insert(0, asked);
         member.drop_satisfied();
@@ -396,14 +398,14 @@ mod tests {
         member.n1_flows.get_mut(&0).unwrap().neighbour = Some(app("net.c"));
         member.drop_satisfied();
         assert_eq!(wanted(&member), ["net in ab"]);
-        // Another neighbour there is wanted by its own name.
+        // A wish for another neighbour, by its own name, remains.
         let now = Instant::now();
         for name in ["net.c", "net.d"] {
             member
                 .wanted_n1
                 .push(WantedN1::new(dif("bc"), app(name), now));
         }
-        // One that is asked for already is waited for.
+        // A wish whose flow is already requested remains.
         member
             .wanted_n1
             .push(WantedN1::new(dif("bc"), app("net"), now));

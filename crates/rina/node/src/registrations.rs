@@ -1,4 +1,4 @@
-//! Registrations: a name of an application, in the IPCPs where it may be reached.
+//! Registrations of application names in IPCPs.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::layers::{layers, unknown_dif};
 use crate::rules::Action;
 
 impl Core {
-    /// Registers `name` for a connection, in one DIF or in all that its user may use.
+    /// Registers `name` for a connection, in one DIF or in all DIFs that its user may use.
     pub fn register(
         &mut self,
         id: ConnectionId,
@@ -81,8 +81,8 @@ impl Core {
         Ok(())
     }
 
-    /// Confirms a registration once all IPCPs have, then sends the flow requests that came
-    /// meanwhile.
+    /// Confirms a registration once all IPCPs have confirmed it, and then sends the flow requests
+    /// that arrived in the meantime.
     fn confirm_registration(&mut self, id: ConnectionId) {
         let Some(app) = self.connections.app_mut(id) else {
             return;
@@ -109,14 +109,15 @@ impl Core {
         }
     }
 
-    /// Handles the outcome of a registration in one DIF.
+    /// Handles the result of a registration in one IPCP.
     pub fn on_registered(&mut self, ipcp: IpcpId, name: &AppName, result: Result<(), String>) {
         let Some(at) = self.ipcps.get(ipcp) else {
             return;
         };
         let (dif, who) = (at.dif.clone(), at.names.get(name).copied());
         match (result, who) {
-            // Unregistered since, or a member's, which waits for nothing.
+            // The name was unregistered since, or belongs to a member, which does not wait for the
+            // result.
             (Ok(()), None | Some(Registrant::Ipcp(_))) | (Err(_), None) => {}
             (Ok(()), Some(Registrant::App(id))) => self.registration_accepted(id, ipcp),
             (Err(reason), Some(Registrant::Ipcp(upper))) => {
@@ -141,9 +142,9 @@ impl Core {
         }
     }
 
-    /// A DIF refuses a registration. The application is then registered nowhere if it still waits
-    /// for its answer, or if it asked for this DIF only. An application that asked for all DIFs
-    /// stays registered in the others.
+    /// Handles the refusal of a registration by a DIF. If the application still waits for its
+    /// answer, or asked for this DIF only, it is registered nowhere. Otherwise it stays registered
+    /// in the other DIFs.
     fn registration_refused(
         &mut self,
         id: ConnectionId,
@@ -172,12 +173,13 @@ impl Core {
         }
         self.connections.send_refusal(id, None, error);
         if !waits {
-            // The application knows itself registered, which no longer holds: it is disconnected.
+            // The application was told that it is registered, which is no longer true: it is
+            // disconnected.
             self.connections.close_later(id);
         }
     }
 
-    /// An IPCP is gone or down: registrations no longer wait for its confirmation.
+    /// Stops waiting for the confirmations of an IPCP that was removed or is down.
     pub fn forget_pending_registrations(&mut self, ipcp: IpcpId) {
         let mut waiting = Vec::new();
         for (id, app) in self.connections.apps_mut() {
@@ -190,7 +192,7 @@ impl Core {
         }
     }
 
-    /// Takes a registration back; requests it has not answered are denied.
+    /// Removes a registration; its unanswered flow requests are denied.
     pub fn unregister(&mut self, app: App) {
         for port in app.requests.into_values() {
             self.refuse_incoming(port, "the application has ended");
@@ -203,7 +205,7 @@ impl Core {
         }
     }
 
-    /// Registers in a new IPCP every application that wants to be everywhere or in its DIF.
+    /// Registers in a new IPCP every application that asked for all DIFs or for this IPCP's DIF.
     pub fn register_all_in(&mut self, ipcp: IpcpId) {
         let Some(dif) = self.ipcps.dif_of(ipcp) else {
             return;
@@ -219,7 +221,8 @@ impl Core {
             .map(|(id, _, app)| (id, app.name.clone()))
             .collect();
         for (id, name) in wanting {
-            // Two applications of one name in different DIFs: the older has the new DIF.
+            // If two applications have the same name in different DIFs, the one registered first
+            // gets the new DIF.
             let free = !self.ipcps[ipcp].names.contains_key(&name);
             if free
                 && self.register_in(ipcp, Registrant::App(id), &name).is_ok()
@@ -233,7 +236,7 @@ impl Core {
     /// Registers a name in one IPCP.
     ///
     /// # Errors
-    /// The shim's refusal.
+    /// The refusal of the IPCP.
     pub fn register_in(
         &mut self,
         ipcp: IpcpId,
@@ -255,7 +258,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a name back from one IPCP.
+    /// Removes the registration of a name in one IPCP.
     pub fn unregister_in(&mut self, ipcp: IpcpId, name: &AppName) {
         let Some(ipcp) = self.ipcps.get_mut(ipcp) else {
             return;
@@ -267,7 +270,7 @@ impl Core {
     }
 }
 
-/// The refusal of an access rule.
+/// The error for an operation that an access rule forbids.
 pub fn denied(uid: u32, verb: &str, name: &AppName, dif: Option<&DifName>) -> ErrorBody {
     let place = dif.map_or("any DIF".to_owned(), |dif| format!("the DIF {dif}"));
     ErrorBody::new(
@@ -283,7 +286,7 @@ fn duplicate(name: &AppName, dif: &DifName) -> ErrorBody {
     )
 }
 
-/// A shim's refusal in the words of `ipc.sock`.
+/// Converts a refusal of an IPCP to an error of `ipc.sock`.
 pub fn refused(refusal: Refusal, dif: &DifName) -> ErrorBody {
     let code = match &refusal {
         Refusal::NameTaken(_) => ErrorCode::DuplicateName,

@@ -1,4 +1,4 @@
-//! Questions and orders that `control.sock` passes on to the core.
+//! Queries and commands that `control.sock` passes to the core.
 
 use carina_api::control::{Dialect, DifCreate, DifExtend, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, LocalName, PortId};
@@ -8,106 +8,108 @@ use carina_vmpi::ll::VmpiImpl;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-/// Whose policies are asked for.
+/// Selects the policies to list.
 #[derive(Debug)]
 pub enum PoliciesOf {
-    /// Of DIFs of this dialect.
+    /// Policies that DIFs of this dialect can use.
     Dialect(Dialect),
-    /// Of the DIF of that name.
+    /// Policies of the DIF with this name.
     Dif(String),
 }
 
-/// A question to a RIB.
+/// A query to the RIB of a member.
 #[derive(Debug)]
 pub struct RibQuestion {
-    /// The DIF; none for the only one.
+    /// Name of the DIF; `None` if this system is a member of only one normal DIF.
     pub dif: Option<String>,
-    /// The member; none for this system's.
+    /// The member to query; `None` for this system's own.
     pub member: Option<String>,
-    /// What is asked.
+    /// The operation.
     pub op: RibOp,
 }
 
-/// One request of `control.sock`.
+/// A request of `control.sock`.
 #[derive(Debug)]
 pub enum Ask {
-    /// The node itself.
+    /// Show the node itself.
     Node,
-    /// All IPCPs.
+    /// List all IPCPs.
     Ipcps,
-    /// Make an IPCP.
+    /// Create an IPCP.
     CreateIpcp(IpcpCreate),
-    /// Destroy the IPCP of that name.
+    /// Destroy the IPCP with this name.
     DestroyIpcp(String),
-    /// All registrations.
+    /// List all registrations.
     Apps,
-    /// All flows.
+    /// List all flows.
     Flows,
     /// End a flow.
     DeallocateFlow(PortId),
-    /// All DIFs.
+    /// List all DIFs.
     Difs,
-    /// Make an IPCP that creates or joins a normal DIF.
+    /// Create an IPCP that creates or joins a normal DIF.
     CreateDif(DifCreate),
-    /// Let a member of the normal DIF of that name use another N-1 DIF.
+    /// Add an N-1 DIF to a member of the normal DIF with this name.
     ExtendDif(String, DifExtend),
-    /// Take an N-1 DIF (the second name) away from a member of the normal DIF of the first name.
+    /// Remove an N-1 DIF (the second name) from a member of the normal DIF with the first name. The
+    /// third name selects one of several members.
     RetractDif(String, String, Option<String>),
-    /// A member, of this name where there are several, leaves the normal DIF of the first name.
+    /// Remove a member of the normal DIF with the first name. The second name selects one of
+    /// several members.
     LeaveDif(String, Option<String>),
-    /// Make a member of the normal DIF of that name leave it.
+    /// Make a member (the second name) leave the normal DIF with the first name.
     Expel(String, String),
-    /// Read or write a RIB.
+    /// Read or write objects of a RIB.
     Rib(RibQuestion),
-    /// The policies that there are and, for a DIF, those in force.
+    /// List the available policies and, for a DIF, those in force.
     Policies(PoliciesOf),
-    /// All VM ports.
+    /// List all VM ports.
     Vms,
-    /// The VM port of that name.
+    /// Show the VM port with this name.
     Vm(String),
-    /// Make a VM port.
+    /// Create a VM port.
     CreateVm(VmCreate),
-    /// Destroy the VM port of that name.
+    /// Destroy the VM port with this name.
     DestroyVm(String),
-    /// Begin a capture at the IPCP or DIF of that name.
+    /// Start a capture at the IPCP or DIF with this name.
     Capture(String, Tap),
-    /// Events after that number.
+    /// List the events after the one with this number.
     Events(u64),
-    /// Make the node what this configuration says.
+    /// Make the node match this configuration.
     Apply(String),
 }
 
-/// The JSON that answers, or a refusal.
+/// The answer as JSON, or an error.
 pub type Answer = Result<Value, ErrorBody>;
 
-/// A question and where its answer goes.
+/// A query with the destination of its answer.
 pub struct Query {
-    /// The question.
+    /// The query.
     pub ask: Ask,
-    /// Where the answer goes; the asker may be gone.
+    /// Destination of the answer; the receiver may no longer exist.
     pub reply: oneshot::Sender<Answer>,
 }
 
-/// What other threads ask of the core.
+/// Requests of other threads to the core.
 #[expect(
     clippy::large_enum_variant,
     reason = "a request is moved twice in its life"
 )]
 pub enum ControlRequest {
-    /// A question from `control.sock`.
+    /// A query from `control.sock`.
     Query(Query),
-    /// A VMPI device for a new hv IPCP.
+    /// A request for an hv IPCP over an existing VMPI device.
     Attach(Attachment),
 }
 
-/// A VMPI device that exists already, for a new hv IPCP.
+/// A VMPI device that is already open, for a new hv IPCP.
 pub struct Attachment {
     /// Name of the IPCP.
     pub name: LocalName,
-    /// Its DIF.
+    /// DIF of the IPCP.
     pub dif: DifName,
-    /// The device; it knows its side.
+    /// The device, which determines the side: host or guest.
     pub device: Box<dyn VmpiImpl + Send>,
-    /// Where the answer goes.
+    /// Destination of the answer.
     pub reply: std::sync::mpsc::Sender<Result<(), ErrorBody>>,
 }

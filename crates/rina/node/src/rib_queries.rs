@@ -1,4 +1,4 @@
-//! Questions to the RIBs of normal IPCPs, and the policies they know.
+//! Queries to the RIBs of normal IPCPs that wait for answers, and the policies of each dialect.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use crate::member_spec::wire_dialect;
 use crate::requests::{Answer, RibQuestion};
 
-/// Questions that are not answered yet.
+/// Queries that have not been answered yet.
 #[derive(Default)]
 pub struct RibQueries {
     next: u64,
@@ -30,20 +30,20 @@ struct PendingQuery {
     until: Instant,
 }
 
-/// What the answer holds.
+/// What the answer to a query contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ResponseKind {
     Objects,
-    /// The policies of this system's member, which has this dialect.
+    /// The policies of this system's member, whose DIF has this dialect.
     Policies(Dialect),
-    /// The policy of this system's member, changed.
+    /// The changed policy of this system's member.
     Change,
-    /// Nothing: another member was expelled.
+    /// Nothing: another member was told to leave.
     Expel,
 }
 
 impl RibQueries {
-    /// Adds a query whose answer goes to `reply`; gives its number.
+    /// Adds a query whose answer goes to `reply`. Returns its number.
     pub fn begin(&mut self, kind: ResponseKind, reply: oneshot::Sender<Answer>) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -53,12 +53,12 @@ impl RibQueries {
         number
     }
 
-    /// Passes the answer of an IPCP on. It is dropped when the asker is gone.
+    /// Sends the answer of an IPCP to the origin of the query, if that still waits.
     pub fn answer(&mut self, id: u64, result: Result<Vec<Object>, String>) {
         let Some(pending) = self.pending.remove(&id) else {
             return;
         };
-        // The policy exists, or it would not have been asked for: it cannot be had now.
+        // The policy exists, since it was checked before the query; it just cannot be used now.
         let code = match pending.kind {
             ResponseKind::Change | ResponseKind::Expel => ErrorCode::Conflict,
             ResponseKind::Objects | ResponseKind::Policies(_) => ErrorCode::NotFound,
@@ -91,14 +91,14 @@ impl RibQueries {
         }
     }
 
-    /// When the next question is given up.
+    /// When the next query times out.
     pub fn deadline(&self) -> Option<Instant> {
         self.pending.values().map(|pending| pending.until).min()
     }
 }
 
-/// Checks the change of a policy against what is known here, so that the refusal can say
-/// whether the kind is wrong or comes too late.
+/// Checks the change of a policy against the dialect's catalogue, so that an error can tell a wrong
+/// policy from one that cannot be changed any more.
 pub fn check_change(
     dialect: Dialect,
     component: &str,
@@ -117,7 +117,8 @@ pub fn check_change(
     }
     let spec = PolicySpec::default().changed(fields);
     if spec.name.is_empty() {
-        // Parameters of whatever is in force, which the member knows.
+        // Without a policy name these are parameters of the policy in force, which the member
+        // checks.
         return Ok(());
     }
     let judged = catalogue.judge(component, &spec);
@@ -133,10 +134,10 @@ pub fn check_change(
     }
 }
 
-/// Understands what is to be written.
+/// Converts a request to write into a query.
 ///
 /// # Errors
-/// A value that no RIB has.
+/// The type of a value is not one of a RIB.
 pub fn question_of(write: RibWrite) -> Result<RibQuestion, ErrorBody> {
     let mut fields = Vec::new();
     for (name, value) in write.fields {
@@ -197,7 +198,7 @@ fn shown(object: Object) -> RibObject {
     }
 }
 
-/// A policy object: its field `name`, and its parameters.
+/// Converts a policy object, with its field `name` and its parameters.
 fn in_force(object: &Object) -> Option<PolicyInForce> {
     let component = object.path.strip_prefix("/policies/")?.to_owned();
     let mut name = None;
@@ -206,7 +207,7 @@ fn in_force(object: &Object) -> Option<PolicyInForce> {
         let text = scalar.to_text();
         match field.as_str() {
             "name" => name = Some(text),
-            // What the catalogue says as well.
+            // The catalogue contains these fields as well.
             "choices" | "is_live" => {}
             _ => drop(params.insert(field.clone(), text)),
         }
@@ -218,7 +219,7 @@ fn in_force(object: &Object) -> Option<PolicyInForce> {
     })
 }
 
-/// Every policy that members of DIFs of a dialect can have.
+/// All policies that DIFs of a dialect can use.
 fn catalogue(dialect: Dialect) -> Catalogue {
     DIALECTS.policies_of(wire_dialect(dialect), &Tools::new(Credentials::default()))
 }
@@ -247,7 +248,7 @@ fn known_policies(dialect: Dialect) -> Vec<PolicyInfo> {
         .collect()
 }
 
-/// The policies that DIFs of a dialect can have, as JSON.
+/// The policies that DIFs of a dialect can use, as JSON.
 pub fn known_policies_answer(dialect: Dialect) -> Answer {
     to_json(&Shown {
         policies: known_policies(dialect),
@@ -259,9 +260,9 @@ fn to_json<T: serde::Serialize>(value: &T) -> Answer {
     serde_json::to_value(value).map_err(|e| ErrorBody::new(ErrorCode::Internal, e.to_string()))
 }
 
-/// Above the objects of policies.
+/// Prefix of the object names of policies.
 pub const POLICIES: &str = "/policies/";
 
-/// How long a member may take to answer: a little longer than the one that asks it waits, so that
-/// its words arrive.
+/// Time limit for the answer of a member. It is slightly longer than the limit of the IPCP that
+/// sends the query, so that the IPCP's error message arrives.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);

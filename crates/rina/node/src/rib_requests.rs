@@ -1,4 +1,4 @@
-//! Queries of `control.sock` to the RIBs of normal IPCPs, passed on to the IPCPs.
+//! Queries of `control.sock` to the RIBs of normal IPCPs: selects the IPCP and sends it the query.
 
 use carina_api::{DifName, ErrorBody, ErrorCode, IpcpId};
 use carina_ipcp::Command;
@@ -11,7 +11,7 @@ use crate::requests::{Answer, PoliciesOf, RibQuestion};
 use crate::rib_queries::{POLICIES, ResponseKind, check_change, known_policies_answer};
 
 impl Core {
-    /// Asks a RIB; the answer goes to `reply`.
+    /// Sends a query to a RIB; the answer goes to `reply`.
     pub fn query_rib(&mut self, question: RibQuestion, reply: oneshot::Sender<Answer>) {
         let kind = match &question.op {
             RibOp::Write { path, .. }
@@ -24,8 +24,8 @@ impl Core {
         self.send_query(question, kind, reply);
     }
 
-    /// Tells the policies that DIFs of a dialect can have or, for a DIF, those that it can have and
-    /// those in force.
+    /// Answers which policies DIFs of a dialect can use. For a DIF, also answers which are in
+    /// force.
     pub fn query_policies(&mut self, of: PoliciesOf, reply: oneshot::Sender<Answer>) {
         let dif = match of {
             PoliciesOf::Dialect(dialect) => {
@@ -53,7 +53,7 @@ impl Core {
         self.send_query(question, kind, reply);
     }
 
-    /// Has this system's member of a DIF tell another one to leave.
+    /// Makes this system's member of a DIF tell another member to leave.
     pub fn expel(&mut self, dif: &str, member: String, reply: oneshot::Sender<Answer>) {
         let id = match self.find_member(Some(dif), None) {
             Ok((id, _)) => id,
@@ -100,7 +100,8 @@ impl Core {
         }
     }
 
-    /// The IPCP of this system to ask, and the member that it has to ask in turn.
+    /// The IPCP of this system that handles a query, and the remote member that it must ask, if
+    /// any.
     fn find_member(
         &self,
         dif: Option<&str>,

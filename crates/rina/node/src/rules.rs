@@ -1,13 +1,13 @@
-//! Access rules: which user may register which name, and reach which.
+//! Access rules: which user may register which name, and allocate flows to which name.
 //!
-//! Rules are tried in the order of the configuration; the first that fits decides. Where none
-//! fits, root and the user of the node itself are allowed and everybody else is refused.
+//! Rules are tried in the order of the configuration; the first that matches decides. If none
+//! matches, root and the user of the node are allowed, and all others are denied.
 
 use serde::Deserialize;
 use thiserror::Error;
 use wildmatch::WildMatch;
 
-/// One rule of the configuration. In its patterns `*` is any text and `?` any character.
+/// A rule of the configuration. In its patterns `*` matches any text and `?` any character.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "RuleText")]
 pub struct Rule {
@@ -18,7 +18,7 @@ pub struct Rule {
     allow: bool,
 }
 
-/// What is missing in a rule.
+/// Why a rule is incomplete or contradictory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 enum RuleError {
     #[error("a rule names its users by either `uid = N` or `any = true`")]
@@ -27,7 +27,7 @@ enum RuleError {
     Action,
 }
 
-/// What a rule speaks of.
+/// The action that a rule allows or denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Registering a name.
@@ -44,7 +44,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Rules of a node that runs as `node_uid`.
+    /// The rules of a node that runs as user `node_uid`.
     pub fn new(rules: Vec<Rule>, node_uid: u32) -> Self {
         Self { rules, node_uid }
     }
@@ -54,7 +54,7 @@ impl Rules {
         self.rules.len()
     }
 
-    /// Whether the user may do this with this name in this DIF.
+    /// True when the user may perform the action with this name in this DIF.
     pub fn allow(&self, uid: u32, action: Action, name: &str, dif: &str) -> bool {
         let fits = |rule: &&Rule| {
             rule.action == action
@@ -75,7 +75,7 @@ enum User {
     Uid(u32),
 }
 
-/// A rule as it stands in the configuration, before its parts are checked together.
+/// A rule as written in the configuration, before its fields are checked together.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleText {

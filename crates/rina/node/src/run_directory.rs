@@ -1,7 +1,8 @@
-//! The run directory: one node at a time, and nothing left of a killed one.
+//! The run directory: locked by one node at a time, and cleaned up after a killed one.
 //!
-//! A running node holds a lock on the file `lock`. The lock ends with the process, however that
-//! ends, so the holder knows that sockets and files found beside it are stale and removes them.
+//! A running node holds a lock on the file `lock`. The lock ends with the process, however the
+//! process ends. So the holder knows that sockets and files found in the directory are stale, and
+//! removes them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -15,19 +16,19 @@ use carina_api::paths::RunDir;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-/// A run directory that belongs to this node.
+/// A run directory that this node has locked.
 #[derive(Debug)]
 pub struct RunDirLock {
     dir: RunDir,
-    /// Locked as long as it is open.
+    /// The lock is held as long as this file is open.
     _lock: File,
 }
 
-/// Why a run directory cannot be had.
+/// Why a run directory cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RunDirError {
-    /// Another node has it.
+    /// Another node runs in the directory.
     #[error(
         "a node already runs in {}{}; stop it, or set another run_dir",
         dir.display(), pid.map_or(String::new(), |pid| format!(" (process {pid})"))
@@ -35,7 +36,7 @@ pub enum RunDirError {
     Taken {
         /// The directory.
         dir: PathBuf,
-        /// The process that has it, when it could be read.
+        /// The process id of that node, if it could be read.
         pid: Option<u32>,
     },
     /// The directory belongs to another user.
@@ -48,29 +49,30 @@ pub enum RunDirError {
         /// The user of this process.
         own: u32,
     },
-    /// The system refused.
+    /// The operating system refused an operation.
     #[error("run directory: {}: {source}", path.display())]
     Io {
         /// The path concerned.
         path: PathBuf,
-        /// The system's reason.
+        /// The reason of the operating system.
         source: io::Error,
     },
 }
 
 impl RunDirLock {
-    /// Makes the directory where it is missing, locks it, and removes stale sockets. A node that
-    /// is stopping there has the time that it needs.
+    /// Creates the directory if it does not exist, locks it, and removes stale sockets. Waits for a
+    /// node there that is stopping.
     ///
     /// # Errors
-    /// [`RunDirError`], in particular when another node runs there.
+    /// [`RunDirError`], for example when another node runs there.
     pub fn take(dir: RunDir) -> Result<Self, RunDirError> {
         make_dir(dir.path(), 0o755)?;
         let own = rustix::process::geteuid().as_raw();
         let owner = fs::symlink_metadata(dir.path())
             .map_err(at(dir.path()))?
             .uid();
-        // In /tmp anybody may have made the directory first and could swap what lies in it.
+        // In /tmp, another user may have created the directory first and could replace its
+        // contents.
         if owner != own {
             return Err(RunDirError::OtherOwner {
                 dir: dir.path().into(),
@@ -109,8 +111,8 @@ impl RunDirLock {
         &self.dir
     }
 
-    /// Removes what lies in the directory of VMs and belongs to none of those that `is_known`
-    /// knows by their names.
+    /// Removes files of VMs from the directory of VMs, if `is_known` returns false for the VM's
+    /// name.
     ///
     /// # Errors
     /// [`RunDirError::Io`].
@@ -135,7 +137,7 @@ impl RunDirLock {
         Ok(())
     }
 
-    /// Writes down that there is a VM, so that a node started later can take over a running one.
+    /// Stores the configuration of a VM, so that a node started later can take over the running VM.
     ///
     /// # Errors
     /// [`RunDirError::Io`].
@@ -147,13 +149,13 @@ impl RunDirLock {
         fs::write(&path, text).map_err(at(&path))
     }
 
-    /// Forgets a VM.
+    /// Removes the stored configuration of a VM.
     pub fn forget_vm(&self, name: &LocalName) {
-        // Without a note there is nothing to forget.
+        // A missing file is no error.
         let _ = fs::remove_file(self.vm_note(name));
     }
 
-    /// VMs that a former node wrote down.
+    /// The VMs whose configurations an earlier node stored.
     pub fn noted_vms(&self) -> Vec<VmCreate> {
         let Ok(entries) = fs::read_dir(self.dir.vm_dir()) else {
             return Vec::new();
@@ -172,7 +174,7 @@ impl RunDirLock {
         self.dir.vm_dir().join(format!("{name}.{VM_NOTE}"))
     }
 
-    /// Gives a socket file its mode.
+    /// Sets the mode of a socket file.
     ///
     /// # Errors
     /// [`RunDirError::Io`].
@@ -188,12 +190,12 @@ impl Drop for RunDirLock {
                 tracing::warn!(%error, "a socket stays behind");
             }
         }
-        // After a crash the counters stay to be read; after an orderly stop they are of no use.
+        // Counters are kept after a crash, for inspection; after an orderly stop they are useless.
         let _ = fs::remove_file(self.dir.counters());
     }
 }
 
-/// Locks a file, for which its holder has some time to let go of it. False when it does not.
+/// Locks a file, waiting up to `limit` for its holder. Returns false if the holder keeps it.
 fn lock_within(file: &File, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     loop {
@@ -215,7 +217,7 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), RunDirError> {
         .map_err(at(path))
 }
 
-/// Removes `path` when it is a socket; anything else there is not ours to remove.
+/// Removes `path` if it is a socket. Another kind of file is not the node's to remove.
 fn remove_socket(path: &Path) -> Result<(), RunDirError> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(path).map_err(at(path)),
@@ -234,14 +236,14 @@ fn at(path: &Path) -> impl Fn(io::Error) -> RunDirError + '_ {
     }
 }
 
-/// How long a node may take to tell its applications and peers that it ends.
+/// How long a stopping node may take to inform its applications and peers.
 pub const STOP_MAX: Duration = Duration::from_secs(1);
 
-/// How much longer a node may take to end than to say so.
+/// How much longer than that a node may take until it has ended.
 const STOP_SLACK: Duration = Duration::from_millis(500);
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// Suffix of the file that says how a VM was made.
+/// Suffix of the file with the configuration of a VM.
 const VM_NOTE: &str = "vm";
 
 #[cfg(test)]

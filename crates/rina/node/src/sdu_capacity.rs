@@ -1,4 +1,4 @@
-//! What N-1 DIFs carry, and the longest PDU of a DIF that goes through all of them.
+//! How long SDUs of N-1 DIFs may be, and the longest PDU that all N-1 DIFs of a DIF carry.
 
 use carina_api::DifName;
 use carina_api::control::DifRole;
@@ -9,21 +9,21 @@ use thiserror::Error;
 
 use crate::member_spec::MemberSpec;
 
-/// What an N-1 flow of a DIF takes.
+/// How long the SDUs on an N-1 flow of a DIF may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SduCapacity {
     /// Longest SDU in bytes.
     pub whole: usize,
-    /// Longest SDU in bytes that the DIF does not cut into several PDUs of its own.
+    /// Longest SDU in bytes that the DIF does not fragment into several of its PDUs.
     pub uncut: usize,
-    /// Others can listen, so that what is protected at all is protected here.
+    /// Others can listen to the medium, so SDU protection is used if the DIF has any.
     pub is_exposed: bool,
 }
 
-/// Why a DIF has no longest PDU.
+/// Why the longest PDU of a DIF cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MaxPduError {
-    /// It is not known yet what this N-1 DIF carries.
+    /// The capacity of this N-1 DIF is not known yet.
     #[error("the longest SDU of {0} is not known yet")]
     Unknown(DifName),
     #[error("{dif} carries {bytes} bytes at a time; a DIF over it needs {needed}")]
@@ -32,23 +32,23 @@ pub enum MaxPduError {
         bytes: usize,
         needed: usize,
     },
-    /// The longest PDU as configured does not go through an N-1 DIF.
+    /// An N-1 DIF does not carry the configured longest PDU.
     #[error("{0}")]
     Conflict(String),
 }
 
-/// The capacity of an N-1 DIF by its name; `None` while it is not known.
+/// Looks up the capacity of an N-1 DIF by its name; `None` while it is unknown.
 pub type CapacityIn<'a> = &'a dyn Fn(&DifName) -> Option<SduCapacity>;
 
 impl SduCapacity {
-    /// That of shared memory, where the medium sets no bound that is known before it is open.
+    /// No limits, as with shared memory, whose medium has no limit that is known before it is open.
     pub const ANY: SduCapacity = SduCapacity {
         whole: usize::MAX,
         uncut: usize::MAX,
         is_exposed: false,
     };
 
-    /// What flows of a normal DIF take whose longest PDU is known.
+    /// The capacity of flows of a normal DIF whose longest PDU is known.
     pub fn of_member(
         config: &DifConfig,
         dialect: Dialect,
@@ -68,7 +68,7 @@ impl SduCapacity {
         }
     }
 
-    /// What flows of both take.
+    /// The capacity that both have.
     pub fn least(self, other: SduCapacity) -> SduCapacity {
         SduCapacity {
             whole: self.whole.min(other.whole),
@@ -77,7 +77,8 @@ impl SduCapacity {
         }
     }
 
-    /// Why the N-1 DIF `below`, which carries this, cannot carry PDUs of `max_pdu` bytes.
+    /// Why an N-1 DIF `below` with this capacity cannot carry PDUs of `max_pdu` bytes; `None` if it
+    /// can.
     pub fn conflict(self, name: &DifName, max_pdu: u32, below: &DifName) -> Option<String> {
         let whole = self.whole;
         (whole < max_pdu as usize).then(|| {
@@ -89,10 +90,10 @@ impl SduCapacity {
     }
 }
 
-/// The longest PDU that goes through all of these DIFs without being cut.
+/// The longest PDU that all of these DIFs carry without fragmenting it.
 ///
 /// # Errors
-/// What one of them carries is not known, or too little.
+/// The capacity of one of them is unknown or too small.
 pub fn longest_pdu(
     over: &[DifName],
     config: &DifConfig,
@@ -123,11 +124,11 @@ pub fn longest_pdu(
     Ok(least as u32)
 }
 
-/// Resolves the longest PDU of a DIF that begins here; gives the N-1 DIF to wait for, where it is
-/// not known yet.
+/// Determines the longest PDU of a DIF that starts here. Returns the N-1 DIF to wait for if its
+/// capacity is not known yet.
 ///
 /// # Errors
-/// What was configured does not go through one of the N-1 DIFs, or nothing does.
+/// An N-1 DIF cannot carry the configured length, or cannot carry any valid one.
 pub fn resolve_max_pdu(
     new: &MemberSpec,
     config: &mut DifConfig,
@@ -154,9 +155,9 @@ pub fn resolve_max_pdu(
     }
 }
 
-/// Room for what SDU protection adds to a PDU, in bytes.
+/// Bytes reserved for what SDU protection adds to a PDU.
 const PROTECTION_RESERVE: usize = 64;
 
-/// Shortest and longest PDU that a DIF may have as its longest, in bytes.
+/// Smallest and largest value for the longest PDU of a DIF, in bytes.
 const MAX_PDU_LEAST: usize = 128;
 const MAX_PDU_MOST: usize = 65_535;

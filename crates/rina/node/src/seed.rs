@@ -1,11 +1,12 @@
-//! Numbers that must not be guessed.
+//! Random numbers that cannot be guessed.
 
-/// For everything in an IPCP that must not be guessed or the same twice.
+/// Returns a random number that cannot be guessed, as seed for an IPCP.
 pub fn random_seed() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(8) => u64::from_ne_bytes(bytes),
-        // Not before the kernel's pool is filled, at the very start of a system.
+        // `getrandom` fails only before the kernel's pool is initialized, early in the system's
+        // start.
         _ => carina_sys::monotonic_ns(),
     }
 }

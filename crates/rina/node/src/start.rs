@@ -1,4 +1,4 @@
-//! How a node starts and stops.
+//! Start and stop of a node.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -36,42 +36,42 @@ use crate::rules::Rules;
 use crate::run_directory::{RunDirError, RunDirLock};
 use crate::users::Users;
 
-/// A node, not yet running.
+/// A node; its functions check a configuration, or run a node with it.
 #[derive(Debug)]
 pub struct Node;
 
-/// Why a node does not start.
+/// Why a node does not start, or has ended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// The run directory cannot be had.
+    /// The run directory cannot be used.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
-    /// The system refused something.
+    /// The operating system refused an operation.
     #[error("{what}: {source}")]
     Io {
-        /// What was wanted.
+        /// What the operation was for.
         what: String,
-        /// The system's reason.
+        /// The reason of the operating system.
         source: io::Error,
     },
-    /// An IPCP or VM of the configuration cannot be made.
+    /// An IPCP or VM of the configuration cannot be created.
     #[error("configuration{}: {error}", in_file(path))]
     Config {
-        /// The file, when there is one.
+        /// The configuration file; `None` for a configuration from elsewhere.
         path: Option<PathBuf>,
-        /// The line, what is wrong, and what would be right.
+        /// The error with its line and the valid alternative.
         error: ErrorBody,
     },
-    /// The node ended by itself; its log says why.
+    /// The node ended without being stopped; its log has the reason.
     #[error("the node ended by itself")]
     Ended,
 }
 
 impl Node {
     /// Checks a configuration as a node does when it starts. Reads the files of credentials that
-    /// the configuration names, and opens no device and no socket: a node starts with an accepted
-    /// configuration if the system gives it those.
+    /// the configuration names, but opens no device and no socket. A node starts with an accepted
+    /// configuration, unless the system refuses it a device or a socket.
     ///
     /// # Errors
     /// [`ConfigError::Meaning`].
@@ -79,20 +79,21 @@ impl Node {
         check_alone(config, &node_name(config))
     }
 
-    /// Runs a node until SIGTERM or SIGINT; it passes over SIGHUP.
+    /// Runs a node until SIGTERM or SIGINT. SIGHUP is ignored.
     ///
     /// # Errors
-    /// [`NodeError`] when it cannot start, or ended by itself.
+    /// [`NodeError`] when the node cannot start, or ended without being stopped.
     pub fn run(config: Config) -> Result<(), NodeError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(io_error("the runtime of signals"))?;
         runtime.block_on(async {
-            // Before the node starts, so that a signal during the start is not lost.
+            // Handlers are set before the node starts, so that a signal during the start is not
+            // lost.
             let mut term = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
             let mut int = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
-            // Taken and passed over: a terminal that closes is not the end of a system's network.
+            // Ignored, since closing a terminal must not end the system's network.
             let _hangup = signal(SignalKind::hangup()).map_err(io_error("SIGHUP"))?;
             let mut node = Self::spawn(config)?;
             let ended = node.ended.take();
@@ -110,10 +111,10 @@ impl Node {
         })
     }
 
-    /// Starts a node and returns when its sockets answer.
+    /// Starts a node, and returns when its sockets accept requests.
     ///
     /// # Errors
-    /// [`NodeError`] when it cannot start.
+    /// [`NodeError`] when the node cannot start.
     pub fn spawn(config: Config) -> Result<NodeHandle, NodeError> {
         let run_dir = config
             .node
@@ -150,7 +151,7 @@ impl Node {
             .name("core".into())
             .spawn(move || {
                 core.run();
-                // The receiver is gone when the node was stopped by its handle.
+                // The receiver no longer exists when the handle has stopped the node.
                 let _ = ending.send(());
             })
             .map_err(io_error("the core's thread"))?;
@@ -186,16 +187,16 @@ pub struct NodeHandle {
 }
 
 impl NodeHandle {
-    /// Where its sockets are.
+    /// The run directory, which contains the node's sockets.
     pub fn run_dir(&self) -> &RunDir {
         &self.run_dir
     }
 
-    /// Makes an hv IPCP over a VMPI device that exists already, for example one side of a
+    /// Creates an hv IPCP over a VMPI device that is already open, for example one side of a
     /// `memfd` region.
     ///
     /// # Errors
-    /// The name is taken, or the node has ended.
+    /// The name is in use, or the node has ended.
     pub fn attach(
         &self,
         name: LocalName,
@@ -237,7 +238,7 @@ impl Drop for NodeHandle {
     }
 }
 
-/// What a core is made from beside its configuration.
+/// What a core is made from, besides its configuration.
 struct CoreParts {
     run_dir_lock: RunDirLock,
     journal: Journal,
@@ -248,7 +249,7 @@ struct CoreParts {
 }
 
 impl CoreParts {
-    /// Makes the core as the configuration says.
+    /// Makes the core, with the IPCPs and VMs of the configuration.
     fn build(self, config: Config) -> Result<Core, NodeError> {
         if let Err(error) = raise_nofile_limit() {
             tracing::warn!(%error, "the limit of open files stays as it is");
@@ -259,7 +260,7 @@ impl CoreParts {
         let plane = DataPlane::spawn_workers(&config.node.data_plane(), counters)
             .map_err(io_error("the data plane"))?;
         let listener = listen_seqpacket(&dir.ipc_sock()).map_err(at(&dir.ipc_sock()))?;
-        // Access is decided by rules, not by the socket's mode.
+        // Access rules decide who may use the socket, not its mode.
         self.run_dir_lock.set_mode(&dir.ipc_sock(), 0o666)?;
         let name = node_name(&config);
         let mut core = Core {
@@ -297,7 +298,7 @@ impl CoreParts {
     }
 }
 
-/// The name that peers see.
+/// The name of this system that peers see.
 fn node_name(config: &Config) -> String {
     config.node.name.clone().unwrap_or_else(host_name)
 }

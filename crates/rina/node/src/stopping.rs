@@ -1,4 +1,4 @@
-//! The end of a node in order: applications read that the node stops, peers that flows end and that
+//! Stops a node in order: applications are told that the node stops, and peers that flows end and
 //! members leave.
 //!
 //! ```text
@@ -7,8 +7,9 @@
 //!   the other IPCPs end
 //! ```
 //!
-//! Between the steps the data plane sends what there is to send. All of it takes [`STOP_MAX`] at
-//! most: what a peer does not acknowledge by then, its own keep-alive has to find out.
+//! Between the steps, the data plane sends the messages that are due. All steps together take at
+//! most [`STOP_MAX`]. A peer that does not acknowledge in time detects the end by its own
+//! keep-alive.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use crate::membership::Membership;
 use crate::run_directory::STOP_MAX;
 
 impl Core {
-    /// Ends flows, leaves all DIFs, and ends all IPCPs, within [`STOP_MAX`].
+    /// Ends all flows, leaves all DIFs and ends all IPCPs, within [`STOP_MAX`].
     pub fn shut_down(&mut self) {
         let deadline = Instant::now() + STOP_MAX;
         self.stop_flows_of_applications();
@@ -32,7 +33,7 @@ impl Core {
             self.leave_all(&top, deadline);
             members = below;
         }
-        // What is left: flows that a member had begun to ask for.
+        // The remaining endpoints are requests for N-1 flows that a member had just started.
         for port in self.endpoints.ports() {
             self.stop_endpoint(port);
         }
@@ -51,13 +52,13 @@ impl Core {
         }
     }
 
-    /// Members of normal DIFs, the youngest first.
+    /// Members of normal DIFs, the one created last first.
     fn members(&self) -> Vec<IpcpId> {
         let ids = self.ipcps.ids().into_iter().rev();
         ids.filter(|id| self.ipcps.member(*id).is_some()).collect()
     }
 
-    /// Divides members into those on which no other of them stands, and the others.
+    /// Divides members into those over which no other of them runs, and the rest.
     fn topmost(&self, members: Vec<IpcpId>) -> (Vec<IpcpId>, Vec<IpcpId>) {
         let carries = |id: &IpcpId| {
             let dif = &self.ipcps[*id].dif;
@@ -66,14 +67,14 @@ impl Core {
         };
         let (below, top): (Vec<IpcpId>, Vec<IpcpId>) = members.iter().copied().partition(carries);
         if top.is_empty() {
-            // No DIF is its own N-1 DIF; this ends the loop all the same.
+            // Cannot happen, since no DIF runs over itself, but would be an endless loop.
             (below, top)
         } else {
             (top, below)
         }
     }
 
-    /// Has members leave their DIFs, waits until they have done so, and ends them.
+    /// Makes members leave their DIFs, waits until they have left, and ends them.
     fn leave_all(&mut self, members: &[IpcpId], deadline: Instant) {
         for id in members {
             if let Some(Process::Normal(normal)) = self.ipcps.get(*id).map(|ipcp| &ipcp.process) {
@@ -99,14 +100,14 @@ impl Core {
         members.any(Membership::is_enrolled)
     }
 
-    /// Handles what the data plane reports within a time; whatever else happens stays as it is.
+    /// Handles events of the data plane for at most `limit`. Other descriptors are not handled.
     fn await_plane(&mut self, ready: &mut Vec<Ready>, limit: Duration) -> std::io::Result<()> {
         self.epoll.wait(ready, Some(limit.as_nanos() as u64))?;
         let plane = Token::Plane.pack();
         if ready.iter().any(|ready| ready.token == plane) {
             self.dispatch_data_plane_events()
         } else {
-            // Another descriptor is ready and stays so.
+            // Another descriptor is ready and would make the next wait return at once.
             std::thread::sleep(PAUSE.min(limit))
         }
         Ok(())
@@ -125,5 +126,5 @@ impl Core {
     }
 }
 
-/// How often the node looks at the data plane while another descriptor is ready.
+/// Interval at which the data plane is checked while another descriptor is ready.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -1,15 +1,15 @@
-//! For tests: a directory that goes away.
+//! For tests: a temporary directory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use carina_api::paths::RunDir;
 
-/// A directory of its own for one test, removed on drop.
+/// A directory for one test, removed on drop.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes the directory; `name` only serves people.
+    /// Makes the directory. Its name contains `name`, to help people.
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -18,7 +18,7 @@ impl Scratch {
         Self(path)
     }
 
-    /// A run directory in it.
+    /// A run directory inside it.
     pub fn run_dir(&self) -> RunDir {
         RunDir::new(self.0.join("run"))
     }

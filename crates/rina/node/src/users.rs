@@ -1,4 +1,4 @@
-//! What each user of this system has of the node, held against the limits of the configuration.
+//! What each user of this system uses of the node, checked against the limits of the configuration.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl From<LimitError> for ErrorBody {
 }
 
 impl Users {
-    /// Checks that the user may have one more connection.
+    /// Checks that the user may open one more connection.
     ///
     /// # Errors
     /// [`LimitError::Connections`].
@@ -50,12 +50,12 @@ impl Users {
         Ok(())
     }
 
-    /// Counts a connection.
+    /// Counts a connection of the user.
     pub fn connect(&mut self, uid: u32) {
         self.usage.entry(uid).or_default().connections += 1;
     }
 
-    /// Takes a connection off the count.
+    /// Removes a connection from the user's count.
     pub fn disconnect(&mut self, uid: u32) {
         if let Some(usage) = self.usage.get_mut(&uid) {
             usage.connections = usage.connections.saturating_sub(1);
@@ -66,7 +66,7 @@ impl Users {
     /// Charges a user for a flow and its rings.
     ///
     /// # Errors
-    /// The limit that is reached; the user is charged for nothing then.
+    /// The limit that is reached; then nothing is charged.
     pub fn charge(&mut self, uid: u32, ring_bytes: u64, limits: &Limits) -> Result<(), LimitError> {
         let flows = self.usage.get(&uid).map_or(0, |usage| usage.flows);
         if flows >= limits.flows_per_uid {
@@ -77,10 +77,10 @@ impl Users {
         Ok(())
     }
 
-    /// Charges a user for rings of a flow that is counted already.
+    /// Charges a user for the rings of a flow that is already counted.
     ///
     /// # Errors
-    /// [`LimitError::RingBytes`]; the user is charged for nothing then.
+    /// [`LimitError::RingBytes`]; then nothing is charged.
     pub fn charge_bytes(
         &mut self,
         uid: u32,
@@ -97,7 +97,7 @@ impl Users {
         Ok(())
     }
 
-    /// Takes a charge for a flow back.
+    /// Releases what a user was charged for a flow and its rings.
     pub fn discharge(&mut self, uid: u32, ring_bytes: u64) {
         if let Some(usage) = self.usage.get_mut(&uid) {
             usage.flows = usage.flows.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! The port of a VM: its VMPI device and the sockets of its QEMU.
+//! The port of a VM: its VMPI device, and the sockets of its QEMU.
 
 use std::io;
 use std::path::Path;
@@ -9,16 +9,16 @@ use carina_api::{DifName, LocalName};
 use carina_vmpi::ll::{HostPort, ivshmem, virtqueue};
 use thiserror::Error;
 
-/// What an IPCP has when a VM is behind it.
+/// State of an hv IPCP that leads to a VM.
 pub struct VmPort {
     pub port: HostPort,
     pub create: VmCreate,
-    /// The process of QEMU, as of the last poll.
+    /// Process id of QEMU at the last poll; `None` if it did not run.
     pub qemu: Option<i32>,
 }
 
 impl VmPort {
-    /// Whether this port is what a configuration asks for.
+    /// True when this port fits a configuration.
     pub fn matches_spec(&self, wanted: &VmCreate) -> bool {
         let dif = |create: &VmCreate| create.dif.clone().or_else(|| default_dif(&create.name));
         let region = |create: &VmCreate| region_bytes(create.region_bytes);
@@ -31,10 +31,10 @@ impl VmPort {
     }
 }
 
-/// Opens the port of a VM in the directory of VMs.
+/// Opens the port of a VM; its files are in the directory of VMs.
 ///
 /// # Errors
-/// As the port of its kind.
+/// Those of the port's kind.
 pub fn open_port(dir: &Path, create: &VmCreate, region_bytes: usize) -> io::Result<HostPort> {
     let name = create.name.as_str();
     Ok(match create.vmpi.unwrap_or_default() {
@@ -46,7 +46,7 @@ pub fn open_port(dir: &Path, create: &VmCreate, region_bytes: usize) -> io::Resu
     })
 }
 
-/// The arguments with which QEMU listens for the node; none where no VM is to be there.
+/// The arguments for QEMU to connect to this port; empty for a port whose other end is no VM.
 pub fn qemu_args(vm: &VmPort) -> Vec<String> {
     if vm.create.socket.is_some() {
         return Vec::new();
@@ -59,12 +59,12 @@ pub fn default_dif(name: &LocalName) -> Option<DifName> {
     DifName::new(format!("hv.{name}")).ok()
 }
 
-/// A socket belongs to another device.
+/// Error: `socket` is set for a device that has no socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("`socket` belongs to `vmpi = \"virtqueue\"`: memory of ivshmem is made by a QEMU")]
 pub struct SocketError;
 
-/// Checks that a port with a socket is one over virtqueues.
+/// Checks that only a port with virtqueues has a socket.
 ///
 /// # Errors
 /// [`SocketError`].
@@ -77,14 +77,14 @@ pub fn check_socket(create: &VmCreate) -> Result<(), SocketError> {
     }
 }
 
-/// The size that a VMPI region cannot have.
+/// Error: the size is not valid for a VMPI region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "region_bytes is {0}; it must be a power of two from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}"
 )]
 pub struct RegionBytesError(u64);
 
-/// Checks the size of a VMPI region and gives its default.
+/// Checks the size of a VMPI region. Returns the default size for `None`.
 ///
 /// # Errors
 /// [`RegionBytesError`].
@@ -96,7 +96,7 @@ pub fn region_bytes(bytes: Option<u64>) -> Result<usize, RegionBytesError> {
     Ok(bytes as usize)
 }
 
-/// Bytes of a VMPI region unless configured.
+/// Default size of a VMPI region in bytes.
 const REGION_BYTES_DEFAULT: u64 = 16 << 20;
 const REGION_BYTES_MIN: u64 = 64 << 10;
 const REGION_BYTES_MAX: u64 = 1 << 30;

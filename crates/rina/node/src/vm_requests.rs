@@ -1,4 +1,4 @@
-//! VM ports: created and destroyed by command, taken over from a former node, and polled for QEMU.
+//! VM ports: created and destroyed by command, taken over from an earlier node, polled for QEMU.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::ipcp_kinds::open_device;
 use crate::vm_port::{VmPort, check_socket, default_dif, open_port, qemu_args, region_bytes};
 
 impl Core {
-    /// Makes a VM port with its IPCP, or takes over the one of a node that ran before.
+    /// Creates a VM port with its IPCP, or takes over that of an earlier node.
     ///
     /// # Errors
-    /// The name is taken, the size is not allowed, or the system refuses.
+    /// The name is in use, the size is invalid, or the operating system refuses.
     pub fn create_vm(&mut self, create: VmCreate) -> Result<IpcpId, ErrorBody> {
         let bad = |what: String| ErrorBody::new(ErrorCode::BadRequest, what);
         let bytes = region_bytes(create.region_bytes).map_err(|error| bad(error.to_string()))?;
@@ -64,11 +64,11 @@ impl Core {
         Ok(id)
     }
 
-    /// Takes over the VMs of a former node whose QEMU still runs, and removes what is left of
-    /// the others.
+    /// Takes over the VMs of an earlier node whose QEMU still runs, and removes the files of the
+    /// others.
     ///
     /// # Errors
-    /// The directory of VMs cannot be swept.
+    /// The directory of VMs cannot be cleaned up.
     pub fn adopt_vms(&mut self) -> Result<(), crate::run_directory::RunDirError> {
         for create in self.run_dir_lock.noted_vms() {
             let name = create.name.clone();
@@ -89,7 +89,7 @@ impl Core {
             .remove_stale_vms(|name| self.ipcps.vm_named(name).is_some())
     }
 
-    /// Lets go of the port of a VM; `keeps` leaves region and state for the next node.
+    /// Releases the port of a VM; `keeps` leaves its region and state for the next node.
     pub fn remove_vm(&mut self, name: &LocalName, vm: VmPort, keeps: bool) {
         if let Err(error) = self.epoll.del(vm.port.as_fd()) {
             tracing::warn!(%error, %name, "the sockets of a VM were not watched");
@@ -100,14 +100,14 @@ impl Core {
         }
     }
 
-    /// Something happened on the sockets of a VM.
+    /// Handles activity on the sockets of a VM.
     pub fn read_vm(&mut self, id: IpcpId) {
         if let Some(vm) = self.ipcps.get_mut(id).and_then(|ipcp| ipcp.vm.as_mut()) {
             vm.port.on_readable();
         }
     }
 
-    /// Looks for QEMUs that listen, and notes those that came and went.
+    /// Detects QEMU processes that appeared or ended, and records them.
     pub fn poll_vms(&mut self) {
         let now = monotonic_ns();
         for ipcp in self.ipcps.values_mut() {
@@ -136,14 +136,14 @@ impl Core {
         }
     }
 
-    /// When a QEMU must be looked for; none while all VMs have theirs.
+    /// When to poll for a QEMU process; `None` while all VMs have theirs.
     pub fn vm_deadline(&self) -> Option<Instant> {
         let mut vms = self.ipcps.values().filter_map(|ipcp| ipcp.vm.as_ref());
         vms.any(|vm| vm.qemu.is_none())
             .then(|| Instant::now() + VM_POLL_INTERVAL)
     }
 
-    /// All VMs for `control.sock`.
+    /// All VMs, for `control.sock`.
     pub fn vm_infos(&self) -> Vec<VmInfo> {
         self.ipcps
             .ids()
@@ -152,7 +152,7 @@ impl Core {
             .collect()
     }
 
-    /// One VM for `control.sock`.
+    /// One VM, for `control.sock`.
     pub fn vm_info(&self, id: IpcpId) -> Option<VmInfo> {
         let ipcp = self.ipcps.get(id)?;
         let vm = ipcp.vm.as_ref()?;
@@ -171,5 +171,5 @@ impl Core {
     }
 }
 
-/// How often the node looks for a QEMU that listens.
+/// Interval at which the node polls for QEMU processes.
 const VM_POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What a configuration would do to the node, and whether it can.
+//! Plans the changes that a configuration makes to the node, and checks them.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,26 @@ use crate::member_spec::{MemberSpec, app_name};
 use crate::members::check_rules;
 use crate::rules::Rules;
 
-/// The way from what the node is to what a configuration says.
+/// The steps that turn the present node into the one that a configuration describes.
 pub struct Plan {
-    /// What stays or changes in place; what is made and destroyed is added when that is done.
+    /// IPCPs that stay or change in place; created and destroyed ones are added as that happens.
     pub applied: Applied,
-    /// IPCPs that are not wanted, those above before those below.
+    /// IPCPs to remove, upper ones before those below.
     pub leaving: Vec<IpcpId>,
-    /// What is to be made.
+    /// What to create.
     pub wishes: Wishes,
-    /// Members that get and lose N-1 DIFs.
+    /// Members whose N-1 DIFs change, each with its new specification.
     pub rebased: Vec<(IpcpId, Spanned<MemberSpec>)>,
 }
 
 impl Plan {
-    /// Plans, and judges everything that can be judged without doing it.
+    /// Makes the plan, and checks everything that can be checked without carrying it out.
     ///
     /// # Errors
-    /// The first part of the configuration that cannot be, and why.
+    /// The first part of the configuration that is invalid, and the reason.
     pub fn of(core: &Core, config: Config) -> Result<(Settings, Plan), ErrorBody> {
         check_node(core, &config)?;
-        // Checked whole, for those that stay count.
+        // Checks the whole configuration, since IPCPs that stay matter for the others.
         let in_text = |fault: Fault| fault.on_its_line(&config);
         let (wishes, rules) = Wishes::of(&config).map_err(in_text)?;
         let placement = config.node.placement();
@@ -52,7 +52,7 @@ impl Plan {
                 plan.leaving.push(id);
             }
         }
-        // In the order in which they were made.
+        // Restores the order of creation.
         plan.applied.unchanged.reverse();
         plan.applied.extended.reverse();
         plan.applied.retracted.reverse();
@@ -67,13 +67,13 @@ impl Plan {
         Ok((settings, plan))
     }
 
-    /// Takes out of what is to be made the wish that an IPCP already meets; says whether there was
-    /// one.
+    /// Finds the wish that an existing IPCP fulfils, and removes the wish from the list. Returns
+    /// true if there was one.
     fn keeps(&mut self, core: &Core, placement: &Placement, id: IpcpId) -> bool {
         let ipcp = &core.ipcps[id];
         let (at, wanted) = (core.plane.worker_of(id), placement.get(&ipcp.name));
         if at.is_some() && wanted.is_some_and(|wanted| at != Some(*wanted)) {
-            // An IPCP stays on its worker as long as it lives.
+            // An IPCP cannot move to another worker.
             return false;
         }
         let kept = match (&ipcp.vm, &ipcp.member) {
@@ -123,7 +123,7 @@ impl Plan {
         }
     }
 
-    /// Checks what is to be made against what there will be.
+    /// Checks the IPCPs to create together with those that stay.
     fn judge(&self, core: &Core, rules: &Rules) -> Result<(), Fault> {
         let mut world: Vec<Layer> = Vec::new();
         for id in core.ipcps.ids() {
@@ -157,7 +157,7 @@ impl Plan {
     }
 }
 
-/// Takes the first that is meant out of a list.
+/// Removes the first element that matches from a list, and returns it.
 fn take<T>(list: &mut Vec<Spanned<T>>, is_meant: impl Fn(&T) -> bool) -> Option<Spanned<T>> {
     let at = list.iter().position(|part| is_meant(part.get_ref()))?;
     Some(list.remove(at))

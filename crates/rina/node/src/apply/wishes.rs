@@ -194,13 +194,13 @@ impl World {
     }
 }
 
-/// The refusal with the `[[dif]]` that it is about.
+/// The error with the name of the `[[dif]]` table that it concerns.
 pub fn of_dif(spec: &MemberSpec, error: ErrorBody) -> ErrorBody {
     let message = format!("[[dif]] {}: {}", spec.name, error.message);
     ErrorBody { message, ..error }
 }
 
-/// The IPCP that a node has without configuration.
+/// The loopback IPCP that a node has by default.
 fn implicit_loopback() -> Spanned<IpcpCreate> {
     let create = IpcpCreate::new(
         LocalName::new(LOOPBACK).expect("a valid name"),

@@ -1,20 +1,21 @@
-//! The size of the rings of flows for which applications ask for none.
+//! Default size of the rings of flows.
 
 use carina_api::ipc::{RING_BYTES_DEFAULT, ring_bytes_checked};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-/// The size for the system that this runs on, in bytes.
+/// The default ring size on this system, in bytes.
 pub(super) fn for_this_system() -> u64 {
     let takes_turns = carina_sys::cpus_online() == 1 && carina_sys::is_emulated();
     for_system(takes_turns, carina_sys::memory_bytes())
 }
 
-/// On one processor the node and an application take turns, and a turn ends when a ring is full or
-/// empty. An emulated processor looks up every page and every piece of code anew after each switch,
-/// for some 70 us: twice the ring makes half the switches. (A real one has tags for it, and a ring
-/// beyond its cache costs more than it saves.) Pages of a ring stay in memory once they were used,
-/// so the system has to have [`MEMORY_PER_RING`] times as much.
+/// The default ring size for a system, in bytes. With one processor, the node and an application
+/// alternate, and switch when a ring is full or empty (`takes_turns`). After each switch an
+/// emulated processor spends some 70 us on translating pages and code again, so a ring of twice the
+/// size halves the number of switches. (A real processor keeps these translations, and there a ring
+/// larger than the cache costs more than it saves.) Pages of a ring stay in memory once used, so
+/// the system must have [`MEMORY_PER_RING`] times the size of a ring.
 fn for_system(takes_turns: bool, memory_bytes: u64) -> u64 {
     if !takes_turns {
         return RING_BYTES_DEFAULT;
@@ -23,7 +24,7 @@ fn for_system(takes_turns: bool, memory_bytes: u64) -> u64 {
     (1 << share.ilog2()).clamp(RING_BYTES_DEFAULT, RING_BYTES_MAX_TURNS)
 }
 
-/// Reads the key `ring_bytes`.
+/// Parses and checks the key `ring_bytes`.
 pub(super) fn parse<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let bytes = u64::deserialize(deserializer)?;
     match ring_bytes_checked(bytes) {
@@ -32,10 +33,11 @@ pub(super) fn parse<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D
     }
 }
 
-/// Beyond this, turns are as long as the scheduler allows.
+/// Largest default; with larger rings the scheduler, not the ring, limits the time between
+/// switches.
 const RING_BYTES_MAX_TURNS: u64 = 4 * RING_BYTES_DEFAULT;
 
-/// The memory of a system is at least so many times one ring.
+/// A system's memory is at least this many times the size of one ring.
 const MEMORY_PER_RING: u64 = 64;
 
 #[cfg(test)]

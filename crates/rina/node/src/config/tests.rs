@@ -1,4 +1,4 @@
-//! Configurations, right and wrong.
+//! Tests of valid and invalid configurations.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What the query of a request says: keys that are known, numbers, text without percent signs.
+//! Parses the query string of a request: known keys, numbers, percent-encoded text.
 
 use carina_api::ErrorBody;
 use carina_api::control::{Dialect, UnknownDialect};
@@ -8,7 +8,7 @@ use super::bad;
 use crate::requests::PoliciesOf;
 use crate::requests::RibQuestion;
 
-/// Which of several members of this system is meant.
+/// Parses `ipcp`: which of several members of this system is meant.
 pub(super) fn ipcp_of(query: Option<&str>) -> Result<Option<String>, ErrorBody> {
     let mut ipcp = None;
     for (key, value) in pairs(query.unwrap_or_default()) {
@@ -20,13 +20,13 @@ pub(super) fn ipcp_of(query: Option<&str>) -> Result<Option<String>, ErrorBody> 
     Ok(ipcp)
 }
 
-/// The number of a capture, as a path has it.
+/// Parses the number of a capture in a path.
 pub(super) fn capture_id(text: &str) -> Result<u64, ErrorBody> {
     let number = text.parse();
     number.map_err(|_| bad(format!("{text:?} is not a capture; captures are numbers")))
 }
 
-/// How long to wait for packets of a capture, in milliseconds.
+/// Parses `wait_ms`: how long to wait for packets of a capture, in milliseconds.
 pub(super) fn wait_query(query: Option<&str>) -> Result<u64, ErrorBody> {
     let mut wait_ms = 0;
     for (key, value) in pairs(query.unwrap_or_default()) {
@@ -39,7 +39,8 @@ pub(super) fn wait_query(query: Option<&str>) -> Result<u64, ErrorBody> {
     Ok(wait_ms.min(CAPTURE_WAIT_MS_MAX))
 }
 
-/// After which event, and how long to wait for one in milliseconds.
+/// Parses `since` and `wait_ms`: the number of the last known event, and how long to wait for a
+/// later one, in milliseconds.
 pub(super) fn event_query(query: &str) -> Result<(u64, u64), ErrorBody> {
     let (mut since, mut wait_ms) = (0, EVENT_WAIT_MS_MAX);
     for (key, value) in pairs(query) {
@@ -61,7 +62,7 @@ pub(super) fn event_query(query: &str) -> Result<(u64, u64), ErrorBody> {
     Ok((since, wait_ms))
 }
 
-/// What is asked of a RIB.
+/// Parses a query to a RIB.
 pub(super) fn rib_query(query: &str) -> Result<RibQuestion, ErrorBody> {
     let (mut dif, mut member, mut path, mut scope) = (None, None, "/".to_owned(), 0);
     let mut filter = String::new();
@@ -90,7 +91,7 @@ pub(super) fn rib_query(query: &str) -> Result<RibQuestion, ErrorBody> {
     Ok(RibQuestion { dif, member, op })
 }
 
-/// Whose policies are asked for; native ones unless it says otherwise.
+/// Parses whose policies are requested: `dif` or `dialect`. Default: the native dialect.
 pub(super) fn policies_query(query: &str) -> Result<PoliciesOf, ErrorBody> {
     let mut of = PoliciesOf::Dialect(Dialect::default());
     for (key, value) in pairs(query) {
@@ -111,13 +112,13 @@ pub(super) fn policies_query(query: &str) -> Result<PoliciesOf, ErrorBody> {
     Ok(of)
 }
 
-/// The parts of a query, values as they stand.
+/// The keys and values of a query, not decoded.
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let parts = query.split('&').filter(|pair| !pair.is_empty());
     parts.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-/// A value of a query without its percent signs.
+/// Decodes a percent-encoded value.
 fn text_of(value: &str) -> Result<String, ErrorBody> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.bytes();

@@ -1,14 +1,14 @@
-//! Why an IPCP cannot be as it is configured.
+//! Errors in the configuration of an IPCP.
 
 use carina_api::LocalName;
 use carina_wire::ether::VLAN_MAX;
 use thiserror::Error;
 
-/// What is wrong with the fields of an IPCP, and what would be right.
+/// Why the fields of an IPCP are invalid, with the valid alternative.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The error of the IPCP of that name.
+    /// The error with the name of the IPCP.
     #[error("IPCP {name}: {error}")]
     Of {
         name: LocalName,
@@ -36,7 +36,7 @@ pub enum SpecError {
     MacOfInterface,
     #[error("`mac` is {0:?}; one of a single station is expected, such as \"02:00:00:00:00:01\"")]
     Mac(String),
-    /// The port of a graph cannot be as it is configured.
+    /// The configuration of the graph's port is invalid.
     #[error("port: {0}")]
     Port(String),
     #[error("`vlan` is {0}; 1 to {VLAN_MAX} are possible, or 0 for frames without tag")]
@@ -58,16 +58,16 @@ pub enum SpecError {
         ms: f64,
         max: f64,
     },
-    /// The fault layer refuses its plan.
+    /// The fault layer rejects its configuration.
     #[error("fault: {0}")]
     Fault(String),
-    /// The shim cannot open what it is configured for.
+    /// The shim cannot open its medium.
     #[error("{0}")]
     Open(String),
 }
 
 impl SpecError {
-    /// The error with the name of its IPCP.
+    /// Adds the name of the IPCP to the error.
     pub fn of(self, name: &LocalName) -> SpecError {
         SpecError::Of {
             name: name.clone(),

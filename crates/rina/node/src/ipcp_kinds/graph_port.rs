@@ -1,5 +1,5 @@
-//! The port of a graph in place of an interface under an Ethernet shim: from its table in the
-//! configuration to the app's own configuration.
+//! An Ethernet shim over the port of a graph instead of an interface: converts the port's table in
+//! the configuration to the configuration of the app.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use serde_json::{Map, Value};
 use super::SpecError;
 use crate::seed::random_seed;
 
-/// The table of a port.
+/// The table of a port in the configuration.
 type Port = Map<String, Value>;
 
-/// Checks that an Ethernet shim has one medium, and that it can be.
+/// Checks that an Ethernet shim has exactly one medium, with a valid configuration.
 ///
 /// # Errors
-/// What is wrong and what would be right.
+/// Why the configuration is invalid, with the valid alternative.
 pub(super) fn check(create: &IpcpCreate) -> Result<(), SpecError> {
     match (&create.interface, &create.port) {
         (None, None) => Err(SpecError::NoInterface),
@@ -36,28 +36,29 @@ pub(super) fn check(create: &IpcpCreate) -> Result<(), SpecError> {
     }
 }
 
-/// The interface of the kernel that a port is, if it is one.
+/// The kernel interface that a port uses, if any.
 pub(super) fn interface(port: &Port) -> Option<&str> {
     port.get("interface")?.as_str()
 }
 
-/// What no two ports can have: an interface, the path of a socket, or the name of a tap.
+/// The resource that only one port can use: an interface, the path of a socket, or the name of a
+/// tap.
 pub(super) fn place(port: &Port) -> Option<&str> {
     let mut keys = ["interface", "socket", "name", "address"].into_iter();
     keys.find_map(|key| port.get(key)?.as_str())
 }
 
-/// The configuration for the shim; `graphs` is the directory of the counters of graphs.
+/// Makes the configuration for the shim; `graphs` is the directory of the counters of graphs.
 ///
 /// # Errors
-/// What is wrong and what would be right.
+/// Why the configuration is invalid, with the valid alternative.
 pub(super) fn open(
     create: &IpcpCreate,
     port: &Port,
     graphs: &Path,
 ) -> Result<PortConfig, SpecError> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    // One that is made while another of its name still goes has a file of its own.
+    // A number makes the file unique: another IPCP with the same name may still be closing.
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let file = format!("{FILE_PREFIX}{number}+ipcp-{}.counters", create.name);
     std::fs::create_dir_all(graphs)
@@ -67,7 +68,7 @@ pub(super) fn open(
         Some(place) => format!("{} {place}", app.kind()),
         None => app.kind().to_owned(),
     };
-    // Local, of one station.
+    // A locally administered unicast address.
     let [a, b, c, d, e, ..] = random_seed().to_be_bytes();
     Ok(PortConfig {
         app,
@@ -78,12 +79,12 @@ pub(super) fn open(
     })
 }
 
-/// Removes the counters that a node has left that was killed.
+/// Removes the files of counters that a killed node has left.
 pub fn remove_stale_counters(graphs: &Path) {
     let files = std::fs::read_dir(graphs).into_iter().flatten().flatten();
     for file in files {
         if file.file_name().to_string_lossy().starts_with(FILE_PREFIX) {
-            // What stays is shown by tools as a graph that does nothing.
+            // Tools show a file that cannot be removed as a graph that is idle.
             let _ = std::fs::remove_file(file.path());
         }
     }
@@ -101,7 +102,7 @@ fn mac(create: &IpcpCreate) -> Result<Option<Mac>, SpecError> {
 fn app(port: &Port) -> Result<Arc<dyn AnyConfig>, SpecError> {
     let wrong = |what: String| SpecError::Port(what);
     let kinds = carina_ports::KINDS;
-    // Frames of a tun have no MAC addresses.
+    // A tun carries packets without MAC addresses, so it is no medium for Ethernet.
     let known = || {
         kinds
             .iter()
@@ -120,7 +121,7 @@ fn app(port: &Port) -> Result<Arc<dyn AnyConfig>, SpecError> {
     read_app("port", table, &kinds).map_err(|error| wrong(error.to_string()))
 }
 
-/// This program is built without ports.
+/// Version for a program that is built without ports of graphs.
 #[cfg(not(feature = "ports"))]
 fn app(port: &Port) -> Result<Arc<dyn AnyConfig>, SpecError> {
     let kind = port.get("kind").and_then(Value::as_str).unwrap_or_default();
@@ -129,7 +130,7 @@ fn app(port: &Port) -> Result<Arc<dyn AnyConfig>, SpecError> {
     )))
 }
 
-/// What the names of files of counters begin with. Tools show what stands behind the last `+`.
+/// Prefix of the names of counter files. Tools show what follows the last `+`.
 const FILE_PREFIX: &str = "ipcp+";
 
 #[cfg(feature = "ports")]

@@ -11,7 +11,7 @@ use carina_wire::vmpi::DEVICE_MAC;
 use super::{Context, Opened, SpecError};
 use crate::ipcps::{Ipcps, Process};
 
-/// Checks that keys of hv IPCPs are not set.
+/// Checks that no key of hv IPCPs is set.
 pub(super) fn check_no_hv_keys(create: &IpcpCreate) -> Result<(), SpecError> {
     let keys = [
         create.side.is_some(),
@@ -35,7 +35,7 @@ pub(super) fn check(create: &IpcpCreate) -> Result<(), SpecError> {
     }
 }
 
-/// Opens the PCI device of a guest, or begins to connect to the node of the host side.
+/// Opens the PCI device of a guest, or starts to connect to the node on the host side.
 pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened, ErrorBody> {
     let name = &create.name;
     if let Some(socket) = &create.socket {
@@ -64,7 +64,7 @@ pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened,
     })
 }
 
-/// An hv IPCP over a device that is open already.
+/// An hv IPCP over a device that is already open.
 pub fn open_device(name: &LocalName, system: &str, device: Box<dyn VmpiImpl + Send>) -> Opened {
     let side = device.side();
     let config = HlConfig::new(side, String::new(), device.record_bytes_max());
@@ -86,7 +86,7 @@ pub fn open_device(name: &LocalName, system: &str, device: Box<dyn VmpiImpl + Se
     }
 }
 
-/// The PCI device asked for, or the first that is not in use.
+/// The configured PCI device or, without one, the first that is not in use.
 fn find_device(create: &IpcpCreate, ipcps: &Ipcps) -> Result<(PciAddress, VmpiKind), ErrorBody> {
     let name = &create.name;
     let missing = |what| ErrorBody::new(ErrorCode::NotFound, what);

@@ -1,4 +1,4 @@
-//! The kinds over a network, eth, udp and tcp: from their configuration to an open medium.
+//! The kinds over a network (eth, udp and tcp): from their configuration to an open medium.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::ipcps::Process;
 /// Checks that the keys of an IPCP belong to its kind.
 ///
 /// # Errors
-/// [`SpecError::KeyOfOtherKind`].
+/// [`SpecError::KeyOfOtherKind`]
 pub(super) fn check_keys(create: &IpcpCreate) -> Result<(), SpecError> {
     let (eth, net) = (
         create.kind == IpcpType::Eth,
@@ -107,11 +107,11 @@ fn check_fault(create: &IpcpCreate) -> Result<(), SpecError> {
         .map_err(|error| SpecError::Fault(error.to_string()))
 }
 
-/// Checks that no other Ethernet shim has the same frames. A frame does not say to which of two
-/// shims it belongs, so each would take the SDUs of the other's flows for its own.
+/// Checks that no other Ethernet shim receives the same frames. A frame does not identify its shim,
+/// so each of two shims would take SDUs of the other's flows for its own.
 ///
 /// # Errors
-/// The shim that has them.
+/// The shim with the same frames.
 pub(super) fn check_alone<'a>(
     create: &IpcpCreate,
     others: impl IntoIterator<Item = &'a IpcpCreate>,
@@ -134,7 +134,7 @@ pub(super) fn check_alone<'a>(
     Err(ErrorBody::new(ErrorCode::Conflict, what))
 }
 
-/// Whether two Ethernet shims have the same frames.
+/// True when two Ethernet shims receive the same frames.
 pub(super) fn share_wire(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     let wire = wire_of(one);
     wire.is_some() && wire == wire_of(other)
@@ -143,7 +143,7 @@ pub(super) fn share_wire(one: &IpcpCreate, other: &IpcpCreate) -> bool {
 /// Checks that no other shim over IP listens on the same address.
 ///
 /// # Errors
-/// The shim that has it.
+/// The shim with the same address.
 pub(super) fn check_listener<'a>(
     create: &IpcpCreate,
     others: impl IntoIterator<Item = &'a IpcpCreate>,
@@ -165,7 +165,7 @@ pub(super) fn check_listener<'a>(
     Err(ErrorBody::new(ErrorCode::Conflict, what))
 }
 
-/// Whether two shims over IP cannot both have their sockets.
+/// True when two shims over IP cannot both open their sockets.
 fn share_address(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     let addresses = (listen_address(one), listen_address(other));
     let (Ok(one), Ok(other)) = addresses else {
@@ -174,7 +174,8 @@ fn share_address(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     one.is_ipv4() == other.is_ipv4() && share_port_of(one, other)
 }
 
-/// Whether two shims over IP listen on the same address, or one of them on all addresses.
+/// True when two shims over IP use the same port on the same address, or one of them on all
+/// addresses.
 pub(super) fn share_port(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     let (Ok(one), Ok(other)) = (listen_address(one), listen_address(other)) else {
         return false;
@@ -188,18 +189,18 @@ fn share_port_of(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.port() != 0 && (is_same || is_any)
 }
 
-/// The interface or socket, and the VLAN, of an Ethernet shim.
+/// The interface or socket of an Ethernet shim, and its VLAN.
 fn wire_of(create: &IpcpCreate) -> Option<(&str, u16)> {
     match (create.interface.as_deref(), &create.port) {
         (Some(interface), _) => Some((interface, vlan_of(create).ok()?)),
-        // Such a port has all frames, of whichever VLAN.
+        // The port of a graph receives all frames, whatever their VLAN.
         (None, Some(port)) => Some((graph_port::place(port)?, 0)),
         (None, None) => None,
     }
 }
 
-/// Longest SDU in bytes of a shim over a network, as far as its configuration tells: the MTU of an
-/// interface may be less.
+/// Longest SDU in bytes of a shim over a network, from its configuration. The MTU of an interface
+/// may be smaller.
 pub(super) fn sdu_bytes_max(create: &IpcpCreate) -> usize {
     match create.kind {
         IpcpType::Udp => udp_config(create).map_or(usize::MAX, |config| config.sdu_max),
@@ -211,7 +212,7 @@ pub(super) fn sdu_bytes_max(create: &IpcpCreate) -> usize {
     }
 }
 
-/// The builder and the quality of service of a shim that is open.
+/// The builder and the offered QoS of a shim that is open.
 type Medium = (Box<dyn IpcpBuilder>, QosOffered);
 
 pub(super) fn open_eth(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened, ErrorBody> {
@@ -321,7 +322,8 @@ fn listen_address(create: &IpcpCreate) -> Result<SocketAddr, SpecError> {
     })
 }
 
-/// The VLAN: as given, or the name of the DIF where that is one. With 0 the DIF's name is any.
+/// The VLAN id: as configured, else the DIF's name if it is a number, else 0. With VLAN 0 the DIF's
+/// name is free.
 fn vlan_of(create: &IpcpCreate) -> Result<u16, SpecError> {
     let named: Option<u16> = create.dif.as_str().parse().ok();
     match (create.vlan, named) {
@@ -335,7 +337,7 @@ fn vlan_of(create: &IpcpCreate) -> Result<u16, SpecError> {
     }
 }
 
-/// The plan of a fault layer.
+/// Converts the configuration of a fault layer to its plan.
 fn plan_of(spec: &FaultSpec) -> Result<FaultPlan, SpecError> {
     let ns = |key: &'static str, ms: f64| {
         if (0.0..=DELAY_MS_MAX).contains(&ms) {
@@ -360,10 +362,10 @@ fn plan_of(spec: &FaultSpec) -> Result<FaultPlan, SpecError> {
     })
 }
 
-/// Where shims over IP listen unless configured: everywhere, on the port of rlite.
+/// Default of `listen` for shims over IP: all addresses, port 3359 as in rlite.
 const LISTEN_DEFAULT: &str = "0.0.0.0:3359";
 
-/// The longest delay, in milliseconds: an hour.
+/// The longest configurable delay in milliseconds: one hour.
 const DELAY_MS_MAX: f64 = 3_600_000.0;
 
 #[cfg(test)]

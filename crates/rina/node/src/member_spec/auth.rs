@@ -1,7 +1,7 @@
-//! Authentication of members: the meaning of `auth` in a configuration.
+//! Authentication of members: the key `auth` of a configuration.
 //!
-//! `none`, `password:FILE`, or `ed25519:KEYFILE,ALLOWEDFILE` with this member's private key and the
-//! public keys of those that it talks to.
+//! Its value is `none`, `password:FILE`, or `ed25519:KEYFILE,ALLOWEDFILE`: the private key of this
+//! member, and the public keys of the members that it accepts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use carina_protect::{Credentials, Secret, key};
 
 use super::error::MemberSpecError;
 
-/// The policy that `auth` means, which is what all members share of it.
+/// The authentication policy that `auth` selects, without this member's credentials.
 ///
 /// # Errors
-/// The text has none of these forms.
+/// The text has none of the valid forms.
 pub fn policy(auth: Option<&str>) -> Result<Option<PolicySpec>, MemberSpecError> {
     let Some(text) = auth else { return Ok(None) };
     let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
@@ -32,10 +32,10 @@ pub fn policy(auth: Option<&str>) -> Result<Option<PolicySpec>, MemberSpecError>
     }))
 }
 
-/// Reads the credentials that `auth` names, with the policy that it means.
+/// Reads the credentials that `auth` names. Also returns the policy.
 ///
 /// # Errors
-/// The text has none of these forms, or a file cannot be used.
+/// The text has none of the valid forms, or a file cannot be used.
 pub fn load(auth: Option<&str>) -> Result<(Option<PolicySpec>, Credentials), MemberSpecError> {
     let policy = policy(auth)?;
     let mut credentials = Credentials::default();

@@ -1,5 +1,5 @@
-//! Checks whether a member could be made, before anything is done for it, so that a command or a
-//! configuration is refused at once.
+//! Checks whether a member can be created, before anything is done for it, so that an invalid
+//! command or configuration is refused at once.
 
 use carina_api::AppName;
 use carina_api::control::{DifCreate, DifRole};
@@ -14,11 +14,11 @@ use carina_wire::Bytes;
 use super::error::MemberSpecError;
 use super::{MemberSpec, app_name, auth, dialect};
 
-/// What a node called `system` would refuse of a member that it is to make, as far as the wish
-/// alone tells. Files are not read; see [`check_auth`].
+/// Checks the specification of a member as a node called `system` does before it creates the
+/// member. Reads no files; [`check_auth`] checks those of `auth`.
 ///
 /// # Errors
-/// What is wrong, and what would be right.
+/// What is wrong, with the valid alternative.
 pub fn check_member(create: DifCreate, system: &str) -> Result<(), MemberSpecError> {
     let new = MemberSpec::try_from(create)?;
     new.check()?;
@@ -26,16 +26,16 @@ pub fn check_member(create: DifCreate, system: &str) -> Result<(), MemberSpecErr
     new.check_for(system, authentication)
 }
 
-/// What a node would refuse of the files that `auth` names.
+/// Checks the files that `auth` names, as a node does.
 ///
 /// # Errors
-/// What is wrong, and what would be right.
+/// What is wrong, with the valid alternative.
 pub fn check_auth(auth: &str) -> Result<(), MemberSpecError> {
     auth::load(Some(auth)).map(drop)
 }
 
 impl MemberSpec {
-    /// The configuration of an IPCP of this name, with which one could be made.
+    /// Makes the configuration of the member's IPCP, called `own`, and checks it in a trial run.
     pub fn prepare(
         &self,
         own: &AppName,
@@ -51,7 +51,7 @@ impl MemberSpec {
         Ok(config)
     }
 
-    /// Whether a node of this name could make it.
+    /// Checks whether a node called `system` could create the member.
     pub fn check_for(
         &self,
         system: &str,
@@ -67,7 +67,7 @@ impl MemberSpec {
     }
 }
 
-/// Checks a configuration with an IPCP that is made for this alone.
+/// Checks a configuration by making an IPCP that is then dropped.
 fn trial_run(config: &IpcpConfig, role: DifRole) -> Result<(), MemberSpecError> {
     let tools = Box::new(Tools::new(Credentials::default()));
     let mut ipcp = Ipcp::<Bytes>::new(DIALECTS, config.clone(), tools, Catalogue::empty(), 0)

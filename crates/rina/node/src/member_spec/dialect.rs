@@ -1,5 +1,5 @@
-//! The dialects as the maker of a member sees them: defaults, limits, and the name of a member in
-//! the N-1 DIFs.
+//! Differences between dialects that matter for creating a member: defaults, limits, and the names
+//! of members in the N-1 DIFs.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use super::error::MemberSpecError;
 
-/// A configuration as it was given: what is absent is as usual in the DIF's dialect. The fields are
-/// those of [`DifConfig`].
+/// A configuration as given, which may be incomplete. Absent fields have the default of the DIF's
+/// dialect. The fields are those of [`DifConfig`].
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PartialDifConfig {
@@ -42,7 +42,7 @@ struct PartialWidths {
 }
 
 impl PartialDifConfig {
-    /// What was given over the defaults of the dialect.
+    /// The given fields, with the dialect's defaults for the rest.
     fn over_defaults(&self, dialect: Dialect) -> DifConfig {
         let given = self.clone();
         let usual = DifConfig::of_dialect(wire_dialect(dialect));
@@ -57,7 +57,7 @@ impl PartialDifConfig {
             hop_limit: given.hop_limit.unwrap_or(usual.hop_limit),
             concatenation: given.concatenation.unwrap_or(usual.concatenation),
             keepalive_ms: given.keepalive_ms.unwrap_or(usual.keepalive_ms),
-            // Cubes are given all or none.
+            // Cubes are given completely or not at all.
             cubes: given.cubes.unwrap_or(usual.cubes),
             policies,
         }
@@ -79,7 +79,7 @@ impl PartialWidths {
     }
 }
 
-/// The format of PDUs in a dialect.
+/// The dialect as the crate `wire` names it.
 pub fn wire_dialect(dialect: Dialect) -> Wire {
     match dialect {
         Dialect::Native => Wire::Native,
@@ -88,17 +88,16 @@ pub fn wire_dialect(dialect: Dialect) -> Wire {
     }
 }
 
-/// The configuration that a member of this dialect starts with; `None` for one that learns it at
-/// its enrollment.
+/// The configuration that a member starts with; `None` for a member that gets it at enrollment.
 ///
 /// # Errors
-/// What the dialect cannot do, and what would be right.
+/// A setting that the dialect does not support, with the valid alternative.
 pub fn configure(
     dialect: Dialect,
     role: DifRole,
     given: Option<&PartialDifConfig>,
 ) -> Result<Option<DifConfig>, MemberSpecError> {
-    // What members of rlite do not tell those that join, these are given.
+    // Settings that rlite's enrollment does not transfer can be given to a member that joins.
     let has_own = match dialect {
         Dialect::Native => role == DifRole::Create,
         Dialect::Rlite => role == DifRole::Create || given.is_some(),
@@ -117,7 +116,7 @@ pub fn configure(
     Ok(Some(config))
 }
 
-/// Checks a configuration against what the dialect can say.
+/// Checks a configuration against what the dialect supports.
 fn check(
     dialect: Dialect,
     given: &PartialDifConfig,
@@ -192,7 +191,7 @@ fn check(
     check_policies(dialect, config)
 }
 
-/// Whether members of this dialect can authenticate in this way.
+/// True when members of this dialect can authenticate as `auth` says.
 pub fn supports_auth(dialect: Dialect, auth: Option<&str>) -> bool {
     let kind = auth.map_or("none", |text| text.split(':').next().unwrap_or(text));
     match dialect {
@@ -202,11 +201,11 @@ pub fn supports_auth(dialect: Dialect, auth: Option<&str>) -> bool {
     }
 }
 
-/// How members of other dialects authenticate, in words.
+/// The forms of `auth` in dialects other than native, for error messages.
 pub const AUTH_OF_OTHERS: &str = "none (dialect irati also password:FILE)";
 
-/// The policy of this dialect that does what the native one does; `None` where the dialect has
-/// none.
+/// The dialect's own policy that corresponds to a native authentication policy; `None` if the
+/// dialect has none.
 pub fn auth_policy(dialect: Dialect, native: PolicySpec) -> Option<PolicySpec> {
     let name = match (dialect, native.name.as_str()) {
         (Dialect::Native, _) => return Some(native),
@@ -216,10 +215,10 @@ pub fn auth_policy(dialect: Dialect, native: PolicySpec) -> Option<PolicySpec> {
     Some(PolicySpec { name, ..native })
 }
 
-/// IRATI's: a random text comes back under the password.
+/// Authentication policy of IRATI: the peer returns a random text combined with the password.
 const XOR_PASSWORD: &str = "xor-password";
 
-/// What members of this dialect cannot tell each other.
+/// Refuses policies that this dialect cannot use.
 fn check_policies(dialect: Dialect, config: &DifConfig) -> Result<(), MemberSpecError> {
     let possible: [(&'static str, &[&str]); 2] = [
         (SDU_PROTECTION, &["none"]),
@@ -249,16 +248,16 @@ fn check_policies(dialect: Dialect, config: &DifConfig) -> Result<(), MemberSpec
     }
 }
 
-/// The name of a member in its N-1 DIFs. Members of IRATI are instance 1 of their name there.
+/// The name under which a member is registered in N-1 DIFs. IRATI adds instance 1 to the name.
 pub fn name_below(dialect: Dialect, member: &AppName) -> AppName {
     if dialect != Dialect::Irati || member.as_str().contains('|') {
         return member.clone();
     }
-    // A name too long for its instance is left as it is, and the shim refuses it.
+    // If the name is too long to add the instance, it stays as it is, and the shim refuses it.
     AppName::new(format!("{member}|{INSTANCE}")).unwrap_or_else(|_| member.clone())
 }
 
-/// The member that a name below means.
+/// The name of the member that is registered in an N-1 DIF as `below`.
 pub fn member_of(dialect: Dialect, below: &AppName) -> String {
     let text = below.as_str();
     match (dialect, text.split_once('|')) {
@@ -267,7 +266,7 @@ pub fn member_of(dialect: Dialect, below: &AppName) -> String {
     }
 }
 
-/// The instance that IPC processes of IRATI register themselves as.
+/// The instance under which IPCPs of IRATI are registered.
 const INSTANCE: &str = "1";
 
 #[cfg(test)]

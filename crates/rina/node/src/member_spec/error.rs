@@ -1,4 +1,4 @@
-//! Why a member cannot be made as it is asked for.
+//! Errors in the specification of a member.
 
 use std::io;
 
@@ -8,70 +8,70 @@ use thiserror::Error;
 
 use super::dialect::AUTH_OF_OTHERS;
 
-/// What is wrong with a `[[dif]]` or a `carina dif` command, and what would be right.
+/// Why a `[[dif]]` table or a `carina dif` command is invalid, with the valid alternative.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MemberSpecError {
-    /// The error of the member of that DIF.
+    /// An error with the name of the DIF that it concerns.
     #[error("DIF {dif}: {error}")]
     Of {
         /// The DIF.
         dif: DifName,
-        /// What is wrong.
+        /// The error.
         error: Box<MemberSpecError>,
     },
-    /// `config` cannot be read.
+    /// `config` cannot be parsed.
     #[error("config: {0}")]
     Config(String),
-    /// No N-1 DIF is named.
+    /// No N-1 DIF is given.
     #[error("`over` names no N-1 DIF")]
     NoN1Dif,
-    /// An N-1 DIF is named twice.
+    /// An N-1 DIF is given twice.
     #[error("`over` names an N-1 DIF twice")]
     N1DifTwice,
-    /// The DIF is named as its own N-1 DIF.
+    /// The DIF is given as its own N-1 DIF.
     #[error("a DIF is not its own N-1 DIF")]
     OwnN1Dif,
-    /// The first member names a member to ask.
+    /// `via` is set for the first member, which has no member to ask.
     #[error("`via` is for a member that joins; the first member creates the DIF and asks no other")]
     ViaOfFirst,
     /// The name of the IPCP is not well formed.
     #[error("{0}")]
     Name(String),
-    /// Members of this dialect do not authenticate in that way.
+    /// The dialect does not support this kind of authentication.
     #[error("`auth` is {auth:?}; dialect {dialect} has {AUTH_OF_OTHERS}")]
     AuthOfDialect {
-        /// What was asked for.
+        /// The value of `auth`.
         auth: String,
         /// The dialect.
         dialect: &'static str,
     },
-    /// `auth` names no way to authenticate.
+    /// `auth` has none of the valid forms.
     #[error(
         "auth = {0:?}; valid values are \"none\", password:FILE and ed25519:KEYFILE,ALLOWEDFILE"
     )]
     Auth(String),
-    /// The file of the password cannot be read.
+    /// The password file cannot be read.
     #[error("password file {file}: {error}")]
     PasswordFile {
         /// The file.
         file: String,
-        /// The system's reason.
+        /// The reason of the operating system.
         error: io::Error,
     },
-    /// The file of the password holds none.
+    /// The password file contains no password.
     #[error("password file {0} is empty")]
     EmptyPassword(String),
-    /// A key cannot be used.
+    /// A key file cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A member that joins has a configuration of the DIF.
+    /// A member that joins has `config`, although it gets the configuration at enrollment.
     #[error(
         "`config` is for the first member; those that join learn it (in the dialects rlite and \
          irati every member has its own)"
     )]
     ConfigOfJoining,
-    /// A field of the PCI cannot have this width.
+    /// A field of the PCI cannot have this width in this dialect.
     #[error("config: widths.{field} is {bytes}; in dialect {dialect} it is {possible}")]
     Width {
         /// The field.
@@ -80,10 +80,10 @@ pub enum MemberSpecError {
         bytes: u8,
         /// The dialect.
         dialect: &'static str,
-        /// The widths that it can have.
+        /// The valid widths.
         possible: String,
     },
-    /// The widths do not fit together.
+    /// The widths are invalid in combination.
     #[error("config: widths: {what} in dialect {dialect}")]
     Widths {
         /// What is wrong.
@@ -91,13 +91,13 @@ pub enum MemberSpecError {
         /// The dialect.
         dialect: &'static str,
     },
-    /// A number must not be 0.
+    /// This number must not be 0.
     #[error("config: {0} is 0; it must be 1 or more")]
     Zero(&'static str),
-    /// Members of this dialect do not concatenate.
+    /// The dialect does not support concatenation.
     #[error("config: concatenation is true; in dialect {0} an SDU is a PDU: leave it out")]
     Concatenation(&'static str),
-    /// Members of this dialect do not have this setting.
+    /// The dialect does not have this setting.
     #[error("config: {key}: dialect {dialect} does not support it; leave it out")]
     KeyOfOtherDialect {
         /// The setting.
@@ -105,19 +105,19 @@ pub enum MemberSpecError {
         /// The dialect.
         dialect: &'static str,
     },
-    /// Members of this dialect do not have this policy.
+    /// The dialect does not have this policy.
     #[error("config: policies.{component} is {name:?}; dialect {dialect} has {possible}")]
     Policy {
         /// The component.
         component: &'static str,
-        /// The policy asked for.
+        /// The configured policy.
         name: String,
         /// The dialect.
         dialect: &'static str,
-        /// The policies that there are.
+        /// The valid policies.
         possible: String,
     },
-    /// Delimiting of native DIFs is asked for in another dialect.
+    /// Native delimiting is configured in another dialect.
     #[error(
         "config: policies.{component} is \"standard\", which only native DIFs have; leave it out in \
          dialect {dialect}"
@@ -128,13 +128,13 @@ pub enum MemberSpecError {
         /// The dialect.
         dialect: &'static str,
     },
-    /// The IPCP itself refuses the configuration.
+    /// The IPCP rejects the configuration.
     #[error("{0}")]
     Ipcp(String),
 }
 
 impl MemberSpecError {
-    /// The error with the name of the DIF.
+    /// Adds the name of the DIF to the error.
     pub fn of(self, dif: &DifName) -> MemberSpecError {
         MemberSpecError::Of {
             dif: dif.clone(),

@@ -1,7 +1,7 @@
-//! A living member gets another N-1 DIF: it is multi-homed from then on.
+//! Adds an N-1 DIF to a running member, which is multi-homed from then on.
 //!
-//! It requests an N-1 flow to its DIF's name there, as a joining member does, and registers that
-//! name there itself, so that the order in which two systems are extended does not matter.
+//! Like a joining member, it requests an N-1 flow to its DIF's name in the new N-1 DIF. It also
+//! registers that name there, so the order in which two systems are extended does not matter.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,12 @@ use carina_api::control::{DifExtend, IpcpType};
 use super::*;
 
 impl Core {
-    /// Lets a member of a normal DIF in this system use another N-1 DIF.
+    /// Adds an N-1 DIF to this system's member of a normal DIF.
     ///
     /// # Errors
-    /// There is no such member, it has the N-1 DIF already, this system is not in the N-1 DIF, that
-    /// does not carry the longest PDU, the DIF would stand upon itself, or the rules forbid it.
+    /// The member does not exist, has the N-1 DIF already, or is not allowed to use it; this system
+    /// is not in the N-1 DIF; the N-1 DIF does not carry the longest PDU; or the DIF would run over
+    /// itself.
     pub fn extend_dif(&mut self, name: &str, change: &DifExtend) -> Result<IpcpId, ErrorBody> {
         let id = self.own_member(name, change.ipcp.as_ref().map(LocalName::as_str))?;
         let Some(made_from) = self
@@ -33,10 +34,10 @@ impl Core {
         Ok(id)
     }
 
-    /// The member of a normal DIF in this system, of that name where it has several.
+    /// Finds this system's member of a normal DIF; `name` selects one of several.
     ///
     /// # Errors
-    /// This system has no such member, or has several and `name` is absent.
+    /// This system has no such member, or has several and `name` is `None`.
     pub(super) fn own_member(&self, dif: &str, name: Option<&str>) -> Result<IpcpId, ErrorBody> {
         let is_meant = |id: &IpcpId| {
             let ipcp = &self.ipcps[*id];
@@ -68,10 +69,10 @@ impl Core {
         }
     }
 
-    /// Adds an N-1 DIF to a member, and asks the first contact of `asked` there.
+    /// Adds an N-1 DIF to a member, and requests an N-1 flow to the first contact of `asked` there.
     ///
     /// # Errors
-    /// As of [`Core::extend_dif`]; nothing has changed then.
+    /// Those of [`Core::extend_dif`]; then nothing has changed.
     pub(crate) fn extend_member(
         &mut self,
         id: IpcpId,
@@ -86,7 +87,7 @@ impl Core {
         };
         member.made_from.over.push(over.clone());
         let is_enrolled = member.is_enrolled();
-        // A first member that has not begun learns below what it stands on.
+        // A first member that has not started takes its N-1 DIFs into account when it starts.
         if member.deferred.is_none() {
             let wanted = |contact| WantedN1::new(over.clone(), contact, now);
             member.wanted_n1.extend(contacts.into_iter().map(wanted));
@@ -104,8 +105,8 @@ impl Core {
         Ok(())
     }
 
-    /// The members to ask in a further N-1 DIF. Where the member itself may have registered the
-    /// DIF's name, these are its neighbours.
+    /// The names to call in an added N-1 DIF. If this system's own IPCP there may answer to the
+    /// DIF's name, these are the names of the member's neighbours.
     pub(super) fn contacts_in(
         &self,
         id: IpcpId,
@@ -158,11 +159,11 @@ impl Core {
         }
     }
 
-    /// Adds the N-1 DIFs that a configuration has and a member has not, then takes away those that
-    /// only the member has.
+    /// Adds the N-1 DIFs that only `wanted` has to a member, then removes those that only the
+    /// member has.
     ///
     /// # Errors
-    /// As of [`Core::extend_dif`]; the member has the N-1 DIFs that it had.
+    /// Those of [`Core::extend_dif`]; then the member has the same N-1 DIFs as before.
     pub(crate) fn rebase_member(
         &mut self,
         id: IpcpId,
@@ -184,7 +185,7 @@ impl Core {
             }
             gained.push(over);
         }
-        // The two have an N-1 DIF in common, so that one is left.
+        // Both have an N-1 DIF in common, so at least one is left.
         for below in has.iter().filter(|dif| !wanted.over.contains(dif)) {
             self.retract_member(id, below)?;
         }

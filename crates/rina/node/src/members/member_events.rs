@@ -1,4 +1,4 @@
-//! Events of members: enrolled, refused, left, neighbours, N-1 flows wanted.
+//! Handles the events of members: enrollment, departure, neighbours, requests for N-1 flows.
 
 use super::*;
 
@@ -69,7 +69,7 @@ impl Core {
             }
             MemberEvent::Answer { id, result } => self.rib.answer(id, result.map_err(String::from)),
             MemberEvent::Notice { text } => self.journal.note(EventKind::Notice, &name, text),
-            // Names and flows come as the events of every IPCP.
+            // Names and flows are reported by events that are common to all IPCPs.
             MemberEvent::Reachable { .. }
             | MemberEvent::Unreachable { .. }
             | MemberEvent::Incoming { .. }
@@ -97,8 +97,9 @@ impl Core {
         self.start_deferred_members();
     }
 
-    /// An attempt to join has failed: its N-1 flow is let go, and another is asked for later; also
-    /// after a refusal for a reason that stays, because its cause may be removed there.
+    /// Handles a failed attempt to join: deallocates its N-1 flow, and requests another one later.
+    /// That also applies after a permanent refusal (`is_final`), because its cause may be removed
+    /// at the other member.
     fn enroll_failed(&mut self, id: IpcpId, n1: N1Port, reason: &str, is_final: bool) {
         let Some(member) = self.ipcps.member_mut(id) else {
             return;
@@ -114,7 +115,7 @@ impl Core {
         self.deallocate_n1(port, ENROLL_FAILED);
     }
 
-    /// Ends an N-1 flow, or the wish for it.
+    /// Deallocates an N-1 flow, or withdraws the request for it.
     pub(super) fn deallocate_n1(&mut self, port: PortId, reason: &str) {
         let Some(end) = self.endpoints.get(port) else {
             return;
@@ -152,7 +153,7 @@ impl Core {
         self.unregister_names(id);
     }
 
-    /// The IPCP wants an N-1 flow.
+    /// Records that the IPCP wants an N-1 flow.
     fn need_n1(&mut self, id: IpcpId, dif: String, remote: String) {
         let (Ok(dif), Ok(remote)) = (DifName::new(dif), AppName::new(remote)) else {
             return;

@@ -1,29 +1,29 @@
-//! The capacity of N-1 DIFs, and the longest PDU that fits through all of them.
+//! The SDU capacity of N-1 DIFs, and the longest PDU that all of them carry.
 //!
-//! The longest PDU of a DIF is one of the constants that its members agree on, so the first member
-//! resolves it before the DIF begins. A DIF over normal DIFs of which this system is no member yet
-//! begins when it is.
+//! The longest PDU of a DIF is a constant that its members share, so the first member determines it
+//! before the DIF starts. If an N-1 DIF is a normal DIF of which this system is not a member yet,
+//! the DIF starts when this system has become a member of it.
 
 use super::*;
 use crate::ipcps::Ipcp;
 use crate::sdu_capacity::{self, MaxPduError, SduCapacity, longest_pdu};
 
 impl Core {
-    /// What every N-1 flow in this DIF takes that begins in this system; `None` while no member of
-    /// it here knows.
+    /// How long SDUs may be on any N-1 flow that starts in this system in this DIF. `None` while no
+    /// IPCP of this system in the DIF knows.
     fn capacity_in(&self, dif: &DifName) -> Option<SduCapacity> {
         let is_there = |ipcp: &&Ipcp| {
             let member = ipcp.member.as_ref();
             ipcp.dif == *dif && !member.is_some_and(|m| matches!(m.phase, Phase::Left(_)))
         };
-        // A member that is not enrolled yet will learn what another of the DIF knows.
+        // A member that is not enrolled yet will get the configuration that another one here knows.
         let known = self.ipcps.values().filter(is_there);
         let known = known.filter_map(|ipcp| self.capacity_of(ipcp));
         known.reduce(SduCapacity::least)
     }
 
-    /// Longest SDU in bytes that a flow of an application takes in this IPCP's DIF; [`usize::MAX`]
-    /// where only memory limits it.
+    /// Longest SDU of an application's flow in this IPCP's DIF, in bytes; [`usize::MAX`] if only
+    /// memory limits it.
     pub(crate) fn longest_sdu(&self, ipcp: &Ipcp) -> usize {
         match &ipcp.member {
             Some(_) => self
@@ -64,7 +64,8 @@ impl Core {
         ))
     }
 
-    /// Why a member's DIF cannot use an N-1 DIF, when that is known.
+    /// Why an N-1 DIF cannot carry the PDUs of a member's DIF; `None` if it can, or if that is
+    /// unknown.
     pub(super) fn pdu_size_conflict_of(
         &self,
         member: &Membership,
@@ -78,11 +79,11 @@ impl Core {
         capacity.conflict(&member.made_from.name, config.max_pdu, below)
     }
 
-    /// Resolves the longest PDU of a DIF that begins here; gives the N-1 DIF to wait for, where
-    /// it is not known yet.
+    /// Determines the longest PDU of a DIF that starts here. Returns the N-1 DIF to wait for if its
+    /// capacity is not known yet.
     ///
     /// # Errors
-    /// What was configured does not go through one of the N-1 DIFs, or nothing does.
+    /// An N-1 DIF cannot carry the configured length, or cannot carry any valid one.
     pub(super) fn resolve_max_pdu(
         &self,
         new: &MemberSpec,
@@ -91,7 +92,7 @@ impl Core {
         sdu_capacity::resolve_max_pdu(new, config, &|dif| self.capacity_in(dif))
     }
 
-    /// Starts the members that have waited for this.
+    /// Starts the members that wait for the capacity of an N-1 DIF, if it is known now.
     pub(super) fn start_deferred_members(&mut self) {
         for id in self.ipcps.ids() {
             let Some(mut deferred) = self.ipcps.member_mut(id).and_then(|m| m.deferred.take())
@@ -132,7 +133,7 @@ impl Core {
             shim.begin();
             shim.command(carina_ipcp::Command::Bootstrap);
         }
-        // Names that were registered before the app existed are registered now.
+        // Registers the names that were registered before the app existed.
         for name in ipcp.names.keys().cloned() {
             self.plane.send(Command::Register {
                 ipcp: id,
@@ -142,7 +143,7 @@ impl Core {
         }
     }
 
-    /// Finds the N-1 DIFs that cannot carry the longest PDU of a DIF, and notes them.
+    /// Records the N-1 DIFs that cannot carry the longest PDU of a member's DIF.
     pub(super) fn check_n1_difs(&mut self, id: IpcpId) {
         let Some(ipcp) = self.ipcps.get(id) else {
             return;
@@ -176,8 +177,8 @@ impl Core {
         }
     }
 
-    /// An IPCP carries SDUs of another length from here on: members for which it is too short
-    /// leave its DIF alone, and those that had done so ask there again when it does for them.
+    /// Handles a change of the SDU length that an IPCP carries. Members whose PDUs do not fit stop
+    /// using its DIF; members that had stopped and whose PDUs fit again request N-1 flows there.
     pub(crate) fn recheck_members_over(&mut self, below: IpcpId) {
         let Some(dif) = self.ipcps.dif_of(below) else {
             return;
@@ -199,8 +200,8 @@ impl Core {
         self.request_due_n1_flows(Instant::now());
     }
 
-    /// A member asks again in an N-1 DIF that fits again. N-1 flows without a neighbour were
-    /// refused as too short and end first.
+    /// Makes a member use an N-1 DIF again that carries its PDUs again. N-1 flows without a
+    /// neighbour end first, since they were refused as too short.
     fn resume_in(&mut self, id: IpcpId, dif: &DifName, contacts: Vec<AppName>) {
         let now = Instant::now();
         let Some(member) = self.ipcps.member_mut(id) else {
@@ -214,7 +215,7 @@ impl Core {
         let useless = useless.filter(|used| used.neighbour.is_none());
         let ports: Vec<PortId> = useless
             .map(|used| {
-                // Its end is no reason to ask for another.
+                // This end must not cause a request for another flow.
                 used.is_dropped = true;
                 used.port
             })
@@ -224,9 +225,9 @@ impl Core {
         }
     }
 
-    /// Longest PDU that a member may be given through an N-1 flow of `lower`; 0 for whatever the
-    /// flow takes at a time. A normal DIF cuts what is too long for one of its PDUs, but is only
-    /// made to where that was configured.
+    /// Longest SDU that a member may send on an N-1 flow of `lower`; 0 for no limit beyond that of
+    /// the flow. A normal DIF could fragment longer SDUs. The limit avoids that, unless the
+    /// member's longest PDU is unknown or requires it.
     pub(super) fn n1_sdu_max(&self, lower: &Ipcp, upper: IpcpId) -> usize {
         if lower.member.is_none() {
             return 0;

@@ -1,4 +1,4 @@
-//! N-1 flows of members: asked for, accepted, put into use, asked for again.
+//! N-1 flows of members: requested, accepted, activated, and requested again.
 
 use super::*;
 use crate::incoming_flows::IncomingError;
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    /// Publishes the N-1 DIFs of members that have changed, which their RIBs show.
+    /// Sends changed lists of N-1 DIFs to the members' IPCPs, which show them in their RIBs.
     pub fn publish_n1_difs(&mut self) {
         for id in self.ipcps.ids() {
             let Some(ipcp) = self.ipcps.get_mut(id) else {
@@ -63,7 +63,7 @@ impl Core {
         Some((at, wanted.dif.clone(), wanted.remote.clone()))
     }
 
-    /// When an N-1 flow is to be asked for next.
+    /// When the next request for an N-1 flow is due.
     pub fn member_deadline(&self) -> Option<Instant> {
         self.ipcps
             .values()
@@ -74,7 +74,7 @@ impl Core {
             .min()
     }
 
-    /// Asks for an N-1 flow as any application would.
+    /// Requests an N-1 flow, in the same way as an application requests a flow.
     pub(super) fn allocate_n1(
         &mut self,
         upper: IpcpId,
@@ -134,10 +134,10 @@ impl Core {
         Err(refusal.unwrap_or_else(|| crate::allocation::unknown_name(remote, Some(dif))))
     }
 
-    /// Accepts a flow to a member of this system, which becomes an N-1 flow.
+    /// Accepts an incoming flow to a member of this system as an N-1 flow.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// The refusal of the operating system, or a limit.
     pub fn accept_n1(
         &mut self,
         upper: IpcpId,
@@ -176,7 +176,7 @@ impl Core {
         })
     }
 
-    /// An N-1 flow is allocated, and its IPCP may use it.
+    /// Handles the allocation of an N-1 flow: its IPCP may use the flow now.
     pub fn n1_allocated(&mut self, port: PortId, data_path: DataPath, is_initiator: bool) {
         let owner = self.endpoints.get(port).map(|end| end.owner);
         let Some(FlowOwner::Ipcp(upper, n1)) = owner else {
@@ -198,7 +198,8 @@ impl Core {
             return;
         };
         let offered = below.process.as_dyn().qos_offered();
-        // What a normal DIF gives depends on the cube, and an N-1 flow asks for nothing.
+        // Reliability in a normal DIF depends on the QoS cube, and N-1 flows request no reliable
+        // cube.
         let is_reliable = below.member.is_none() && offered.loss == 0 && offered.gap == 0;
         let member = self.ipcps.member(upper);
         let remote = match member {
@@ -227,7 +228,7 @@ impl Core {
         }
     }
 
-    /// An N-1 flow has ended or did not come about.
+    /// Handles the end of an N-1 flow, or of a request for one.
     pub fn n1_ended(&mut self, upper: IpcpId, n1: N1Port, reason: &str) {
         let now = Instant::now();
         let ipcp = self.ipcps.get(upper).map(|ipcp| ipcp.name.as_str());
@@ -239,7 +240,8 @@ impl Core {
             return;
         };
         let wants_another = member.wants_another(&used);
-        // What went wrong in an enrollment says more than the end of the flow that followed.
+        // The reason of a failed enrollment is more useful than that of the flow's end that
+        // followed.
         let (is_told, is_final) = (used.failure.is_some(), used.is_final);
         let reason = match (used.failure, used.is_up) {
             (Some(failure), _) => failure,
@@ -266,7 +268,8 @@ impl Core {
         }
     }
 
-    /// Asks again at once for N-1 flows through an IPCP that has news.
+    /// Makes pending requests for N-1 flows through the DIF of an IPCP due at once, because its
+    /// state has changed.
     pub fn retry_n1_flows_now(&mut self, below: IpcpId) {
         let Some(dif) = self.ipcps.dif_of(below) else {
             return;

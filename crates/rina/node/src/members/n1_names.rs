@@ -6,7 +6,7 @@ use carina_ipcp::ConnectReader;
 use super::*;
 
 impl Core {
-    /// Registers the members that stand over the DIF of a new IPCP.
+    /// Registers members in a new IPCP, if its DIF is one of their N-1 DIFs.
     pub fn register_members_in(&mut self, below: IpcpId) {
         let Some(dif) = self.ipcps.dif_of(below) else {
             return;
@@ -33,7 +33,8 @@ impl Core {
         }
     }
 
-    /// Registers a member's name and, unless another member has it, its DIF's.
+    /// Registers a member's name in one IPCP and, unless another member has registered it, the name
+    /// of the member's DIF.
     pub(super) fn register_member(&mut self, id: IpcpId, below: IpcpId) {
         let Some(ipcp) = self.ipcps.get(id) else {
             return;
@@ -63,14 +64,15 @@ impl Core {
         }
     }
 
-    /// What knows the first PDU that a member's peers send, in the format of its DIF.
+    /// The reader that recognizes the first PDU of the member's peers, in the format of the
+    /// member's DIF.
     pub fn connect_reader(&self, id: IpcpId) -> Option<ConnectReader> {
         let member = self.ipcps.member(id)?;
         ConnectReader::new(DIALECTS, member.dialect, member.known_config())
     }
 
-    /// Takes a member's names and N-1 flows away; another member of this system takes over the
-    /// DIF's name.
+    /// Removes a member's registrations and N-1 flows. Another member of this system, if any,
+    /// registers the DIF's name.
     pub fn detach_from_n1_difs(&mut self, id: IpcpId) {
         let Some(ipcp) = self.ipcps.get(id).filter(|ipcp| ipcp.member.is_some()) else {
             return;
@@ -82,7 +84,7 @@ impl Core {
             .flat_map(|member| member.n1_flows.values().map(|n1| n1.port))
             .collect();
         self.unregister_names(id);
-        // The app on the data plane says its goodbyes and lets go of its N-1 flows itself.
+        // The member's app on the data plane informs its peers and releases its N-1 flows itself.
         for port in ports {
             let Some(end) = self.remove_endpoint(port) else {
                 continue;
@@ -99,7 +101,7 @@ impl Core {
         self.hand_over_dif_name(id, &dif);
     }
 
-    /// The other members of a DIF in this system take over its name where it is free.
+    /// Lets the other members of a DIF in this system register the DIF's name where it is free.
     pub(super) fn hand_over_dif_name(&mut self, id: IpcpId, dif: &DifName) {
         for other in self.ipcps.ids() {
             let is_other_member = |ipcp: &crate::ipcps::Ipcp| {
@@ -117,7 +119,7 @@ impl Core {
         }
     }
 
-    /// Takes a member's names away in one IPCP below.
+    /// Removes a member's registrations in one IPCP below it.
     pub(super) fn unregister_names_at(&mut self, id: IpcpId, below: IpcpId) {
         let Some(at) = self.ipcps.get(below) else {
             return;

@@ -1,14 +1,14 @@
-//! A living member loses an N-1 DIF: its N-1 flows there end, the others go on.
+//! Removes an N-1 DIF from a running member: its N-1 flows there end, the others continue.
 //!
-//! The member notifies its neighbours there before the flows end, so that they reroute at once.
+//! The member informs its neighbours there before the flows end, so that they reroute at once.
 
 use super::*;
 
 impl Core {
-    /// Takes an N-1 DIF away from a member of a normal DIF in this system.
+    /// Removes an N-1 DIF from this system's member of a normal DIF.
     ///
     /// # Errors
-    /// There is no such member, it does not have the N-1 DIF, or has no other.
+    /// The member does not exist, does not have the N-1 DIF, or has no other one.
     pub fn retract_dif(
         &mut self,
         name: &str,
@@ -22,10 +22,10 @@ impl Core {
         Ok(id)
     }
 
-    /// As [`Core::retract_dif`], for a member that is known.
+    /// Like [`Core::retract_dif`], for a member given by its id.
     ///
     /// # Errors
-    /// As there; nothing has changed then.
+    /// Those of [`Core::retract_dif`]; then nothing has changed.
     pub(super) fn retract_member(&mut self, id: IpcpId, below: &DifName) -> Result<(), ErrorBody> {
         self.check_retraction(id, below)?;
         let Some(member) = self.ipcps.member_mut(id) else {
@@ -37,9 +37,9 @@ impl Core {
         let mut given_up = Vec::new();
         for (n1, used) in &mut member.n1_flows {
             if used.dif == *below {
-                // Its end is no reason to ask for another.
+                // This end must not cause a request for another flow.
                 used.is_dropped = true;
-                // One that is still on its way ends as soon as it is there.
+                // A flow that is still being allocated ends as soon as it is allocated.
                 given_up.extend(used.is_up.then_some(N1Port(*n1)));
             }
         }
@@ -86,8 +86,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a member's names away in one N-1 DIF; another member of this system takes over the
-    /// DIF's name there.
+    /// Removes a member's registrations in one N-1 DIF. Another member of this system, if any,
+    /// registers the DIF's name there.
     fn unregister_names_in(&mut self, id: IpcpId, below: &DifName) {
         let Some(dif) = self.ipcps.dif_of(id) else {
             return;
