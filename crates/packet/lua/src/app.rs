@@ -1,18 +1,20 @@
 //! **lua**: an app written in Lua.
 //!
-//! - inputs: any, up to 64
-//! - outputs: any, up to 64
+//! - inputs: any names, up to 64
+//! - outputs: any names, up to 64
 //! - configuration:
-//!   - `file`: the script, relative to the graph's file
-//!   - `config`: a table that the script is given
-//!   - `budget_ms = 50`: CPU time of one call, 1 to 10000; `memory_mb = 64`: memory, 2 to 1024
-//!   - `allow = []`: libraries that reach beyond the script: `"io"`, `"os"`, `"ffi"`
-//! - counters: those that the script makes; `drop_freed`, `drop_forgotten`: frames that it freed,
-//!   and those that it received and neither sent nor freed; `drop_stopped`: frames that came after
-//!   it was stopped; `stopped`: 1 then
-//! - cost: a call of the script for a burst, and what it does
+//!   - `file`: path of the script, relative to the graph's file
+//!   - `config`: a table that is passed to the script
+//!   - `budget_ms`: CPU time of one call, 1 to 10000 (default: 50); `memory_mb`: memory, 2 to 1024
+//!     (default: 64)
+//!   - `allow`: libraries with access to the system that the script may use: `"io"`, `"os"`,
+//!     `"ffi"` (default: none)
+//! - counters: those that the script creates; `drop_freed`: frames that the script freed;
+//!   `drop_forgotten`: frames that it received but neither sent nor freed; `drop_stopped`: frames
+//!   that arrived after the script was stopped; `stopped`: 1 after the script was stopped
+//! - cost: one call of the script per burst, and what the script does in it
 //!
-//! `docs/how-to/lua.md` has what a script can do.
+//! `docs/how-to/lua.md` describes what a script can do.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -33,25 +35,25 @@ use crate::failure;
 use crate::started::Started;
 use crate::state::{Instance, State};
 
-/// The app.
+/// The app `lua`.
 pub struct LuaApp {
     state: Rc<State>,
     instance: Instance,
-    /// The app in whose place this one came, until it has inherited.
+    /// The table of the app that this one replaces, until the script's `inherit` has been called.
     predecessor: Option<Table>,
     script: String,
     memory_bytes: usize,
     budget: Duration,
-    /// Frames that the script received in a call, by their places.
+    /// Frames that the script received in this call, at their places in the block.
     held: Vec<Option<Frame>>,
-    /// How many frames each input showed in a call.
+    /// Number of frames of each input that the script can see in this call.
     offered: Vec<usize>,
     next_tick: Instant,
-    /// When the script wants to pull next, if it said so.
+    /// When the script asked to be pulled next; `None` if it did not ask.
     next_pull: Option<Instant>,
-    /// The last pull sent something, so that there may be more.
+    /// Whether the last pull sent frames, so that the script may have more.
     has_more: bool,
-    /// The last push left all frames where they were.
+    /// Whether the last push received no frame.
     is_blocked: bool,
     stopped: Option<Stop>,
     notices: Notices,
@@ -59,12 +61,12 @@ pub struct LuaApp {
     counts: Counts,
 }
 
-/// Why a script does not run any more.
+/// Why a script was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// Its memory is used up: what is in it is of no use to another script.
+    /// Its memory is used up, so another script cannot take over its interpreter.
     Memory,
-    /// It raised an error or did not return.
+    /// It raised an error, or did not return in time.
     Failed,
 }
 
@@ -75,7 +77,7 @@ struct Counts {
     stopped: Counter,
 }
 
-/// Why an app was not made: one line with the place in the script.
+/// Why a script could not be started: one line that begins with the place in the script.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct StartError(String);
@@ -88,7 +90,7 @@ impl AppConfig for LuaConfig {
 
     type App = LuaApp;
 
-    /// Loads the script and has it make its app, in an interpreter of its own.
+    /// Loads the script in an interpreter of its own, and lets it make its app.
     fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
         let started = Started::new(self, context);
         Some(match started {
@@ -97,7 +99,7 @@ impl AppConfig for LuaConfig {
         })
     }
 
-    /// A script that may use libraries can do anything as soon as it is loaded.
+    /// A script that may use such libraries can affect the system as soon as it is loaded.
     fn outside(&self) -> Outside {
         if self.allow.is_empty() {
             Outside::Nothing
@@ -154,8 +156,9 @@ impl AppConfig for LuaConfig {
 }
 
 impl LuaConfig {
-    /// Starts the script once more, in the interpreter of the app before it, whose tables it wants.
-    /// All apps of the worker wait, as for a call: it has the budget of one.
+    /// Starts the script a second time, in the interpreter of the app that it replaces, because it
+    /// inherits tables from there. All apps of the worker wait meanwhile, so the start has the
+    /// budget of one call.
     fn start_beside(&self, old: &LuaApp, started: &Started) -> Result<Instance, String> {
         let budget = Duration::from_millis(self.budget_ms);
         if started.cpu > budget {
@@ -255,8 +258,8 @@ fn waiting(ports: &Ports<'_>) -> usize {
 }
 
 impl LuaApp {
-    /// Calls a method of the script's app with what waits at the inputs; returns the number that it
-    /// returned, and how many frames it sent.
+    /// Calls a method of the script's app, which can receive the frames at the inputs. Returns the
+    /// number that the method returned, and how many frames it sent.
     fn visit(
         &mut self,
         ports: &mut Ports<'_>,
@@ -291,13 +294,13 @@ impl LuaApp {
         }
     }
 
-    /// Shows the frames that wait to the script, as far as there are places.
+    /// Describes the waiting frames in the block, as many as it has places for.
     fn offer(&mut self, ports: &mut Ports<'_>) {
         let block = &self.state.shared.block;
         let (inputs, outputs) = (ports.inputs(), ports.outputs());
         block.inputs.set(inputs as u32);
         block.outputs.set(outputs as u32);
-        // Each input has its share, so that none takes the places of another.
+        // Each input has an equal share of the places.
         let share = MADE / inputs.max(1);
         let mut place = 0;
         self.offered.clear();
@@ -318,8 +321,8 @@ impl LuaApp {
         }
     }
 
-    /// Takes the frames that the script received off the links, and puts those that it sent on
-    /// others; returns how many that were.
+    /// Takes the frames that the script received off their links, and puts those that it sent on
+    /// the outputs; returns the number of frames sent.
     fn collect(&mut self, ports: &mut Ports<'_>) -> usize {
         let shared = &self.state.shared;
         let block = &shared.block;
@@ -342,7 +345,7 @@ impl LuaApp {
                 None => self.held[place].take(),
                 Some(at) => fresh.get_mut(at).and_then(Option::take),
             };
-            // A packet that was sent without having been received is still on its link.
+            // A packet that the script sent without receiving it stays on its link.
             let Some(mut frame) = frame else { continue };
             if output < ports.outputs() && block.reshape(place, &mut frame) {
                 ports.transmit(output, frame);
@@ -359,7 +362,7 @@ impl LuaApp {
         sent
     }
 
-    /// Lets the script have what the one before it knew.
+    /// Calls the script's `inherit` with the table of the app that it replaces.
     fn inherit(&mut self, ports: &mut Ports<'_>) {
         let Some(old) = self.predecessor.take() else {
             return;
@@ -382,7 +385,8 @@ impl LuaApp {
         }
     }
 
-    /// Gives the script's app its ports, by name and in the order of names.
+    /// Gives the script's app the tables `input` and `output`: its ports by name, and by position
+    /// in the order of the names.
     fn name_ports(&self, ports: &PortNames<'_>) -> mlua::Result<()> {
         for (key, names, first) in [
             ("input", ports.inputs, 0),

@@ -1,23 +1,23 @@
-//! The memory that an app shares with its script: which packets wait, where their bytes are, and
-//! what the script did with them.
+//! The memory that an app and its script share. It describes the waiting packets, the addresses of
+//! their bytes, and what the script did with them.
 //!
-//! `prelude.lua` has the same layout and is the only code of Lua that reaches it. Rust never
-//! follows an address that stands here, and checks every number that it reads.
+//! `prelude.lua` has the same layout, and is the only Lua code that accesses this memory. Rust
+//! never dereferences an address in it, and checks every number that it reads from it.
 
 use std::cell::Cell;
 
 use carina_frame::Frame;
 
-/// Places for packets: the first half for those that are received, the other for new ones.
+/// Number of places for packets: the first half for received packets, the second for new ones.
 pub(crate) const PLACES: usize = 1024;
-/// The first place of new packets.
+/// The first place for new packets.
 pub(crate) const MADE: usize = PLACES / 2;
-/// Inputs, and outputs, of an app.
+/// Most inputs of an app, and most outputs.
 pub(crate) const PORTS_MAX: usize = 64;
-/// Counters of an app.
+/// Most counters of an app.
 pub(crate) const COUNTERS_MAX: usize = 64;
 
-/// The block. All of it may change while Lua runs.
+/// The shared memory. Lua code may change any field while it runs.
 #[repr(C)]
 pub(crate) struct Block {
     pub(crate) now: Cell<f64>,
@@ -77,17 +77,19 @@ impl Block {
         })
     }
 
-    /// Begins a call of the script: packets of earlier ones have other numbers.
+    /// Begins a call of the script at time `now_s`, in seconds. Packets get numbers that no earlier
+    /// call used.
     pub(crate) fn begin(&self, now_s: f64) {
         let next = self.base.get() + PLACES as f64;
-        // Beyond 2^51 Lua's bit operations no longer see the place.
+        // Above 2^51, Lua's bit operations could no longer extract the place.
         self.base
             .set(if next < BASE_MAX { next } else { PLACES as f64 });
         self.now.set(now_s);
         self.sent.set(0);
     }
 
-    /// Shows a frame at a place; it becomes a packet that a script may touch when it has a number.
+    /// Describes a frame at a place. A script can use it once [`Block::give`] has given it a
+    /// number.
     pub(crate) fn describe(&self, place: usize, frame: &mut Frame) {
         self.data[place].set(frame.as_mut_ptr());
         self.length[place].set(frame.len() as u32);
@@ -96,19 +98,19 @@ impl Block {
         self.is_reshaped[place].set(0);
     }
 
-    /// Numbers the packet at a place.
+    /// Gives the packet at a place its number.
     pub(crate) fn give(&self, place: usize) {
         self.handle[place].set(self.base.get() + place as f64);
     }
 
-    /// Takes the packet at a place back: its number is no packet's any more. True when the script
-    /// had neither sent nor freed it.
+    /// Makes the number of the packet at a place invalid. Returns `true` if the script had neither
+    /// sent nor freed the packet.
     pub(crate) fn take_back(&self, place: usize) -> bool {
         !self.handle[place].replace(NO_PACKET).is_nan()
     }
 
-    /// Gives a frame the length and start that the script gave the packet at its place. False when
-    /// that is not possible, which the prelude does not let happen.
+    /// Gives a frame the start and length that the script has given its packet. Returns `false` if
+    /// these do not fit into the frame, which the prelude prevents.
     pub(crate) fn reshape(&self, place: usize, frame: &mut Frame) -> bool {
         self.is_reshaped[place].get() == 0
             || frame.reshape(
@@ -117,7 +119,7 @@ impl Block {
             )
     }
 
-    /// What the script sent, in order: the place of the packet and the output.
+    /// The packets that the script sent, in order: the place of each, and its output.
     pub(crate) fn sent(&self) -> impl Iterator<Item = (usize, usize)> {
         let count = (self.sent.get() as usize).min(PLACES);
         let pairs = self.sent_place[..count].iter().zip(&self.sent_to);
@@ -125,6 +127,6 @@ impl Block {
     }
 }
 
-/// What stands at a place without a packet: it equals nothing, itself included.
+/// The number at a place without packet. It is not equal to anything, not even to itself.
 const NO_PACKET: f64 = f64::NAN;
 const BASE_MAX: f64 = (1u64 << 50) as f64;

@@ -1,4 +1,4 @@
-//! The configuration of an app in Lua, as it stands in a graph's file.
+//! The configuration of a Lua app, as a graph file has it.
 
 use std::fmt;
 use std::io;
@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use crate::syntax;
 
-/// The configuration: a script, what it is given, and what it may use.
+/// The configuration of the app `lua`: a script, its parameters, and its permissions.
 ///
-/// The script's text is part of it, read when the graph is read. So a script that has changed is
-/// another configuration, and takes the place of the one that runs.
+/// The text of the script is part of the configuration, and is read together with the graph. A
+/// changed script is therefore a changed configuration, and replaces the running app.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Keys")]
 pub struct LuaConfig {
@@ -23,27 +23,27 @@ pub struct LuaConfig {
     pub(crate) allow: Vec<Library>,
 }
 
-/// A script: its text, and the name that errors have for it.
+/// A script: its text, and its name in error messages.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Script {
     pub(crate) name: Arc<str>,
     pub(crate) text: Arc<str>,
 }
 
-/// A library of Lua that reaches what is outside of the script.
+/// A library of Lua that gives access to the system outside the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Library {
-    /// Files, and commands of the shell by `io.popen`.
+    /// Access to files, and to shell commands through `io.popen`.
     Io,
-    /// The environment, the clock, files and commands.
+    /// Access to environment variables, clock, files and commands.
     Os,
-    /// Functions of C: with it the script can do everything that the process can, and break it.
+    /// Access to C functions. With it the script can do all that the process can, and can crash it.
     Ffi,
 }
 
 impl Library {
-    /// Its name in a script and in the configuration.
+    /// The library's name in scripts and in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,10 +54,10 @@ impl Library {
     }
 }
 
-/// The counters of every app in Lua; scripts cannot make others of these names.
+/// Counters that every Lua app has. A script cannot create counters of these names.
 pub(crate) const COUNTERS: [&str; 4] = ["drop_freed", "drop_forgotten", "drop_stopped", "stopped"];
 
-/// The keys of a graph's file.
+/// The keys in a graph file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
@@ -80,14 +80,14 @@ fn default_budget_ms() -> u64 {
     50
 }
 
-/// Why there is no such app.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LuaConfigError {
     /// The script cannot be read.
     #[error("{}: {source}", file.display())]
     File {
-        /// The script.
+        /// Path of the script.
         file: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -95,22 +95,22 @@ pub enum LuaConfigError {
     /// The script is too long.
     #[error("{}: a script has at most {} bytes", .0.display(), Script::BYTES_MAX)]
     Long(PathBuf),
-    /// The script is no Lua; the text begins with its name and a line.
+    /// The script is not valid Lua; the text begins with its name and a line number.
     #[error("{0}")]
     Syntax(String),
-    /// The memory is out of range.
+    /// `memory_mb` is out of range.
     #[error("memory_mb = {0}: must be 2 to 1024")]
     Memory(usize),
-    /// The budget is out of range.
+    /// `budget_ms` is out of range.
     #[error("budget_ms = {0}: must be 1 to 10000")]
     Budget(u64),
 }
 
 impl Script {
-    /// The longest script.
+    /// Length of the longest script, in bytes.
     pub const BYTES_MAX: u64 = 4 << 20;
 
-    /// A script that is in no file, as a test has it.
+    /// A script that is not read from a file, for tests.
     #[must_use]
     pub fn of(name: &str, text: &str) -> Script {
         Script {
@@ -128,14 +128,14 @@ impl Script {
             return Err(LuaConfigError::Long(file.to_owned()));
         }
         let text = std::fs::read_to_string(file).map_err(failed)?;
-        // Lua cuts long names, and where the file lies is known.
+        // Lua truncates long names, and the user knows the directory.
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         Ok(Script::of(&name, &text))
     }
 }
 
 impl LuaConfig {
-    /// A script with the limits that hold where a graph's file says nothing.
+    /// The configuration of a script, with the default limits.
     #[must_use]
     pub fn new(script: Script, config: toml::Table) -> LuaConfig {
         LuaConfig {
@@ -147,7 +147,7 @@ impl LuaConfig {
         }
     }
 
-    /// With another CPU time for a call.
+    /// Sets the CPU time that a call may take.
     #[must_use]
     pub fn with_budget_ms(mut self, budget_ms: u64) -> LuaConfig {
         self.budget_ms = budget_ms;

@@ -1,10 +1,10 @@
-//! Why a script was stopped, in one line: `nat.lua:12: attempt to index a nil value`.
+//! Explains in one line why a script was stopped: `nat.lua:12: attempt to index a nil value`.
 
 use std::time::Duration;
 
 use mlua::Error;
 
-/// One line about an error of a script: its file and line, and what is wrong.
+/// Describes an error of a script in one line: file, line number, and what is wrong.
 pub(crate) fn line_of(error: &Error, script: &str, memory_bytes: usize) -> String {
     match error {
         Error::MemoryError(_) => memory(script, memory_bytes),
@@ -18,7 +18,7 @@ pub(crate) fn line_of(error: &Error, script: &str, memory_bytes: usize) -> Strin
     }
 }
 
-/// One line about a call that took longer than it may.
+/// Describes in one line that a call exceeded its CPU time.
 pub(crate) fn overrun(place: &str, budget: Duration) -> String {
     format!(
         "{place}: does not return: this call has had {} ms",
@@ -26,8 +26,8 @@ pub(crate) fn overrun(place: &str, budget: Duration) -> String {
     )
 }
 
-/// The type of a value that is raised as an error and is no text, which the library shows as
-/// `table: 0x55d0c8`, `<table 0x55d0c8>` or `nil`.
+/// The type of a value that was raised as an error and is not a string. The library prints such a
+/// value as `table: 0x55d0c8`, `<table 0x55d0c8>` or `nil`. `None` for other texts.
 fn kind_of_value(line: &str) -> Option<&'static str> {
     let value = line.strip_prefix('<').and_then(|it| it.strip_suffix('>'));
     let value = value.unwrap_or(line);
@@ -49,14 +49,14 @@ fn memory(script: &str, memory_bytes: usize) -> String {
     )
 }
 
-/// The first line of a text, behind the innermost place of the script in a traceback if it does not
-/// begin with one.
+/// The first line of an error text. If it does not begin with a place in the script, the innermost
+/// place in the traceback is put in front.
 fn with_place(text: &str, traceback: &str, script: &str) -> String {
     let line = text.lines().next().unwrap_or_default().trim();
     if place(line, script).is_some_and(|(at, _)| at == 0) {
         return line.to_owned();
     }
-    // The prelude's own places mean nothing to the reader.
+    // Places within the prelude mean nothing to the user.
     let line = match line.split_once(": ") {
         Some((head, rest)) if head.starts_with(OWN_CHUNKS) => rest,
         _ => line,
@@ -72,7 +72,7 @@ fn with_place(text: &str, traceback: &str, script: &str) -> String {
     }
 }
 
-/// `NAME:LINE` in a text, and where it begins.
+/// Finds `NAME:LINE` in a text; returns its offset and itself.
 fn place<'a>(text: &'a str, script: &str) -> Option<(usize, &'a str)> {
     let at = text.find(script)?;
     let rest = text[at..].strip_prefix(script)?.strip_prefix(':')?;
@@ -81,10 +81,10 @@ fn place<'a>(text: &'a str, script: &str) -> Option<(usize, &'a str)> {
     (digits > 0).then(|| (at, &text[at..end]))
 }
 
-/// What errors call the chunks of this crate.
+/// Name of this crate's own Lua code in error messages.
 pub(crate) const OWN_CHUNKS: &str = "(carina)";
 
-/// What LuaJIT says.
+/// LuaJIT's message when memory is used up.
 const NO_MEMORY: &str = "not enough memory";
 
 #[cfg(test)]

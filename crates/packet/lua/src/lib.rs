@@ -1,7 +1,7 @@
 //! Apps of frames written in Lua, run by LuaJIT.
 //!
 //! ```text
-//!   graph's file --read--> LuaConfig --build--> LuaApp ----- visit: push, pull, tick
+//!   graph's file --read--> LuaConfig --build--> LuaApp ----- calls: push, pull, tick
 //!                                                 |  block of places: numbers, addresses, lengths
 //!   nat.lua ----------------------------------> State: interpreter, prelude, sandbox, limits
 //!                                                 ^
@@ -10,22 +10,22 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`config`] | what stands in a graph's file |
-//! | [`app`] | the app: frames from links to the script and back |
-//! | `block` | the memory that both share |
-//! | `state`, `syntax` | the interpreter; whether a text is Lua |
-//! | `started` | a script that was started on another thread than its worker's |
-//! | `watchdog` | ends calls that do not return |
-//! | `failure` | errors in one line |
+//! | [`config`] | the configuration in a graph file |
+//! | [`app`] | the app: passes frames from links to the script, and back |
+//! | `block` | the memory that app and script share |
+//! | `state`, `syntax` | the interpreter; a syntax check |
+//! | `started` | a script that was started on a thread other than its worker's |
+//! | `watchdog` | interrupts calls that do not return |
+//! | `failure` | describes errors in one line |
 //!
-//! A script handles bursts without a call into Rust: the places of the frames that wait stand in
-//! the block, and so does what the script does with them. The frames are on their links meanwhile.
-//! When the call has ended, those that were received are taken off, and those that were sent are
-//! put on; all others are where they were. So a script that fails loses what it had in hand, and
-//! nothing else.
+//! A script handles a burst without calling into Rust. The block describes the waiting frames, and
+//! the script records in it what it does with them. The frames stay on their links during the call.
+//! After the call, the app takes the received frames off their links and puts the sent ones on the
+//! outputs. All other frames stay where they were. A script that fails therefore loses only the
+//! frames that it had received in that call.
 //!
-//! Unsafe code is in `state` (an interpreter with `ffi`, for the prelude), `started` (one that goes
-//! to another thread) and `watchdog` (a hook).
+//! Unsafe code is in `state` (an interpreter with `ffi`, for the prelude), `started` (an
+//! interpreter moves to another thread) and `watchdog` (a hook).
 
 #![deny(unsafe_code)]
 
@@ -42,5 +42,5 @@ use carina_apps::graph_file::Kind;
 
 use crate::config::LuaConfig;
 
-/// The kind of app of this crate, for files of graphs.
+/// The kind of app in this crate, to be used in graph files.
 pub const KIND: Kind = Kind::of::<LuaConfig>().with_files(&["file"]);

@@ -1,5 +1,5 @@
-//! A script that was started in an interpreter of its own, on its way from the thread that started
-//! it to the worker that runs it, or from there to the thread that frees it.
+//! A started script in an interpreter of its own, which moves to another thread: from the one that
+//! started it to its worker, or from its worker to the one that frees it.
 #![allow(unsafe_code)]
 
 use std::rc::Rc;
@@ -11,11 +11,11 @@ use carina_sys::{CpuClock, cpu_time_ns};
 use crate::config::LuaConfig;
 use crate::state::{Instance, State};
 
-/// An interpreter in which a script has made its app, and nothing runs.
+/// An interpreter in which a script has made its app, and in which no code runs at present.
 pub(crate) struct Started {
     pub(crate) state: Rc<State>,
     pub(crate) instance: Instance,
-    /// CPU time that it took to start.
+    /// CPU time that starting the script took.
     pub(crate) cpu: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Started {
     /// Starts a script in a new interpreter.
     ///
     /// # Errors
-    /// One line that says what is wrong, and where in the script.
+    /// The script is wrong or exceeds its limits: one line with the place in the script.
     pub(crate) fn new(config: &LuaConfig, context: &AppContext<'_>) -> Result<Started, String> {
         let budget = Duration::from_millis(config.budget_ms) * START_BUDGETS;
         let begin = cpu_time_ns(CpuClock::Thread);
@@ -44,8 +44,8 @@ impl Started {
         })
     }
 
-    /// The parts of an app that has gone; `None` when another app has the same interpreter, which
-    /// stays on its thread.
+    /// The parts of an app that has ended; `None` if another app uses the same interpreter, which
+    /// then stays on its thread.
     pub(crate) fn of(state: Rc<State>, instance: Instance) -> Option<Started> {
         let is_last = Rc::strong_count(&state) == 1 && Rc::weak_count(&state) == 0;
         is_last.then_some(Started {
@@ -55,13 +55,13 @@ impl Started {
         })
     }
 
-    /// Frees the interpreter on a thread of its own: it may have a gigabyte.
+    /// Frees the interpreter on a thread of its own, because it may have a gigabyte of memory.
     pub(crate) fn discard(self) {
-        // Without a thread it is freed here.
+        // If no thread can be started, it is freed here.
         let thread = std::thread::Builder::new().name("lua-discard".to_owned());
         drop(thread.spawn(move || drop(self)));
     }
 }
 
-/// Loading a script and making its app may take so many budgets of a call.
+/// Loading a script and making its app may take this many times the budget of a call.
 const START_BUDGETS: u32 = 40;

@@ -1,4 +1,4 @@
-//! An interpreter: its libraries, its limits, and what it shares with the app.
+//! The interpreter: its libraries, its limits, and what it shares with the app.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -18,36 +18,36 @@ use crate::config::{COUNTERS, Library, LuaConfig};
 use crate::failure::{self, OWN_CHUNKS};
 use crate::watchdog::Guard;
 
-/// An interpreter with the prelude. Scripts that take one another's place share it, so that a
-/// script can have what its predecessor knew.
+/// An interpreter with the prelude. A script and the one that replaces it share an interpreter if
+/// the new script inherits tables.
 pub(crate) struct State {
     pub(crate) lua: Lua,
     pub(crate) shared: Rc<Shared>,
     pub(crate) guard: Arc<Guard>,
-    /// What a script may use of Lua's libraries.
+    /// Libraries that the script may use.
     allow: Vec<Library>,
     /// Makes the globals of a script.
     globals: Function,
-    /// Counters that scripts have made, at the number that they have in the block.
+    /// Counters that scripts have created, at their index in the block.
     counters: RefCell<Vec<Counter>>,
 }
 
-/// What functions that Lua calls have too.
+/// The part of the state that functions called from Lua also use.
 pub(crate) struct Shared {
     pub(crate) block: Box<Block>,
-    /// New packets, each at its place behind [`MADE`].
+    /// New packets; index 0 belongs to place [`MADE`].
     pub(crate) fresh: RefCell<Vec<Option<Frame>>>,
-    /// How many new packets had been taken when the call began.
+    /// Number of new packets that had been taken before this call.
     pub(crate) made_before: Cell<u32>,
     pool: Pool,
     counter_names: RefCell<Vec<String>>,
-    /// A script is loaded and makes its app: only then can it make counters.
+    /// Whether a script is being started. Only then it can create counters.
     is_starting: Cell<bool>,
     app: String,
     notices: RefCell<Notices>,
 }
 
-/// An app that a script has made.
+/// The app that a script has made, and its methods.
 pub(crate) struct Instance {
     pub(crate) table: Table,
     pub(crate) pull: Option<Function>,
@@ -58,11 +58,11 @@ pub(crate) struct Instance {
 }
 
 impl State {
-    /// An interpreter with the limits of `config`. What it has to say is kept until an app has it:
-    /// [`State::adopt`].
+    /// Makes an interpreter with the limits of `config`. Its notices are kept until an app takes it
+    /// over by [`State::adopt`].
     ///
     /// # Errors
-    /// One line: there is no memory, or no thread for the watchdog.
+    /// Memory is insufficient, or the watchdog's thread cannot be started: one line.
     pub(crate) fn new(config: &LuaConfig, context: &AppContext<'_>) -> Result<State, String> {
         let failed = |error: mlua::Error| error.to_string();
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::BIT | StdLib::JIT;
@@ -74,8 +74,8 @@ impl State {
         };
         lua.set_memory_limit(config.memory_bytes).map_err(failed)?;
         let mut main = std::ptr::null_mut();
-        // SAFETY: the closure touches no stack; it runs outside of any call, so that the state that
-        // it gets is the main one.
+        // SAFETY: the closure does not touch the stack. It runs outside of any call, so the state
+        // that it gets is the main one.
         unsafe { lua.exec_raw::<()>((), |state| main = state) }.map_err(failed)?;
         let main = NonNull::new(main).ok_or("the interpreter has no main state")?;
         let shared = Rc::new(Shared {
@@ -107,10 +107,10 @@ impl State {
         self.allow == config.allow
     }
 
-    /// Loads a script and has it make its app, within a budget of CPU time.
+    /// Loads a script and lets it make its app, within a budget of CPU time.
     ///
     /// # Errors
-    /// One line that says what is wrong, and where in the script.
+    /// The script is wrong or exceeds its limits: one line with the place in the script.
     pub(crate) fn start(&self, config: &LuaConfig, budget: Duration) -> Result<Instance, String> {
         let name = &config.script.name;
         let describe = |error: mlua::Error| failure::line_of(&error, name, config.memory_bytes);
@@ -130,8 +130,8 @@ impl State {
         made.map_err(describe)
     }
 
-    /// Becomes the interpreter of an app: shows its counters, which go on from those of the same
-    /// names in the interpreter before it, and says what it had to say so far.
+    /// Makes this the interpreter of an app. Shows its counters, which continue from the counters
+    /// of the same names in the interpreter `before`, and passes on the notices kept so far.
     pub(crate) fn adopt(&self, context: &AppContext<'_>, before: Option<&State>) {
         let notices = self.shared.notices.replace(context.notices().clone());
         notices
@@ -152,7 +152,7 @@ impl State {
         self.make_counters(context);
     }
 
-    /// Makes the counters that scripts have asked for since this was last called.
+    /// Registers the counters that scripts have created since the last call.
     pub(crate) fn make_counters(&self, context: &AppContext<'_>) {
         let names = self.shared.counter_names.borrow();
         let mut counters = self.counters.borrow_mut();
@@ -173,7 +173,7 @@ impl State {
             .set_name(format!("={name}"))
             .set_mode(ChunkMode::Text)
             .set_environment(globals);
-        // Not `eval`, which would read the whole as an expression first.
+        // `eval` would first try to parse the whole script as an expression.
         let Value::Table(class) = chunk.into_function()?.call(())? else {
             return Err(wrong("must return a table with the methods of the app"));
         };
@@ -224,12 +224,12 @@ impl State {
         })
     }
 
-    /// Shows the script's counters to other processes.
+    /// Publishes the script's counters to other processes.
     pub(crate) fn publish(&self) {
         let block = &self.shared.block;
         if block.is_counted.replace(0) != 0 {
             for (counter, value) in self.counters.borrow().iter().zip(&block.counter) {
-                // Less than 0 becomes 0.
+                // The conversion turns negative values into 0.
                 counter.set(value.get() as u64);
             }
         }
@@ -243,7 +243,7 @@ impl Drop for State {
 }
 
 impl Shared {
-    /// Lays more new packets ready, as far as this call may have them and the pool has frames.
+    /// Prepares more new packets, until this call has its maximum or the pool is empty.
     fn refill(&self) {
         let block = &self.block;
         let begun = self.made_before.get();
@@ -263,7 +263,7 @@ impl Shared {
         }
     }
 
-    /// Ends a call: drops the new packets that were not sent; returns how many.
+    /// Ends a call: drops the new packets that were not sent, and returns their number.
     pub(crate) fn drop_made(&self) -> u64 {
         let (begun, made) = (self.made_before.get(), self.block.made.get());
         self.made_before.set(made);
@@ -277,7 +277,7 @@ impl Shared {
         dropped
     }
 
-    /// A counter's number in the block.
+    /// The index of a counter in the block; creates the counter if it is new.
     fn counter(&self, name: &str) -> Result<usize, String> {
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if name.is_empty() || name.len() > COUNTER_NAME_MAX || !name.bytes().all(is_word) {
@@ -306,7 +306,7 @@ impl Shared {
     }
 }
 
-/// Loads the prelude; returns the function that makes a script's globals.
+/// Loads the prelude, and returns the function that makes a script's globals.
 fn globals(lua: &Lua, shared: &Rc<Shared>, allow: &[Library]) -> mlua::Result<Function> {
     let chunk = |text: &'static str| lua.load(text).set_name(format!("={OWN_CHUNKS}"));
     let all = lua.globals();
@@ -341,7 +341,7 @@ fn globals(lua: &Lua, shared: &Rc<Shared>, allow: &[Library]) -> mlua::Result<Fu
     make.bind(api)
 }
 
-/// What the prelude needs beside the block.
+/// The functions that the prelude needs in addition to the block.
 fn host(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     let host = lua.create_table()?;
     host.set("block_bytes", size_of::<Block>())?;
@@ -367,7 +367,7 @@ fn host(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     Ok(host)
 }
 
-/// A table of TOML as one of Lua.
+/// Converts a TOML table to a Lua table.
 fn table_of(lua: &Lua, table: &toml::Table) -> mlua::Result<Table> {
     let made = lua.create_table()?;
     for (key, value) in table {
@@ -394,9 +394,9 @@ fn value_of(lua: &Lua, value: &toml::Value) -> mlua::Result<Value> {
     })
 }
 
-/// How often an app is ticked that does not say how often, in seconds.
+/// Default and shortest interval between two ticks of a script, in seconds.
 const TICK_S: f64 = 0.1;
 const TICK_S_MIN: f64 = 0.001;
 const COUNTER_NAME_MAX: usize = 48;
-/// What is kept of a line that a script prints.
+/// Length at which a line that a script prints is truncated, in bytes.
 const NOTICE_BYTES_MAX: usize = 512;

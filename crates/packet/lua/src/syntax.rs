@@ -1,14 +1,14 @@
-//! Whether a text is Lua.
+//! A syntax check for scripts.
 
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Lua};
 
 use crate::failure;
 
-/// Checks that a script is Lua.
+/// Checks the syntax of a script.
 ///
 /// # Errors
-/// One line with the place and what is wrong there.
+/// The script is not valid Lua: one line with the place and the fault.
 pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
     let lua = Lua::new();
     let chunk = lua.load(text).set_name(format!("={name}"));

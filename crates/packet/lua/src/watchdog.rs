@@ -1,18 +1,17 @@
 //! Stops scripts that do not return.
 //!
-//! A script has a budget for each call: so many milliseconds of CPU time. An app marks when it is
-//! in a call; one thread of the process looks at the marks every 10 ms, so that a call costs its
-//! worker two stores and no look at a clock. Where a call has gone on for its budget, the thread
-//! sets a hook in that interpreter. LuaJIT then calls the hook before the next instruction; a
-//! trace, which is machine code without such calls, looks for hooks once a loop, because LuaJIT is
-//! built with `LUAJIT_ENABLE_CHECKHOOK` (`.cargo/config.toml`). The hook runs on the worker: it
-//! looks at the CPU time that its thread has had, since a thread that waited for the processor has
-//! done nothing wrong, and raises an error when the budget is over. It stays set, so that a script
-//! cannot go on by catching the error.
+//! A script has a budget of CPU time for each call. The app marks the beginning and the end of a
+//! call with two stores, and reads no clock. One thread of the process, the watchdog, examines the
+//! marks of all apps every 10 ms. If a call has lasted longer than its budget, the watchdog sets a
+//! hook in that interpreter. LuaJIT then calls the hook before the next instruction. A trace, which
+//! is machine code without such calls, checks for hooks once per loop, because LuaJIT is built with
+//! `LUAJIT_ENABLE_CHECKHOOK` (`.cargo/config.toml`). The hook runs on the worker and reads the
+//! thread's CPU time, so that waiting for the processor does not count. It raises an error when the
+//! budget is exceeded. The hook stays set, so a script cannot continue by catching the error.
 //!
-//! While LuaJIT calls a hook, and thus while the error that the hook raised looks for its handler,
-//! it calls no other: a handler of `xpcall` would run there, out of reach. So `xpcall` of the
-//! sandbox calls its handler afterwards.
+//! While LuaJIT runs a hook, and while the hook's error searches for its handler, LuaJIT calls no
+//! other hook. A handler of `xpcall` would run in this state and could not be stopped. The
+//! sandbox's `xpcall` therefore calls its handler afterwards.
 
 #![allow(unsafe_code)]
 
@@ -27,16 +26,16 @@ use mlua::ffi;
 
 use crate::failure::OWN_CHUNKS;
 
-/// Watches the calls of one interpreter.
+/// Monitors the calls of one interpreter.
 pub(crate) struct Guard {
-    /// Odd while a call runs; another number for each call.
+    /// Odd while a call runs; has a different value in each call.
     call: AtomicU64,
     budget_ns: AtomicU64,
-    /// The CPU time of the thread when the hook first ran in this call; 0 before that.
+    /// CPU time of the thread when the hook first ran in this call, in ns; 0 before that.
     cpu_begin_ns: AtomicU64,
-    /// The interpreter, as long as it is open.
+    /// The interpreter; `None` once it is closed.
     state: Mutex<Option<StatePointer>>,
-    /// Where the script was when its budget was over.
+    /// The script's place when it exceeded its budget; `None` if it did not.
     overrun: Mutex<Option<String>>,
 }
 
@@ -45,7 +44,7 @@ struct StatePointer(NonNull<ffi::lua_State>);
 // SAFETY: another thread only hands it to `lua_sethook`; see there.
 unsafe impl Send for StatePointer {}
 
-/// The guards of all interpreters; the thread that looks at them runs as long as there are some.
+/// The guards of all interpreters. The watchdog's thread runs as long as there are any.
 static GUARDS: Mutex<Watched> = Mutex::new(Watched {
     guards: Vec::new(),
     is_running: false,
@@ -61,14 +60,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Guard {
-    /// Watches an interpreter from here on, until [`Guard::close`].
+    /// Monitors an interpreter until [`Guard::close`].
     ///
     /// # Safety
     /// `state` must be the main state of an interpreter that is open until [`Guard::close`] has
     /// returned.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The watchdog's thread cannot be started.
     pub(crate) unsafe fn watch(state: NonNull<ffi::lua_State>) -> std::io::Result<Arc<Guard>> {
         let guard = Arc::new(Guard {
             call: AtomicU64::new(0),
@@ -88,13 +87,13 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Says that the interpreter is about to be closed.
+    /// Ends the monitoring, before the interpreter is closed.
     pub(crate) fn close(&self) {
         *lock(&self.state) = None;
     }
 
-    /// Runs a call within a budget. The second value says where the script was when its budget was
-    /// over, if it was.
+    /// Runs a call with a budget of CPU time. The second result is the script's place when it
+    /// exceeded the budget, or `None`.
     pub(crate) fn run<R>(
         self: &Arc<Guard>,
         budget: Duration,
@@ -108,7 +107,7 @@ impl Guard {
         let result = call();
         self.call.store(number + 2, Ordering::Release);
         CURRENT.set(outer);
-        // The hook, and with it an overrun, is rare; both are behind this number.
+        // Overruns are rare. A hook that has run has stored a number here.
         if self.cpu_begin_ns.load(Ordering::Relaxed) == 0 {
             return (result, None);
         }
@@ -125,11 +124,11 @@ impl Guard {
         lock(&self.overrun).take()
     }
 
-    /// Has the interpreter call the hook before its next instruction.
+    /// Makes the interpreter call the hook before its next instruction.
     fn interrupt(&self) {
         if let Some(state) = &*lock(&self.state) {
-            // Setting no hook first makes it set the second one, whatever a race with the thread
-            // of the interpreter made of an earlier attempt.
+            // Clearing the hook first makes sure that the second call sets it, whatever state an
+            // earlier attempt left in a race with the interpreter's thread.
             //
             // SAFETY: the interpreter is open while the lock is held. LuaJIT lets another thread
             // set an instruction hook with a count of 1 while the interpreter runs: "You can set
@@ -144,19 +143,19 @@ impl Guard {
 }
 
 thread_local! {
-    /// The guard of the call that runs on this thread.
+    /// The guard of the call that is running on this thread.
     static CURRENT: std::cell::Cell<Option<*const Guard>> = const { std::cell::Cell::new(None) };
 }
 
-/// The hook: raises an error when the thread has had more CPU time than the call may take.
+/// The hook: raises an error if the call has exceeded its budget of CPU time.
 unsafe extern "C-unwind" fn over_budget(state: *mut ffi::lua_State, record: *mut ffi::lua_Debug) {
     let Some(guard) = CURRENT.get() else {
-        // Set too late for its call.
+        // The hook was set only after its call had ended.
         // SAFETY: the interpreter calls this hook on its own thread.
         unsafe { ffi::lua_sethook(state, None, 0, 0) };
         return;
     };
-    // SAFETY: `Guard::run` borrows the guard for as long as it stands there.
+    // SAFETY: `Guard::run` borrows the guard while this pointer is set.
     let guard = unsafe { &*guard };
     let now = cpu_time_ns(CpuClock::Thread);
     let begin = guard.cpu_begin_ns.load(Ordering::Relaxed);
@@ -165,7 +164,7 @@ unsafe extern "C-unwind" fn over_budget(state: *mut ffi::lua_State, record: *mut
         guard.cpu_begin_ns.store(now.max(1), Ordering::Relaxed);
     }
     if begin == 0 || now.saturating_sub(begin) < budget_ns {
-        // The watchdog looks again; meanwhile the script goes on at full speed.
+        // Clears the hook, so that the script continues at full speed. The watchdog sets it again.
         // SAFETY: as above.
         unsafe { ffi::lua_sethook(state, None, 0, 0) };
         return;
@@ -173,25 +172,25 @@ unsafe extern "C-unwind" fn over_budget(state: *mut ffi::lua_State, record: *mut
     {
         let mut overrun = lock(&guard.overrun);
         if overrun.is_none() {
-            // SAFETY: the interpreter gives the hook a record of what runs.
+            // SAFETY: the interpreter passes the hook a record of the running function.
             *overrun = Some(unsafe { place(state, record) });
         }
     }
-    // SAFETY: no value of this frame needs to be dropped; the interpreter unwinds to the call.
+    // SAFETY: this frame holds no value that must be dropped; the error unwinds to the call.
     unsafe {
         ffi::lua_pushstring(state, c"the budget of this call is over".as_ptr());
         ffi::lua_error(state);
     }
 }
 
-/// `FILE:LINE` of the innermost function of a script.
+/// `FILE:LINE` of the innermost function that belongs to a script.
 ///
 /// # Safety
-/// To be called from a hook, with its arguments.
+/// Must be called from a hook, with the hook's arguments.
 unsafe fn place(state: *mut ffi::lua_State, record: *mut ffi::lua_Debug) -> String {
     let mut level: c_int = 0;
     loop {
-        // SAFETY: the record is that of a function that runs, filled in here.
+        // SAFETY: `lua_getstack` fills the record for a running function before it is read.
         let (name, line) = unsafe {
             if ffi::lua_getstack(state, level, record) == 0 {
                 return "?".to_owned();
@@ -207,7 +206,7 @@ unsafe fn place(state: *mut ffi::lua_State, record: *mut ffi::lua_Debug) -> Stri
     }
 }
 
-/// The watchdog's thread: ends when no interpreter is left.
+/// The watchdog's thread; ends when no interpreter is left.
 fn look_at_all() {
     let mut seen: Vec<Seen> = Vec::new();
     let mut quiet = 0;
@@ -252,7 +251,7 @@ fn look_at_all() {
     }
 }
 
-/// What a look at a guard showed.
+/// What the last examination of a guard found.
 struct Seen {
     guard: *const Guard,
     call: u64,
@@ -260,7 +259,7 @@ struct Seen {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// While no script has been called for so many looks, the thread looks less often: a call that does
-/// not return then runs so much longer.
+/// Number of examinations without a call after which the thread sleeps longer. A call that does not
+/// return then runs longer before it is stopped.
 const QUIET_LOOKS: u32 = 50;
 const LOOK_WHEN_QUIET: Duration = Duration::from_millis(200);

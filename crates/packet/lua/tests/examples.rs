@@ -1,4 +1,4 @@
-//! The examples in `examples/lua`: packets in, packets out, read by a parser that is not ours.
+//! Runs the examples in `examples/lua`: packets in, packets out, read by an independent parser.
 
 use etherparse::{SlicedPacket, TransportSlice};
 
@@ -58,7 +58,7 @@ fn nat() -> Rig {
     Rig::between("nat.toml", "nat", &ports)
 }
 
-/// The one packet that came out, whose checksums are right.
+/// The only packet that came out; its checksums must be right.
 fn only(rig: &Rig, port: &str) -> Vec<u8> {
     let mut out = rig.out(port);
     assert_eq!(out.len(), 1, "{:?}", rig.notices());
@@ -124,7 +124,7 @@ fn nat_translates_both_ways_with_right_checksums() {
         rig.feed("outside", [frame(back)]);
         assert_eq!(only(&rig, "inside"), frame(delivered));
     }
-    // The same host and port keep their mapping, whatever is at the other end.
+    // A host and port keep their mapping, whichever peer they send to.
     rig.feed(
         "inside",
         [frame(

@@ -1,4 +1,4 @@
-//! Scripts that fail: stopped, named with file and line, and nothing else is disturbed.
+//! Scripts that fail are stopped and named with file and line, and disturb nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::rig::Rig;
 
 const BUDGET: &str = "budget_ms = 5";
 
-/// A script whose push does this.
+/// A script whose `push` has this body.
 fn push(body: &str) -> String {
     format!("local App = {{}}\nfunction App:push()\n{body}\nend\nreturn App\n")
 }
@@ -27,14 +27,14 @@ fn script_that_raises_an_error_is_stopped_and_named() {
         (rig.counter("stopped"), rig.counter("drop_stopped")),
         (1, 1)
     );
-    // What comes is dropped and counted; the app is not asked again.
+    // Later frames are dropped and counted; the script is not called again.
     rig.feed("input", (0..10).map(|n| vec![n]));
     assert_eq!(rig.counter("drop_stopped"), 11);
     assert_eq!(rig.network.next_deadline(), None);
     assert_eq!(rig.notices(), [""; 0]);
 }
 
-/// The reason for which a script is stopped that does not return, and how long it ran.
+/// Runs a script that does not return: the reason why it was stopped, and how long it ran.
 fn overrun(body: &str) -> (String, Duration) {
     let mut rig = Rig::with(&push(body), BUDGET, &["input"], &["output"]);
     let begin = Instant::now();
@@ -45,15 +45,15 @@ fn overrun(body: &str) -> (String, Duration) {
 #[test]
 fn script_that_does_not_return_is_stopped_where_it_is() {
     for (body, line) in [
-        // A loop that becomes machine code.
+        // A loop that is compiled to machine code.
         ("while true do end", 3),
         ("local n = 0\nwhile true do\nn = n + 1\nend", 4),
         ("for i = 1, math.huge do local x = i * 2 end", 3),
         ("repeat until false", 3),
         ("::again:: goto again", 3),
-        // Calls that become one.
+        // Recursive calls that are compiled to a loop.
         ("local function f(n) return f(n + 1) end\nf(1)", 3),
-        // One that calls what a trace has inlined.
+        // A loop with calls that are inlined.
         (
             "local i = self.input.input\nwhile true do link.empty(i) end",
             4,
@@ -62,9 +62,9 @@ fn script_that_does_not_return_is_stopped_where_it_is() {
             "local p = link.receive(self.input.input)\nwhile true do p[0] = p[0] + 1 end",
             4,
         ),
-        // One that does not become machine code, for its calls do not.
+        // A loop that is not compiled, because its calls cannot be.
         ("while true do string.reverse(tostring({})) end", 3),
-        // Errors that are caught.
+        // Errors that the script catches.
         (
             "while true do pcall(function() while true do end end) end",
             3,
@@ -79,7 +79,7 @@ fn script_that_does_not_return_is_stopped_where_it_is() {
             3,
         ),
         ("local function f() pcall(f) while true do end end\nf()", 3),
-        // Patterns that take exponential time, and long work of libraries.
+        // Patterns that take exponential time, and library functions that run long.
         ("('a'):rep(30):find(('a?'):rep(30) .. ('a'):rep(30))", 3),
         ("('a'):rep(1e6):find(('a'):rep(5e5) .. 'b', 1, true)", 3),
         ("('a'):rep(1e5):match(('.-'):rep(50) .. 'b')", 3),
@@ -94,7 +94,7 @@ fn script_that_does_not_return_is_stopped_where_it_is() {
         ),
     ] {
         let (reason, time) = overrun(body);
-        // A loop is left at its first line, its last, or between.
+        // A loop may be interrupted at its first line, its last line, or between.
         let last = 3 + body.lines().count();
         let mut places = (line..=last)
             .map(|line| format!("app.lua:{line}: does not return: this call has had 5 ms"));
@@ -112,13 +112,13 @@ fn other_apps_go_on_while_one_is_stopped() {
     rig.feed("input", [vec![1]]);
     rig.feed("input", [vec![7]]);
     rig.feed("input", [vec![1]]);
-    // What it had sent in the call that was stopped goes on its way.
+    // Frames that the script had sent before it was stopped in that call still leave.
     assert_eq!(rig.out("output"), [[1], [7]]);
     assert_eq!(
         rig.stopped(),
         "app.lua:6: does not return: this call has had 5 ms"
     );
-    // A script that is right takes its place.
+    // A corrected script replaces the stopped one.
     rig.load(&script.replace("== 7", "== 8")).unwrap();
     assert_eq!(rig.through(&[7]), [[7]]);
     assert_eq!(rig.counter("stopped"), 0);
@@ -161,7 +161,7 @@ fn memory_has_a_limit() {
         rig.feed("input", [vec![1]]);
         let wanted = "app.lua: not enough memory: it may have 8 MB (memory_mb)";
         assert_eq!(rig.stopped(), wanted, "{body}");
-        // A successor begins with memory of its own.
+        // The next script begins with memory of its own.
         rig.load(
             "local App = {}\nfunction App:push()\nlink.transmit(self.output.output, \
             link.receive(self.input.input))\nend\nreturn App",

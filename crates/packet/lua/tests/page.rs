@@ -1,4 +1,5 @@
-//! `docs/how-to/lua.md`: its graph is right, its script runs, and it names what scripts have.
+//! Checks `docs/how-to/lua.md`: its graph and its script are valid, and it names all that scripts
+//! can use.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! A script that changes while its app runs.
+//! Tests that replace a script while its app runs.
 
 use crate::rig::Rig;
 
-/// Numbers packets; `add` is what the number grows by.
+/// A script that writes consecutive numbers into packets, with the increment `add`.
 fn numbers(add: &str, inherit: &str) -> String {
     format!(
         "local App = {{}}\nfunction App:new()\n\
@@ -26,7 +26,7 @@ fn script_has_what_its_predecessor_knew_if_it_wants() {
     assert_eq!(rig.through(b"x"), [[12]]);
     rig.load(&numbers("1", "")).unwrap();
     assert_eq!(rig.through(b"x"), [[1]]);
-    // Counters go on.
+    // The counter continues.
     assert_eq!(rig.counter("seen"), 4);
 }
 
@@ -44,12 +44,12 @@ fn wrong_successor_changes_nothing() {
         rig.load(wrong).unwrap_err();
     }
     assert_eq!(rig.through(b"x"), [[2]]);
-    // One that fails as it inherits is in place, and stopped.
+    // A script whose `inherit` fails has already replaced the old one, and is stopped.
     rig.load(&numbers("1", "function App:inherit(old) error('no') end"))
         .unwrap();
     assert_eq!(rig.through(b"x"), [[0; 1]; 0]);
     assert_eq!(rig.stopped(), "app.lua:5: no");
-    // What it had goes on to the one that repairs it.
+    // The next script, which is correct, still inherits the old tables.
     rig.load(&numbers("1", INHERIT)).unwrap();
     assert_eq!(rig.through(b"x"), [[1]]);
 }

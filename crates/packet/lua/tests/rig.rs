@@ -1,4 +1,4 @@
-//! An app in Lua with a probe at each port, in simulated time.
+//! A Lua app with a probe at each port, in simulated time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,19 +25,19 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// An app of this script with one input and one output.
+    /// Runs a script with one input and one output.
     pub fn new(script: &str) -> Rig {
         Rig::with(script, "", &["input"], &["output"])
     }
 
-    /// An app of this script with more keys in its table, and these ports.
+    /// Runs a script with further keys in its table, and with these ports.
     pub fn with(script: &str, keys: &str, inputs: &[&str], outputs: &[&str]) -> Rig {
         let (rig, made) = Rig::try_with(script, keys, inputs, outputs);
         made.unwrap_or_else(|error| panic!("{error}"));
         rig
     }
 
-    /// As [`Rig::with`], of a script that may be wrong.
+    /// Like [`Rig::with`], for a script that may be invalid.
     pub fn try_with(
         script: &str,
         keys: &str,
@@ -70,7 +70,7 @@ impl Rig {
         self.directory.path()
     }
 
-    /// Puts a script in the place of the one that runs.
+    /// Replaces the running script.
     pub fn load(&mut self, script: &str) -> Result<(), String> {
         std::fs::write(self.directory().join("app.lua"), script).unwrap();
         let mut links = String::new();
@@ -104,7 +104,7 @@ impl Rig {
         self.configure(graph, &inputs, &outputs)
     }
 
-    /// A network with a graph of `examples/lua`, whose apps of these names are probes.
+    /// Runs a graph of `examples/lua`, with probes in place of the apps of these names.
     pub fn example(
         file: &str,
         inputs: &[(&'static str, &'static str)],
@@ -131,8 +131,8 @@ impl Rig {
         rig
     }
 
-    /// A network with the app `app` of a graph of `examples/lua`, with probes in place of the apps
-    /// that send to it and that it sends to: pairs of their name and the port.
+    /// Runs only the app `app` of a graph of `examples/lua`. Probes replace its neighbours; `ports`
+    /// has the neighbours' names with the app's ports.
     pub fn between(file: &str, app: &str, ports: &[(&'static str, &'static str)]) -> Rig {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../../examples/lua")
@@ -185,7 +185,7 @@ impl Rig {
         self.breathe();
     }
 
-    /// Breathes until what is fed has gone through.
+    /// Breathes until all fed frames have passed.
     pub fn breathe(&mut self) {
         for _ in 0..3 {
             self.network.breathe(self.now);
@@ -198,18 +198,18 @@ impl Rig {
         self.breathe();
     }
 
-    /// Takes what came out of an output.
+    /// Takes the frames that came out of an output.
     pub fn out(&self, port: &str) -> Vec<Vec<u8>> {
         self.seen[port].lock().unwrap().drain(..).collect()
     }
 
-    /// One frame through the only input and output.
+    /// Sends one frame through the only input, and takes what comes out of the only output.
     pub fn through(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         self.feed("input", [frame.to_vec()]);
         self.out("output")
     }
 
-    /// A counter of the app.
+    /// The value of a counter of the app.
     pub fn counter(&self, name: &str) -> u64 {
         let name = if name.contains('/') {
             name.to_owned()
@@ -224,7 +224,7 @@ impl Rig {
             .value
     }
 
-    /// What the app had to say, one line each.
+    /// The app's notices, one line each.
     pub fn notices(&self) -> Vec<String> {
         let notices = self.network.notices().take().0;
         notices
@@ -233,7 +233,7 @@ impl Rig {
             .collect()
     }
 
-    /// The reason for which the app has stopped.
+    /// The reason why the app was stopped.
     pub fn stopped(&self) -> String {
         let notices = self.network.notices().take().0;
         let stops: Vec<_> = notices

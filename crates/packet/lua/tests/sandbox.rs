@@ -1,8 +1,8 @@
-//! What a script cannot reach, and what it can reach where the configuration says so.
+//! What a script cannot access, and what it can access if the configuration allows it.
 
 use crate::rig::Rig;
 
-/// Whether a script that asserts this, as its app is made, is made.
+/// Starts a script with this code; fails if an assertion in it fails.
 fn asserted(code: &str, keys: &str) -> Result<(), String> {
     let script = format!("{code}\nreturn {{ push = function() end }}");
     Rig::try_with(&script, keys, &["input"], &[]).1
@@ -87,7 +87,7 @@ fn one_script_does_not_change_the_prelude_of_its_successor() {
 
 #[test]
 fn patterns_are_those_of_lua() {
-    // What Lua 5.1 answers, by its reference manual, section 5.4.1.
+    // Results of Lua 5.1, by its reference manual, section 5.4.1.
     for code in [
         "local a, b, c = ('key = value'):find('^(%w+)%s*=')\n\
          assert(a == 1 and b == 5 and c == 'key')",

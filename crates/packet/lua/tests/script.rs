@@ -2,7 +2,7 @@
 
 use crate::rig::Rig;
 
-/// A script whose push has this body, with `i` and `o` for the links.
+/// A script whose `push` has this body; `i` and `o` are its links.
 fn push(body: &str) -> String {
     format!(
         "local App = {{}}\nfunction App:push()\nlocal i, o = self.input.input, self.output.output\n\
@@ -69,7 +69,7 @@ fn new_packets_come_from_the_pool_and_go_back() {
         (rig.counter("drop_freed"), rig.counter("drop_forgotten")),
         (1000, 0)
     );
-    // No frame is lost: all but those that lie ready are in the pool.
+    // No frame leaks: after the app has ended, all frames are in the pool.
     drop(rig.network.configure(&carina_engine::frames::Graph::new()));
     assert_eq!(rig.network.pool().spare(), 4096);
 }
@@ -227,7 +227,7 @@ fn ticks_and_pulls_come_when_they_are_due() {
     for _ in 0..10 {
         rig.pass_ms(40);
     }
-    // From 1.0 s on, at each first breath that is 50 ms or more after the last tick.
+    // From second 1.0 on, a tick comes with the first breath at least 50 ms after the last tick.
     assert_eq!(rig.out("output"), [b"5"]);
     assert_eq!(rig.notices(), [""; 0]);
 }

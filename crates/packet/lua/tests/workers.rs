@@ -1,4 +1,4 @@
-//! Scripts that are loaded while their worker moves frames of others.
+//! A worker continues to move frames of other apps while it loads a script.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use carina_engine::frames::{
 use carina_frame::PoolConfig;
 use carina_lua::config::{LuaConfig, Script};
 
-/// Counts its visits, and never rests.
+/// An app that counts its visits, and never sleeps.
 #[derive(Clone, Debug)]
 struct Beat(Arc<AtomicU64>);
 
@@ -43,7 +43,7 @@ impl FrameApp for BeatApp {
     }
 }
 
-/// An app in Lua and one that counts its visits, on one worker.
+/// A Lua app and an app that counts its visits, on one worker.
 struct Both {
     workers: Workers,
     visits: Arc<AtomicU64>,
@@ -102,13 +102,13 @@ fn script_that_loops_when_it_is_loaded_stalls_no_other_app() {
         let (done, visits) = both.load(wrong, 5);
         let error = done.unwrap_err();
         assert!(error.contains("app.lua:1: does not return"), "{error}");
-        // It had 200 ms of CPU time, beside which the worker went on.
+        // The script had 200 ms of CPU time, during which the worker continued.
         assert!(visits > 100, "{visits} visits: {wrong}");
     }
     both.load(RIGHT, 5).0.unwrap();
 }
 
-/// A script that is long at it, and one that wants tables of the one before it.
+/// A script that takes long to load, and a script that inherits tables.
 #[test]
 fn only_a_script_that_inherits_is_loaded_between_two_breaths() {
     let script = |loops: u64, inherit: &str| {
@@ -126,10 +126,10 @@ fn only_a_script_that_inherits_is_loaded_between_two_breaths() {
     assert_eq!(both.printed(), "false");
     both.load(&script(1, inherit), 1000).0.unwrap();
     while both.printed() != "true" {}
-    // Without `inherit` it begins from nothing.
+    // A script without `inherit` starts from nothing.
     both.load(&script(2, ""), 1000).0.unwrap();
     while both.printed() != "false" {}
-    // With `inherit` it must not take longer than a call may.
+    // A script with `inherit` may not take longer to load than a call may.
     let error = both.load(&script(long, inherit), 10).0.unwrap_err();
     let wanted = "such a script is loaded a second time beside the one that runs, in at most 10 ms";
     assert!(error.contains(wanted), "{error}");

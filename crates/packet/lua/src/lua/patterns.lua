@@ -1,5 +1,5 @@
--- Lua's patterns in Lua: `string.find`, `match`, `gmatch` and `gsub` as the reference manual of
--- Lua 5.1 has them (section 5.4.1), so that a hook can stop them.
+-- Lua's patterns, implemented in Lua: `string.find`, `match`, `gmatch` and `gsub` after the Lua
+-- 5.1 reference manual (section 5.4.1). A hook can interrupt Lua code, but not LuaJIT's own C code.
 
 local byte, char, sub = string.byte, string.char, string.sub
 local plain_find, format = string.find, string.format
@@ -7,10 +7,10 @@ local concat, error, floor = table.concat, error, math.floor
 local tostring, type, unpack = tostring, type, unpack
 
 local ESCAPE, CAPTURES_MAX, DEPTH_MAX = 37, 32, 200
--- Comparisons that may be left to C at once.
+-- Most byte comparisons of one plain search that C code may do, since no hook can interrupt it.
 local PLAIN_MAX = 1000000
 
--- Classes of bytes, in the C locale.
+-- Character classes, in the C locale.
 local function between(c, from, to)
   return c >= from and c <= to
 end
@@ -33,7 +33,7 @@ local classes = {
   z = function(c) return c == 0 end,
 }
 
--- By the letter's byte; a capital letter has all other bytes.
+-- Tests by the class letter; the upper-case letter negates the class.
 local tests = {}
 for letter, test in pairs(classes) do
   tests[byte(letter)] = test
@@ -46,7 +46,7 @@ local function is_of_class(c, class)
   return c == class
 end
 
--- The end of the single character class at `p`.
+-- The position behind the single character class at `p`.
 local function class_end(pattern, p)
   local c = byte(pattern, p)
   p = p + 1
@@ -66,7 +66,7 @@ local function class_end(pattern, p)
   return p
 end
 
--- Whether `c` is in the set from the bracket at `p` to that at `last`.
+-- Whether byte `c` is in the set between the brackets at `p` and `last`.
 local function is_in_set(c, pattern, p, last)
   local is_wanted = true
   if byte(pattern, p + 1) == 94 then
@@ -99,7 +99,7 @@ local function is_single_match(state, s, p, after)
   return first == c
 end
 
--- The captures of a match from `s` to before `after`; the whole match where the pattern has none.
+-- The captures of a match from `s` to before `after`; without captures, the whole match.
 local function captures(state, s, after)
   local found = {}
   for at = 1, state.level do
@@ -185,7 +185,7 @@ local function repeated(state, s, digit)
   return s + length
 end
 
--- Where a match of the pattern from `p` on, which begins at `s`, ends; nil where there is none.
+-- Matches the pattern from `p` on at `s`: returns the position behind the match, or nil.
 function match(state, s, p)
   state.depth = state.depth + 1
   if state.depth > DEPTH_MAX then error("pattern too complex", 0) end
@@ -275,7 +275,7 @@ local function start_of(init, length)
   return floor(init < 1 and 1 or init)
 end
 
--- The first match from `init` on: its start, its end, and the state with its captures.
+-- Finds the first match from `init` on: returns its start, its end, and the state with captures.
 local function search(subject, pattern, init)
   local state = new_state(subject, pattern)
   local p = 1

@@ -1,14 +1,14 @@
--- What a script sees of its app: links, packets, counters, time.
+-- The functions that a script gets: links, packets, counters, time.
 --
--- This chunk alone has `ffi`; a script gets the functions and no cdata at all, so that all it can
--- reach is what they check. `crates/packet/lua/src/block.rs` has the other side of the block.
+-- Only this chunk has `ffi`. A script gets these functions and no cdata, so it can reach only
+-- what they check. `crates/packet/lua/src/block.rs` declares the same shared block in Rust.
 --
--- A packet is a number: its place in the block's arrays in the low bits, above that the call of the
--- app in which it came. A place holds the number of the packet that is there, or NaN, which equals
--- nothing; so one comparison finds a packet that was sent, freed, or kept from an earlier call.
--- Numbers are not allocated, and a trace that LuaJIT makes of a loop has the comparison and the
--- bounds of an access as a few instructions. `packet.length` and `packet.data[i]` are written as in
--- Snabb, by a metatable for numbers.
+-- A packet is a number. Its low bits are its place in the arrays of the block, the bits above
+-- identify the call that made it visible. Each place stores the number of its packet, or NaN. One
+-- comparison therefore detects a packet that was sent, freed, or kept from an earlier call.
+-- Numbers need no allocation, and LuaJIT compiles the comparison and the bounds check to a few
+-- instructions. `packet.length` and `packet.data[i]` can be written as in Snabb: numbers have a
+-- metatable for this.
 
 local ffi, bit, address, host = ...
 local band, bnot, bor = bit.band, bit.bnot, bit.bor
@@ -17,10 +17,10 @@ local copy, fill, string_of = ffi.copy, ffi.fill, ffi.string
 local error, floor, format = error, math.floor, string.format
 local tostring, type = tostring, type
 
--- Numbers of two and four bytes are read and written at once, and turned from the order of this
--- machine, x86-64, which does so at any address. LuaJIT's compiler compares each access to memory
--- with all earlier ones of its trace: with accesses byte by byte, a trace with some twenty numbers
--- took it 15 ms.
+-- Reads and writes numbers of two and four bytes with one access, and swaps their bytes, because
+-- x86-64 is little-endian. x86-64 allows this at any address. LuaJIT's compiler compares each
+-- memory access with all earlier ones of its trace: with access byte by byte, it took 15 ms for a
+-- trace with some twenty numbers.
 local cast, bswap = ffi.cast, bit.bswap
 local u16p, i32p = ffi.typeof("uint16_t *"), ffi.typeof("int32_t *")
 
@@ -60,7 +60,7 @@ local sent_place, sent_to, counters = block.sent_place, block.sent_to, block.cou
 local PLACES, MADE, OUTPUT = 1023, 512, 64
 local NOTHING = 0 / 0
 
--- Errors. They are raised at the line of the script, three levels up.
+-- Errors. Their position is the line in the script, three levels up.
 
 local function not_a_packet(p)
   if type(p) ~= "number" then
@@ -96,7 +96,7 @@ function packet.length(p)
   return lengths[i]
 end
 
--- As Snabb's: what `p.data` is too.
+-- As in Snabb; `p.data` has the same value.
 function packet.data(p)
   return p
 end
@@ -144,7 +144,7 @@ function packet.set_u32(p, at, value)
   cast(i32p, data[i] + at)[0] = bswap(value)
 end
 
--- `count` bytes from `at` on as a string; to the end where no count is given.
+-- Returns `count` bytes from `at` on as a string (default: all bytes to the end).
 function packet.bytes(p, at, count)
   local i = band(type(p) == "number" and p or -1, PLACES)
   if handles[i] ~= p then not_a_packet(p) end
@@ -162,14 +162,14 @@ function packet.set_bytes(p, at, bytes)
   copy(data[i] + at, bytes, #bytes)
 end
 
--- The Internet checksum (RFC 1071) over `count` bytes from `at` on.
+-- The Internet checksum (RFC 1071) of `count` bytes from `at` on.
 function packet.checksum(p, at, count)
   local i = band(type(p) == "number" and p or -1, PLACES)
   if handles[i] ~= p then not_a_packet(p) end
   if not is_inside(at, count, lengths[i]) then outside(p, at, count) end
   local d, sum, n = data[i] + at, 0, floor(count)
   local words = cast(u16p, d)
-  -- The order of bytes does not matter to the sum, but at its end. (RFC 1071 §2, B)
+  -- Sums words in the machine's byte order, and swaps the result. (RFC 1071 §2, B)
   for word = 0, floor(n / 2) - 1 do
     sum = sum + words[word]
   end
@@ -179,13 +179,13 @@ function packet.checksum(p, at, count)
   return rshift(bswap(band(bnot(sum), 65535)), 16)
 end
 
--- Takes `count` bytes off the front.
+-- Removes `count` bytes from the front of the packet.
 function packet.shiftleft(p, count)
   local i = band(type(p) == "number" and p or -1, PLACES)
   if handles[i] ~= p then not_a_packet(p) end
   if not is_inside(0, count, lengths[i]) then outside(p, 0, count) end
   count = floor(count)
-  -- A frame begins at most 65535 bytes behind its room's start.
+  -- A frame can begin at most 65535 bytes into its cell.
   if headrooms[i] + count > 65535 then
     error(format("%g bytes are more than can be taken off", count), 2)
   end
@@ -196,7 +196,7 @@ function packet.shiftleft(p, count)
   return p
 end
 
--- Makes room for `count` bytes in front, which hold zeros.
+-- Adds `count` zero bytes at the front of the packet.
 function packet.shiftright(p, count)
   local i = band(type(p) == "number" and p or -1, PLACES)
   if handles[i] ~= p then not_a_packet(p) end
@@ -213,7 +213,7 @@ function packet.shiftright(p, count)
   return p
 end
 
--- Makes the packet `length` bytes long; what is added holds zeros.
+-- Sets the packet's length; added bytes are zeros.
 function packet.resize(p, length)
   local i = band(type(p) == "number" and p or -1, PLACES)
   if handles[i] ~= p then not_a_packet(p) end
@@ -245,7 +245,7 @@ function packet.append(p, bytes)
   return p
 end
 
--- A new packet without bytes; nil when the pool has none, or this call had as many as it may.
+-- Returns a new, empty packet; nil if the pool is empty or this call has made its maximum.
 function packet.allocate()
   local n = block.made
   if n == block.ready then
@@ -314,7 +314,7 @@ end
 
 host.set_number_metatable({ __index = index, __newindex = set_index, __metatable = false })
 
--- Links. An input is its number, an output its number and 64.
+-- Links. An input is its index; an output is its index plus 64.
 
 local link = {}
 
@@ -328,7 +328,7 @@ function link.empty(l)
   return taken[l] == waiting[l]
 end
 
--- The oldest packet that waits; nil when there is none.
+-- Returns the oldest waiting packet, or nil if none waits.
 function link.receive(l)
   if type(l) ~= "number" or not (l >= 0 and l < block.inputs) then no_port(l, "input") end
   local n = taken[l]
@@ -349,7 +349,7 @@ function link.full(l)
   return room[o] <= 0
 end
 
--- Puts a packet on an output; where the link is full it is dropped and counted there.
+-- Puts a packet on an output. If the link is full, it drops and counts the packet.
 function link.transmit(l, p)
   local o = type(l) == "number" and l - OUTPUT or -1
   if not (o >= 0 and o < block.outputs) then no_port(l, "output") end
@@ -363,7 +363,7 @@ function link.transmit(l, p)
   room[o] = room[o] - 1
 end
 
--- Counters, which `carina top` shows as APP/NAME.
+-- Counters; `carina top` shows them as APP/NAME.
 
 local counter = {}
 
@@ -398,7 +398,7 @@ end
 
 local engine = {}
 
--- When this call began, in seconds since some fixed time.
+-- When this call began, in seconds since an arbitrary fixed time.
 function engine.now()
   return block.now
 end

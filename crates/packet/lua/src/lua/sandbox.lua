@@ -1,9 +1,9 @@
--- What a script has of Lua: what computes, and nothing that reads files, loads code, reaches other
--- states of the interpreter, or stays in C for long.
+-- The part of Lua that a script can use: computation only. It has no functions that read files,
+-- load code, access other interpreter states, or run in C for long.
 --
--- A script that does not return is stopped by a hook, which LuaJIT looks at between instructions
--- and in loops of traces, but not in C. What stays in C for longer than its arguments take to read
--- is therefore written in Lua here: patterns, which may take exponential time, and `table.sort`.
+-- A hook stops a script that does not return. LuaJIT checks for hooks between instructions and in
+-- loops of traces, but not in C. Functions that can run longer in C than it takes to read their
+-- arguments are therefore written in Lua here: patterns (exponential time) and `table.sort`.
 
 local patterns, notice, allowed = ...
 local error, pairs, pcall, select = error, pairs, pcall, select
@@ -11,7 +11,7 @@ local tostring, type = tostring, type
 local string = string
 local format, concat, unpack = string.format, table.concat, unpack
 
--- `string.format` calls `__tostring` from C, and so would nest in C; the conversion is made before.
+-- `string.format` would call `__tostring` from C, and so nest C calls; convert tables before.
 function string.format(text, ...)
   local n = select("#", ...)
   for at = 1, n do
@@ -35,7 +35,7 @@ local function is_less(a, b)
   return a < b
 end
 
--- Heap sort: in place, and its time does not depend on the order.
+-- Heap sort: sorts in place, and its running time does not depend on the initial order.
 function table.sort(t, before)
   if before ~= nil and type(before) ~= "function" then
     error("table.sort: the order must be a function", 2)
@@ -61,7 +61,7 @@ function table.sort(t, before)
   end
 end
 
--- Calls of `pcall` within one another; each takes memory of the worker's own stack.
+-- Deepest nesting of `pcall`; each level uses memory of the worker's own stack.
 local NESTED_MAX = 100
 local nested = 0
 
@@ -76,7 +76,7 @@ local function protected(...)
   return leave(pcall(...))
 end
 
--- The handler runs when the stack has been left, not above it: there no hook could stop it.
+-- Calls the handler after unwinding. During the error it would run where no hook can stop it.
 local function after(handler, is_well, ...)
   if is_well then return true, ... end
   local _, value = protected(handler, (...))
@@ -116,14 +116,14 @@ for name in (
 end
 local globals = _G
 getmetatable("").__metatable = false
--- The table that methods of strings are found in, as it is before a script had it.
+-- The table in which methods of strings are found, before any script could change it.
 local strings = whole_copy_of(string)
 
--- The globals of a script; each load of one has its own.
+-- Makes the globals of a script; each load of a script gets new ones.
 return function(api)
   for name in pairs(whole_copy_of(string)) do string[name] = nil end
   for name, value in pairs(strings) do string[name] = value end
-  -- A script that was stopped may have left it as it was.
+  -- A script that was stopped may have left a value above 0.
   nested = 0
   local t = { print = print, pcall = protected, xpcall = xpcall }
   for name, value in pairs(basic) do t[name] = value end
@@ -135,7 +135,7 @@ return function(api)
   t.bit = copy_of(globals.bit, "arshift band bnot bor bswap bxor lshift rol ror rshift tobit tohex")
   for name, value in pairs(api) do t[name] = whole_copy_of(value) end
   for name, value in pairs(allowed) do t[name] = value end
-  -- As Snabb's apps ask for them.
+  -- Modules under the names that Snabb's apps require.
   local modules = {
     ["core.app"] = t.engine, ["core.link"] = t.link, ["core.packet"] = t.packet,
     ["core.counter"] = t.counter, bit = t.bit, string = t.string, math = t.math, table = t.table,
