@@ -1,4 +1,5 @@
-//! CDAP messages, *CDAP: Common Distributed Application Protocol Reference* (Pouzin Society).
+//! Dissects CDAP messages (*CDAP: Common Distributed Application Protocol Reference*, Pouzin
+//! Society).
 
 use carina_cdap::{Flag, Message, Party, Rules, Value};
 
@@ -36,7 +37,8 @@ pub(super) fn dissect(bytes: &[u8]) -> Option<Layer> {
     }
     if let Some(auth) = &message.auth {
         layer.text("auth_policy", &auth.name);
-        // What it says may be a secret's trace; its length is enough to follow the exchange.
+        // The authentication value may help to guess a secret; its length is enough to follow the
+        // exchange.
         layer.field("auth_bytes", auth.value.len());
     }
     if message.opcode.is_response() {
@@ -46,7 +48,7 @@ pub(super) fn dissect(bytes: &[u8]) -> Option<Layer> {
     Some(layer)
 }
 
-/// Reads a message under the rules of any dialect.
+/// Decodes a message by the rules of any dialect.
 fn read(bytes: &[u8]) -> Option<Message> {
     let all = [Rules::NATIVE, Rules::RLITE, Rules::IRATI];
     all.iter().find_map(|rules| rules.decode(bytes).ok())
@@ -86,7 +88,8 @@ fn party(party: &Party) -> String {
     parts.join("|")
 }
 
-/// The message that a message carries to a member that is no neighbour, in other dialects.
+/// In DIFs of rlite and IRATI a message may carry another one to a member that is not a neighbour.
+/// Returns the carried message.
 pub(super) fn carried(bytes: &[u8]) -> Option<Vec<u8>> {
     let message = read(bytes)?;
     match message.value {

@@ -1,5 +1,5 @@
-//! User-data fields: whole SDUs, several in one, fragments. The format is drawn in
-//! `crates/rina/efcp/src/delimiting`.
+//! Dissects user-data fields: whole SDUs, several SDUs in one field, fragments. The format is drawn
+//! in `crates/rina/efcp/src/delimiting`.
 
 use super::layer::{Layer, cut_short, show_bytes};
 use super::sdu;
@@ -7,7 +7,8 @@ use super::sdu;
 const FIRST: u8 = 0x20;
 const LAST: u8 = 0x10;
 
-/// Adds the layers of a user-data field of `original` bytes of which the first are here.
+/// Adds the layers of a user-data field. The capture may hold only the first of its `original`
+/// bytes.
 pub(super) fn dissect(layers: &mut Vec<Layer>, udf: &[u8], original: usize) {
     let Some((&first, rest)) = udf.split_first() else {
         return layers.push(without_header(udf, original));
@@ -28,8 +29,8 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, udf: &[u8], original: usize) {
     layers.push(fragment.unwrap_or_else(|| without_header(udf, original)));
 }
 
-/// A field that ends within its header: by the length that was sent, the capture or the sender cut
-/// it short.
+/// The layer of a field that ends within its header. If fewer than `original` bytes are here, the
+/// capture cut it short; otherwise the sender did.
 fn without_header(udf: &[u8], original: usize) -> Layer {
     if udf.len() < original {
         Layer::new("delimiting", cut_short(udf.len(), original))
@@ -62,7 +63,7 @@ fn several(layers: &mut Vec<Layer>, mut rest: &[u8]) {
     }
 }
 
-/// One of the fragments that come in order; `None` when its header is not there.
+/// The layer of a fragment that is sent in order; `None` when its header is incomplete.
 fn ordered(first: u8, rest: &[u8], original: usize) -> Option<Layer> {
     let (low, bytes) = rest.split_first()?;
     let index = u16::from_be_bytes([first & 0x0f, *low]);
@@ -76,7 +77,7 @@ fn ordered(first: u8, rest: &[u8], original: usize) -> Option<Layer> {
     Some(layer)
 }
 
-/// One of the fragments that come in any order; `None` when its header is not there.
+/// The layer of a fragment that may be sent in any order; `None` when its header is incomplete.
 fn scattered(first: u8, rest: &[u8], original: usize) -> Option<Layer> {
     let (&[s0, s1, s2, s3, o0, o1, o2, o3], bytes) = rest.split_first_chunk()?;
     let sdu = u32::from_be_bytes([s0, s1, s2, s3]);

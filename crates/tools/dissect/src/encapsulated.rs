@@ -1,5 +1,5 @@
-//! Packets of IP and others that were captured without an Ethernet header: raw, of a loopback, of
-//! all interfaces of a Linux system.
+//! Dissects packets that were captured without an Ethernet header: raw IP, from a loopback
+//! interface, or from all interfaces of a Linux system.
 
 use carina_wire::capture::{Encapsulation, NoFrame};
 use carina_wire::pcapng::LinkType;
@@ -37,7 +37,7 @@ pub(super) fn dissect(
         layer.summary += &format!(" from {source}");
         layer.field("src", source.to_string());
     }
-    // Frames of IEEE 802.3 have a length there.
+    // In frames of IEEE 802.3 this field is a length, not an Ethertype.
     let ethertype = encapsulation.ethertype.unwrap_or(0);
     layer.field("ethertype", format!("{ethertype:#06x}"));
     let (payload, original) = (

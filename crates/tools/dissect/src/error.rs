@@ -1,33 +1,33 @@
-//! Why what a capture file says of an interface cannot be read.
+//! Errors in the description of an interface in a capture file.
 
-/// Why a text says nothing sound of a DIF.
+/// Why the settings of a DIF cannot be read from a text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// A dialect of another name.
+    /// The dialect is unknown.
     #[error("dialect={0}: should be native, rlite or irati")]
     Dialect(String),
-    /// A width that is not a number.
+    /// The width of a field is not a number.
     #[error("{key}={value}: not a number of bytes")]
     Width {
-        /// The field.
+        /// Name of the field.
         key: String,
-        /// What was given.
+        /// The given value.
         value: String,
     },
-    /// Delimiting of another name.
+    /// The kind of delimiting is unknown.
     #[error("delimiting={0}: neither standard nor none")]
     Delimiting(String),
-    /// A word without `=`.
+    /// A word is not of the form `KEY=VALUE`.
     #[error("{0}: should be KEY=VALUE")]
     NotAPair(String),
-    /// A key of no meaning.
+    /// The key is unknown.
     #[error(
         "{0}: should be address, cep, qos, seq, ctrl_seq, length, rate, frame, delimiting or \
          dialect"
     )]
     UnknownKey(String),
-    /// Widths that no DIF of the dialect has.
+    /// No DIF of the dialect has these widths.
     #[error("{0}")]
     Widths(&'static str),
 }

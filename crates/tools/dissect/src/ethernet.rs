@@ -1,4 +1,5 @@
-//! Ethernet frames: 802.1Q, RINA ARP, PDUs or other SDUs directly in frames.
+//! Dissects Ethernet frames with VLAN tags (802.1Q), RINA ARP, or PDUs and other SDUs directly in
+//! frames.
 
 use carina_wire::arp::{Arp, ArpError, Dialect, Operation};
 use carina_wire::ether::{ETHERTYPE_RINA, Header, TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER};
@@ -34,7 +35,7 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, state: &mut State, frame: &[u8], 
     payload(layers, state, layer, header.ethertype, bytes, original);
 }
 
-/// Adds the layer of a frame's header, and those of its payload.
+/// Adds the layer of a frame's header and the layers of its payload.
 pub(super) fn payload(
     layers: &mut Vec<Layer>,
     state: &mut State,

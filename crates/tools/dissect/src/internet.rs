@@ -1,5 +1,5 @@
-//! What is in frames that are not RINA's: ARP of IPv4 (RFC 826), IPv4 (RFC 791), IPv6 (RFC 8200),
-//! ICMP (RFC 792, RFC 4443), UDP (RFC 768), TCP (RFC 9293); as much as a summary needs.
+//! Dissects frames of other protocols than RINA, for a summary: ARP of IPv4 (RFC 826), IPv4 (RFC
+//! 791), IPv6 (RFC 8200), ICMP (RFC 792, RFC 4443), UDP (RFC 768), TCP (RFC 9293).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use carina_wire::ipv6::{IPV6_BYTES, Upper};
 
 use super::layer::{Layer, cut_short};
 
-/// Adds the layers of a packet; says whether it is of a kind that is known here.
+/// Adds the layers of a packet. Returns false if its protocol is not known here.
 pub(super) fn dissect(
     layers: &mut Vec<Layer>,
     ethertype: u16,
@@ -36,19 +36,19 @@ pub(super) fn dissect(
     true
 }
 
-/// A packet of IP.
+/// An IP packet.
 struct Packet<'a> {
     from: IpAddr,
     to: IpAddr,
     protocol: u8,
     ttl: u8,
-    /// Bytes of the packet when it was sent.
+    /// Length of the packet when it was sent, in bytes.
     length: usize,
-    /// Its bytes behind the header, as far as they are here.
+    /// The captured bytes behind the IP header.
     payload: &'a [u8],
-    /// Bytes of the payload when it was sent.
+    /// Length of the payload when it was sent, in bytes.
     payload_bytes: usize,
-    /// Where the payload is in the whole of a packet that was cut, and whether more follows.
+    /// For a fragment: its offset in the whole payload, and whether more fragments follow.
     fragment: Option<(usize, bool)>,
 }
 
@@ -72,7 +72,7 @@ impl Packet<'_> {
         }
         layers.push(layer);
         if self.fragment.is_some_and(|(offset, _)| offset > 0) {
-            // What begins here is no header.
+            // A fragment in the middle of a packet begins without a header.
             return;
         }
         layers.push(self.inner());
@@ -131,7 +131,7 @@ fn ipv4(packet: &[u8], original: usize) -> Result<Packet<'_>, &'static str> {
         protocol: header[9],
         ttl: header[8],
         length,
-        // What follows is the padding of a short frame.
+        // Bytes behind the packet are the padding of a short frame.
         payload: &payload[..payload_bytes.min(payload.len())],
         payload_bytes,
         fragment: (offset > 0 || has_more).then_some((offset, has_more)),
@@ -166,7 +166,7 @@ fn ipv6(packet: &[u8], original: usize) -> Result<Packet<'_>, &'static str> {
 
 fn arp(message: &[u8]) -> Option<Layer> {
     let message: &[u8; 28] = message.first_chunk()?;
-    // Ethernet and IPv4.
+    // Hardware type Ethernet, protocol IPv4.
     if message[..6] != [0, 1, 8, 0, 6, 4] {
         return None;
     }
@@ -344,7 +344,7 @@ mod tests {
             "tcp 80 > 81 [SYN ACK] seq 5, 3 bytes"
         );
         assert_eq!(of_ipv4(4, 0, &[1, 2])[1], "protocol 4, 2 bytes");
-        // The rest of a packet that was cut begins with no header.
+        // A fragment in the middle of a packet begins without a header.
         assert_eq!(
             of_ipv4(UDP, 0x2002, &datagram),
             ["10.0.0.1 > 10.0.0.2 fragment at 16+"]

@@ -1,21 +1,21 @@
-//! One protocol's part of a packet, in words.
+//! One protocol's part of a packet, as text or JSON.
 
 use serde_json::{Map, Value};
 
 /// One protocol's part of a packet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
-    /// The protocol.
+    /// Name of the protocol.
     pub name: &'static str,
     /// A summary in a few words.
     pub summary: String,
-    /// Everything, in order.
+    /// All fields, in the order of the packet.
     pub fields: Vec<(&'static str, Value)>,
 }
 
 impl Layer {
-    /// A layer without fields. Names in packets are not trusted: control characters, which would
-    /// move a terminal's cursor, are written as escapes.
+    /// A layer without fields. Names in packets are not trusted: control characters in `summary`,
+    /// which could move a terminal's cursor, are replaced by escapes.
     pub fn new(name: &'static str, summary: impl Into<String>) -> Layer {
         Layer {
             name,
@@ -61,7 +61,7 @@ impl Layer {
     }
 }
 
-/// A text whose control characters are escapes.
+/// Replaces the control characters of a text by escapes.
 pub fn printable(text: String) -> String {
     if !text.contains(char::is_control) {
         return text;
@@ -77,12 +77,12 @@ pub fn printable(text: String) -> String {
     shown
 }
 
-/// The words for bytes of which the capture kept only the first.
+/// The text for data of which the capture kept only the first bytes.
 pub fn cut_short(kept: usize, original: usize) -> String {
     format!("cut short by the capture ({kept} of {original} bytes)")
 }
 
-/// Bytes for people: hexadecimal digits up to a limit, and the text if all of it is text.
+/// Formats bytes for people: hexadecimal digits up to a limit, and the text if all bytes are text.
 pub fn show_bytes(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
     let hex: Vec<String> = shown.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -96,5 +96,5 @@ pub fn show_bytes(bytes: &[u8]) -> String {
     }
 }
 
-/// Bytes of unknown content that are shown at most.
+/// Largest number of bytes of unknown content that are shown.
 const SHOWN_BYTES: usize = 32;

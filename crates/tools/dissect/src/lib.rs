@@ -1,10 +1,10 @@
-//! Captured packets in words.
+//! Describes captured packets as text or JSON.
 //!
-//! `carina_wire::capture` reads a capture file, [`Dissector`] takes its packets apart from the
-//! outside in: a frame holds ARP or a PDU, a VMPI record a control message or a piece of an SDU, a
-//! PDU delimited SDUs, an SDU perhaps a CDAP message. Each becomes a [`Layer`], as text or as JSON.
-//! Field widths of the DIF are not in its PDUs; they come from the description of the interface in
-//! the capture file: [`Settings`].
+//! `carina_wire::capture` reads a capture file. [`Dissector`] takes each packet apart from the
+//! outside in: a frame contains ARP or a PDU, a VMPI record contains a control message or a piece
+//! of an SDU, a PDU contains delimited SDUs, and an SDU may be a CDAP message. Each of them becomes
+//! a [`Layer`]. PDUs do not contain the field widths of their DIF; the description of the interface
+//! in the capture file does: [`Settings`].
 #![forbid(unsafe_code)]
 
 mod cdap;
@@ -31,18 +31,18 @@ pub use error::SettingsError;
 pub use layer::Layer;
 pub use settings::Settings;
 
-/// Takes packets apart, in the order in which they were captured.
+/// Takes packets apart. Packets must be given in the order in which they were captured.
 pub struct Dissector {
-    /// Settings of interfaces without a description.
+    /// Settings for interfaces without a description.
     fallback: Settings,
     interfaces: Vec<(LinkType, State)>,
-    /// For packets of interfaces that were not announced.
+    /// State for packets of interfaces that the file does not describe.
     unknown: State,
     pieces: vmpi::Pieces,
 }
 
 impl Dissector {
-    /// A dissector with the settings of interfaces without a description.
+    /// A dissector. `fallback` has the settings for interfaces without a description.
     pub fn new(fallback: Settings) -> Dissector {
         Dissector {
             fallback,
@@ -52,7 +52,7 @@ impl Dissector {
         }
     }
 
-    /// Begins a section, whose interfaces are numbered from 0 again.
+    /// Begins a section of the capture. Its interfaces are numbered from 0 again.
     pub fn begin_section(&mut self) {
         self.interfaces.clear();
         self.pieces = vmpi::Pieces::default();
@@ -61,7 +61,7 @@ impl Dissector {
     /// Adds the next interface of the section.
     ///
     /// # Errors
-    /// Its description is one of Carina's and has an impossible value.
+    /// Its description was written by Carina and contains an invalid value.
     pub fn add_interface(&mut self, interface: &Interface) -> Result<(), SettingsError> {
         let settings = Settings::of_interface(&interface.description, self.fallback)?;
         self.interfaces.push((interface.link, State::new(settings)));

@@ -1,4 +1,4 @@
-//! PDUs of a normal DIF: PCI and user data (`docs/explanation/pci.md`).
+//! Dissects PDUs of a normal DIF: PCI and user data (`docs/explanation/pci.md`).
 
 use carina_wire::dif::{
     Ack, Address, Control, Decoded, Dialect, NEIGHBOUR_CHECK_BYTES, PCI_BYTES_MAX, Pci, PciError,
@@ -9,10 +9,11 @@ use serde_json::json;
 use super::layer::{Layer, cut_short, show_bytes};
 use super::{Settings, delimiting, sdu};
 
-/// Adds the layers of a PDU of which `original` bytes came and the first are here.
+/// Adds the layers of a PDU. The capture may hold only the first of its `original` bytes.
 pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, pdu: &[u8], original: usize) {
     let is_cut = pdu.len() < original;
-    // Whether it has default widths is in the header, which must not be read with the wrong ones.
+    // Only the complete header tells whether the PDU has the default widths, and it must not be
+    // read with other widths.
     if is_cut && settings.syntax.peek(pdu) == Err(PciError::Short) {
         return layers.push(beginning(settings, pdu, original));
     }
@@ -29,9 +30,9 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, pdu: &[u8], 
     }
 }
 
-/// What is in the bytes of a PDU whose header the capture cut short.
+/// The layer of a PDU whose header the capture cut short.
 fn beginning(settings: &Settings, pdu: &[u8], original: usize) -> Layer {
-    // What a field says, whatever may have followed, is in the bytes that are here.
+    // A field is certain when it reads the same whatever bytes may have followed.
     let followed_by = |byte: u8| {
         let mut whole = pdu.to_vec();
         whole.resize(pdu.len().max(PCI_BYTES_MAX), byte);
@@ -67,7 +68,7 @@ fn beginning(settings: &Settings, pdu: &[u8], original: usize) -> Layer {
     layer
 }
 
-/// Adds the layers of an SDU that is a PDU of a DIF above, or data of an application.
+/// Adds the layers of an SDU that may be a PDU of a higher DIF or data of an application.
 pub(super) fn guess(layers: &mut Vec<Layer>, settings: &Settings, sdu: &[u8], original: usize) {
     let settings = &for_pdu(*settings, sdu);
     match settings.syntax.decode(sdu, original) {
@@ -78,8 +79,8 @@ pub(super) fn guess(layers: &mut Vec<Layer>, settings: &Settings, sdu: &[u8], or
     }
 }
 
-/// What holds for one PDU: those between neighbours, which have hop limit 0, are written with the
-/// default widths and delimiting in every DIF.
+/// The settings for one PDU. PDUs between neighbours, which have hop limit 0, have the default
+/// widths and delimiting in every DIF.
 fn for_pdu(settings: Settings, pdu: &[u8]) -> Settings {
     if settings.syntax.dialect != Dialect::Native {
         return settings;
@@ -90,10 +91,10 @@ fn for_pdu(settings: Settings, pdu: &[u8]) -> Settings {
     }
 }
 
-/// The dialect of which an SDU is a PDU, if it is one: the first whose layout makes sense of it to
-/// the last byte.
+/// The settings, in the dialect of which the SDU is a PDU; `None` if it is not a PDU. Tries the
+/// dialects in order, and takes the first whose layout accounts for every byte.
 pub(super) fn dialect_of(settings: &Settings, sdu: &[u8], original: usize) -> Option<Settings> {
-    // A short native PDU and one of IRATI differ in where their type is only.
+    // A short PDU of the native dialect differs from one of IRATI only in the position of its type.
     Dialect::ALL.into_iter().find_map(|dialect| {
         let settings = settings.in_dialect(dialect);
         let header = for_pdu(settings, sdu).syntax.decode(sdu, original).ok()?;
@@ -101,7 +102,8 @@ pub(super) fn dialect_of(settings: &Settings, sdu: &[u8], original: usize) -> Op
     })
 }
 
-/// Members and connections have numbers other than 0 for the most part.
+/// Whether the header's numbers fit its type. Used to recognise a dialect, because member addresses
+/// and connection ids are rarely 0.
 fn is_known_kind(header: &Decoded) -> bool {
     let pci = &header.pci;
     match pci.kind {
@@ -110,13 +112,13 @@ fn is_known_kind(header: &Decoded) -> bool {
     }
 }
 
-/// What follows the PDU is the padding of a short frame.
+/// Whether the PDU extends to the end of the SDU, except for the padding of a short frame.
 fn is_to_the_end(header: &Decoded, sdu: &[u8]) -> bool {
     let rest = sdu.get(header.pdu_bytes..).unwrap_or_default();
     rest.len() < SHORTEST_FRAME && rest.iter().all(|byte| *byte == 0)
 }
 
-/// Payload of the shortest Ethernet frame in bytes.
+/// Payload of the shortest Ethernet frame, in bytes.
 const SHORTEST_FRAME: usize = 46;
 
 fn known(
@@ -191,17 +193,18 @@ fn known(
     }
 }
 
-/// The check at the end of a management PDU between neighbours.
+/// Result of the check at the end of a management PDU between neighbours.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Check {
     Right,
     Wrong,
-    /// The capture cut it off.
+    /// The capture cut the check off.
     Unknown,
 }
 
 impl Check {
-    /// That of a PDU; `None` when its kind has none, or when it is too short for one.
+    /// The check of a PDU; `None` when PDUs of this kind have none, or when the PDU is too short
+    /// for one.
     fn of(dialect: Dialect, header: &Decoded, pdu: &[u8]) -> Option<Check> {
         let is_between_neighbours = dialect == Dialect::Native
             && header.pci.kind == PduType::Management
@@ -259,7 +262,7 @@ fn word(kind: PduType) -> &'static str {
     }
 }
 
-/// The receiver of a management PDU.
+/// The receiver of a management PDU, as a word.
 fn end_word(dst: Address) -> String {
     match dst.0 {
         0 => "neighbour".to_owned(),
@@ -273,7 +276,7 @@ fn marks(pci: &Pci) -> String {
     format!("{drf}{ecn}")
 }
 
-/// Adds the fields of a control part; returns the gist.
+/// Adds the fields of a control PDU to the layer. Returns a summary.
 fn control_fields(layer: &mut Layer, control: &Control) -> String {
     let mut said = format!("#{}", control.seq);
     layer.field("ctrl_seq", control.seq);

@@ -1,10 +1,10 @@
-//! Protobuf: of an unknown schema field numbers and what their values look like, of a known one
-//! names.
+//! Describes protobuf messages. With a known schema the fields have names; otherwise they have
+//! numbers, and their kinds are guessed from the values.
 
 use super::schema::{Field, Kind};
 
-/// The fields of a message of this schema, such as `{address: 3, lower_difs: "blue"}`; what the
-/// schema does not know is shown by number. `None` when the bytes are no such message.
+/// The fields of a message with this schema, such as `{address: 3, lower_difs: "blue"}`. A field
+/// that the schema lacks is shown by its number. `None` when the bytes are not such a message.
 pub(super) fn describe_as(schema: &[Field], bytes: &[u8]) -> Option<String> {
     message(bytes, DEPTH_MAX, schema)
 }
@@ -15,10 +15,10 @@ pub(super) fn describe(bytes: &[u8]) -> Option<String> {
     message(bytes, DEPTH_MAX, &[])
 }
 
-/// Nesting that is followed.
+/// Largest depth of nested messages that are described.
 const DEPTH_MAX: usize = 8;
 
-/// The bytes of a field of a message.
+/// The bytes of the field number `wanted` of a message.
 pub(super) fn bytes_of(mut rest: &[u8], wanted: u64) -> Option<Vec<u8>> {
     while !rest.is_empty() {
         let key = varint(&mut rest)?;
@@ -82,12 +82,12 @@ fn whole(value: u64, kind: Option<Kind>) -> String {
     }
 }
 
-/// Bytes of a field whose kind may be known.
+/// Describes the bytes of a field. If `kind` is `None`, the kind is guessed.
 fn known_bytes(bytes: &[u8], depth: usize, kind: Option<Kind>) -> Option<String> {
     match (kind, depth.checked_sub(1)) {
         (Some(Kind::Message(schema)), Some(depth)) => message(bytes, depth, schema),
         (Some(Kind::Bytes), _) => Some(hex(bytes)),
-        // Several numbers in one field.
+        // Several numbers packed into one field.
         (Some(Kind::Number), _) => {
             let (mut rest, mut numbers) = (bytes, Vec::new());
             while !rest.is_empty() {
@@ -99,7 +99,8 @@ fn known_bytes(bytes: &[u8], depth: usize, kind: Option<Kind>) -> Option<String>
     }
 }
 
-/// Text, a message within, or bytes: in this order, for short texts often look like messages.
+/// Describes bytes as text, a nested message, or bytes, in this order, because short texts often
+/// look like messages.
 fn delimited(bytes: &[u8], depth: usize) -> String {
     let is_text = |text: &&str| !text.chars().any(char::is_control);
     if let Some(text) = std::str::from_utf8(bytes).ok().filter(is_text) {
@@ -133,5 +134,5 @@ fn chunk<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*bytes)
 }
 
-/// The largest field number that protobuf has.
+/// Largest field number in protobuf.
 const FIELD_MAX: u64 = (1 << 29) - 1;

@@ -1,5 +1,5 @@
-//! What the fields of objects are called, for objects of other dialects. The class of an object
-//! decides; classes of rlite begin with a small letter, those of IRATI with a capital one.
+//! The field names of objects in DIFs of rlite and IRATI. The class of an object selects them.
+//! Classes of rlite begin with a small letter, those of IRATI with a capital letter.
 
 /// A field of a message.
 pub(super) struct Field {
@@ -8,22 +8,22 @@ pub(super) struct Field {
     pub kind: Kind,
 }
 
-/// What a field holds.
+/// The kind of value that a field holds.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    /// A number, as written.
+    /// An unsigned number.
     Number,
     /// A number that may be negative.
     Signed,
-    /// Yes or no.
+    /// A boolean.
     Flag,
-    /// A fraction, in 8 bytes.
+    /// A floating-point number of 8 bytes.
     Fraction,
     /// Text.
     Text,
-    /// Bytes whose meaning another field gives.
+    /// Bytes whose meaning depends on another field.
     Bytes,
-    /// A message.
+    /// A nested message.
     Message(&'static [Field]),
 }
 
@@ -33,7 +33,7 @@ const fn field(number: u64, name: &'static str, kind: Kind) -> Field {
     Field { number, name, kind }
 }
 
-/// The fields of the value of an object of this class.
+/// The fields of the value of an object of this class; `None` for an unknown class.
 pub(super) fn of_class(class: &str) -> Option<&'static [Field]> {
     Some(match class {
         "enrollment" => ENROLLMENT_INFO,
@@ -58,7 +58,7 @@ pub(super) fn of_class(class: &str) -> Option<&'static [Field]> {
     })
 }
 
-/// A name and three parts that mostly are empty.
+/// An application name in four parts, of which three are mostly empty.
 const NAME: &[Field] = &[
     field(1, "ap", Text),
     field(2, "api", Text),

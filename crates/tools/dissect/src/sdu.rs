@@ -1,14 +1,14 @@
-//! SDUs that are no PDUs: CDAP messages, and data of applications.
+//! Dissects SDUs that are not PDUs: CDAP messages, and data of applications.
 
 use super::cdap;
 use super::layer::{Layer, cut_short, show_bytes};
 
-/// Adds the layers of an SDU: CDAP, or bytes of an application.
+/// Adds the layer of an SDU: a CDAP message, or bytes of an application.
 pub(super) fn content(layers: &mut Vec<Layer>, sdu: &[u8], original: usize) {
     let is_whole = sdu.len() == original;
     if let Some(layer) = cdap::dissect(sdu).filter(|_| is_whole) {
         layers.push(layer);
-        // A message carries at most one other.
+        // A message carries at most one other message.
         if let Some(layer) = cdap::carried(sdu).and_then(|inner| cdap::dissect(&inner)) {
             layers.push(layer);
         }

@@ -1,4 +1,4 @@
-//! What a capture file says of an interface, in the text of its description:
+//! Settings of an interface in a capture file. Carina writes them into the interface's description:
 //! `carina KIND KEY=VALUE ...`, such as `carina normal dif=blue address=4 delimiting=none`.
 
 use std::str::FromStr;
@@ -7,14 +7,14 @@ use carina_wire::dif::{Dialect, Syntax, Widths};
 
 use super::SettingsError;
 
-/// The settings of a DIF that a reader of its PDUs needs.
+/// The settings of a DIF that are needed to read its PDUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Layout and widths of PCI.
+    /// Layout and field widths of the PCI.
     pub syntax: Syntax,
-    /// User data begin with a delimiting header.
+    /// Whether user data begin with a delimiting header.
     pub is_delimited: bool,
-    /// The dialect is given, not guessed.
+    /// Whether the dialect is given, not guessed.
     pub is_certain: bool,
 }
 
@@ -29,11 +29,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings of an interface. What its description does not say is as in `fallback`, and
-    /// so is everything when the description is not one of Carina's.
+    /// The settings of an interface by its description. A setting that the description lacks is
+    /// taken from `fallback`; if Carina did not write the description, all are.
     ///
     /// # Errors
-    /// An impossible value.
+    /// The description contains an invalid value.
     pub fn of_interface(description: &str, fallback: Settings) -> Result<Settings, SettingsError> {
         let mut words = description.split_whitespace();
         if words.next() != Some("carina") {
@@ -42,7 +42,8 @@ impl Settings {
         fallback.with(words.filter_map(|word| word.split_once('=')))
     }
 
-    /// The same in another dialect, with what is usual there; in the same one nothing changes.
+    /// The settings in another dialect, with its usual widths and delimiting. Without a change if
+    /// the dialect is the same.
     pub fn in_dialect(mut self, dialect: Dialect) -> Settings {
         if dialect != self.syntax.dialect {
             self.syntax = Syntax {
@@ -54,13 +55,14 @@ impl Settings {
         self
     }
 
-    /// Changes some of them; keys that are not about PDUs are ignored.
+    /// Changes the settings that `pairs` names. Keys that do not concern PDUs are ignored.
     fn with<'a>(
         mut self,
         pairs: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<Settings, SettingsError> {
         let mut pairs: Vec<_> = pairs.collect();
-        // Widths and delimiting are as usual in the dialect unless they are said too.
+        // The dialect comes first: widths and delimiting are its usual ones unless they are given
+        // too.
         if let Some(at) = pairs.iter().position(|(key, _)| *key == "dialect") {
             let (_, name) = pairs.remove(at);
             let dialect =
@@ -70,7 +72,7 @@ impl Settings {
         }
         for (key, value) in pairs {
             if let Some(width) = width_of(&mut self.syntax.widths, key) {
-                // Widths are those of a dialect.
+                // Given widths imply the given dialect.
                 self.is_certain = true;
                 *width = value.parse().map_err(|_| SettingsError::Width {
                     key: key.to_owned(),
@@ -89,7 +91,7 @@ impl Settings {
     }
 }
 
-/// Pairs with commas between: `address=4,seq=8`.
+/// Parses pairs separated by commas: `address=4,seq=8`.
 impl FromStr for Settings {
     type Err = SettingsError;
 

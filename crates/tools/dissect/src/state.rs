@@ -1,5 +1,5 @@
-//! What was learned of an interface from its packets: the dialect, and the endpoints of RINA over
-//! UDP.
+//! State of an interface that was learned from its packets: the dialect, and the endpoints of RINA
+//! over UDP.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,11 @@ use carina_wire::dif::Dialect;
 use super::udp::{Datagram, Endpoint};
 use super::{Settings, pdu};
 
-/// What is known of an interface.
+/// State of an interface.
 pub(super) struct State {
     pub settings: Settings,
-    /// Endpoints that have sent to the port of RINA over UDP. Answers to them come from any port.
+    /// Endpoints that have sent a datagram to the port of RINA over UDP. Answers to them may come
+    /// from any port.
     callers: BTreeSet<Endpoint>,
 }
 
@@ -23,7 +24,8 @@ impl State {
         }
     }
 
-    /// Takes a dialect that was recognised by something else than a PDU.
+    /// Sets the dialect, which was recognised by something other than a PDU, unless it is already
+    /// certain.
     pub fn suppose(&mut self, dialect: Dialect) {
         if !self.settings.is_certain {
             self.settings = self.settings.in_dialect(dialect);
@@ -31,7 +33,7 @@ impl State {
         }
     }
 
-    /// The settings for an SDU. The first one that is a PDU of some dialect decides.
+    /// The settings for an SDU. The first SDU that is a PDU of some dialect decides the dialect.
     pub fn decide(&mut self, sdu: &[u8], original: usize) -> Settings {
         if !self.settings.is_certain
             && let Some(settings) = pdu::dialect_of(&self.settings, sdu, original)
@@ -42,7 +44,8 @@ impl State {
         self.settings
     }
 
-    /// The datagram in a packet of IP, when RINA is in it, and the bytes of it that are here.
+    /// The datagram in an IP packet and its captured bytes, if the datagram carries RINA; otherwise
+    /// `None`.
     pub fn datagram<'a>(
         &mut self,
         ethertype: u16,
@@ -62,5 +65,5 @@ impl State {
     }
 }
 
-/// Endpoints that are remembered.
+/// Largest number of endpoints that are remembered.
 const CALLERS_MAX: usize = 4096;

@@ -1,4 +1,4 @@
-//! What is said of packets made by hand, and that no packet panics.
+//! Tests with packets made by hand: the text of each, and that no packet causes a panic.
 
 use std::fmt::Write;
 
@@ -33,7 +33,7 @@ fn packet(bytes: &[u8]) -> Packet<'_> {
     }
 }
 
-/// The gist of packets of one interface, a line each.
+/// The summaries of packets of one interface, one line for each packet.
 fn gist(link: LinkType, description: &str, packets: &[&[u8]]) -> String {
     let mut dissector = Dissector::new(Settings::default());
     let added = dissector.add_interface(&interface(link, description));
@@ -214,7 +214,7 @@ fn the_interface_says_how_wide_fields_are() {
     );
     assert_eq!(said, "data 1:5 > 2:7 cube 3 seq 9 DRF, 1 bytes | 1 bytes\n");
 
-    // Neighbours that do not know the DIF yet speak with the default widths.
+    // Neighbours that do not know the DIF's widths yet use the default widths.
     let mut out = [0; PCI_BYTES_MAX];
     let neighbour = pci(PduType::Data);
     let length = Syntax::default().encode(&neighbour, None, 2, 0, &mut out);
@@ -419,7 +419,8 @@ fn what_a_capture_cut_short_is_not_malformed() {
     }
 }
 
-/// Every prefix of every packet, and every byte of it changed: something is said, nothing panics.
+/// Dissects every prefix of every packet, and every packet with one byte changed. Each must have a
+/// description and none may cause a panic.
 #[test]
 fn no_packet_panics() {
     let data = native(&pci(PduType::Data), b"\x40\0\x02hi\0\x09you");

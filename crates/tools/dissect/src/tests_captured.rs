@@ -1,13 +1,13 @@
-//! Packets that other stacks sent, from `tests/data` of this crate.
+//! Tests with packets that other stacks sent, from `tests/data` of this crate.
 
 use super::*;
 use carina_wire::capture::Reader;
 use carina_wire::pcapng::{Direction, Item};
 
-/// The bytes of a frame that were captured, and how many it had.
+/// The captured bytes of a frame, and its original length.
 type Cut = (Vec<u8>, usize);
 
-/// Lines of a capture: the gists of the layers of each packet.
+/// The lines of a capture: the summaries of the layers of each packet.
 fn lines(link: LinkType, packets: &[Cut]) -> Vec<String> {
     let mut dissector = Dissector::new(Settings::default());
     let interface = Interface {
@@ -47,7 +47,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|at| digits(2 * at)).collect()
 }
 
-/// Every one of these is in some line.
+/// Asserts that each of the texts is in some line.
 fn assert_said(lines: &[String], wanted: &[&str]) {
     for words in wanted {
         let is_there = lines.iter().any(|line| line.contains(words));
@@ -55,8 +55,7 @@ fn assert_said(lines: &[String], wanted: &[&str]) {
     }
 }
 
-/// No bytes are left without a meaning, but for what applications said and what the
-/// capture has cut off.
+/// Asserts that all bytes are described, except data of applications and what the capture cut off.
 fn assert_understood(lines: &[String]) {
     for line in lines {
         assert!(!line.contains("malformed"), "{line}");
@@ -107,7 +106,7 @@ fn rlite_over_udp_is_guessed_and_its_objects_have_names() {
     );
 }
 
-/// A datagram of the file, in frames.
+/// A frame with the datagram of a line of the file.
 fn udp_frame(line: &str) -> Option<Cut> {
     let words: Vec<&str> = line.split(' ').collect();
     let [_, _, ends, length, hex] = words[..] else {
@@ -128,7 +127,7 @@ fn udp_frame(line: &str) -> Option<Cut> {
     frame.extend(length(8)?);
     frame.extend([0, 0]);
     frame.extend(&payload);
-    // As short frames are padded.
+    // Short frames have padding.
     let cut = original - payload.len();
     frame.resize(frame.len().max(60), 0);
     let original = frame.len() + cut;
@@ -145,7 +144,7 @@ fn rlite_over_ethernet_is_guessed_from_its_first_pdu() {
         };
         let original: usize = length.parse().ok()?;
         let mut frame = [bytes(to), bytes(from), bytes(ethertype), bytes(hex)].concat();
-        // Short frames are padded.
+        // Short frames have padding.
         frame.resize(frame.len().max(original.min(60)), 0);
         Some((frame, original))
     });
@@ -170,7 +169,7 @@ fn irati_over_ethernet_is_known_by_its_arp() {
     let mut dissector = Dissector::new(Settings::default());
     let mut reader = Reader::new();
     let mut lines = Vec::new();
-    // In portions that end within headers and packets.
+    // The file arrives in portions that end within headers and packets.
     for portion in file.chunks(11) {
         reader.feed(portion);
         while let Some(item) = reader.poll().expect("packets") {
@@ -211,8 +210,8 @@ fn irati_over_ethernet_is_known_by_its_arp() {
     );
 }
 
-/// Every beginning of every frame, and every frame with a byte changed: something is said, nothing
-/// panics.
+/// Dissects every prefix of every frame, and every frame with one byte changed. Each must have a
+/// description and none may cause a panic.
 #[test]
 fn damaged_frames_of_others_do_not_panic() {
     let text = include_str!("../tests/data/rlite-over-udp.txt");

@@ -1,4 +1,4 @@
-//! UDP in IPv4 and IPv6, as far as needed to find RINA in it.
+//! Reads UDP in IPv4 and IPv6, as far as needed to find RINA in it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,36 +6,37 @@ use carina_wire::ipv6::{IPV6_BYTES, Upper};
 
 use super::layer::Layer;
 
-/// An address and a port.
+/// An IP address and a UDP port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Endpoint(SocketAddr);
 
 impl Endpoint {
-    /// The port of RINA over UDP.
+    /// Whether the port is that of RINA over UDP.
     pub fn is_rina(&self) -> bool {
         self.0.port() == RINA_PORT
     }
 }
 
-/// A datagram.
+/// Header of a UDP datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Datagram {
     pub from: Endpoint,
     pub to: Endpoint,
-    /// Bytes of its payload when it was sent.
+    /// Length of the payload when it was sent, in bytes.
     pub bytes: usize,
 }
 
 impl Datagram {
-    /// Reads a packet of IP of which `original` bytes came and the first are here. `None` for
-    /// fragments.
+    /// Reads an IP packet, of which the capture may hold only the first of `original` bytes.
+    /// Returns the datagram and its captured payload. `None` for fragments, and for packets that
+    /// are not UDP.
     pub fn decode(ethertype: u16, packet: &[u8], original: usize) -> Option<(Datagram, &[u8])> {
         let (from, to, header, length) = match ethertype {
             ETHERTYPE_IPV4 => ipv4(packet)?,
             ETHERTYPE_IPV6 => ipv6(packet)?,
             _ => return None,
         };
-        // What follows is the padding of a short frame.
+        // Bytes behind the packet are the padding of a short frame.
         let end = length.min(original);
         let udp = packet.get(header..end.min(packet.len()))?;
         let (&[s0, s1, d0, d1, l0, l1, _, _], payload) = udp.split_first_chunk()?;
@@ -61,7 +62,8 @@ impl Datagram {
     }
 }
 
-/// Addresses, bytes of the header, bytes of the packet.
+/// Source and destination, length of the header, length of the packet. `None` if the packet is a
+/// fragment or is not UDP.
 fn ipv4(packet: &[u8]) -> Option<(IpAddr, IpAddr, usize, usize)> {
     let header: &[u8; 20] = packet.first_chunk()?;
     let is_fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
@@ -98,8 +100,8 @@ fn ipv6(packet: &[u8]) -> Option<(IpAddr, IpAddr, usize, usize)> {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// The protocol number.
+/// Protocol number of UDP.
 const UDP: u8 = 17;
 const UDP_HEADER: usize = 8;
-/// RINA over UDP.
+/// Port of RINA over UDP.
 const RINA_PORT: u16 = 3359;

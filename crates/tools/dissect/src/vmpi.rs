@@ -1,4 +1,4 @@
-//! Records of the VMPI.
+//! Dissects records of the VMPI.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,8 @@ use carina_wire::vmpi::{Channel, Control, DataHeader, HEADER_BYTES, Hello, Outco
 use super::layer::{Layer, cut_short, printable, show_bytes};
 use super::{Settings, pdu};
 
-/// The channels, by interface and direction, whose SDU is not over yet.
+/// For each interface, direction and channel on which an SDU is incomplete: the number of bytes so
+/// far.
 #[derive(Default)]
 pub(super) struct Pieces {
     open: HashMap<(u32, Direction, Channel), usize>,
@@ -92,7 +93,7 @@ fn control(payload: &[u8], original: usize) -> Layer {
     layer
 }
 
-/// Adds the fields of a message about one flow; returns the gist.
+/// Adds the fields of a control message about one flow. Returns a summary.
 fn said_of_flow(layer: &mut Layer, message: &Control<'_>) -> String {
     let (word, channel, gist) = match *message {
         Control::Allocate {

@@ -1,72 +1,72 @@
-//! Why nothing came of an import, and why a single line was not carried over.
+//! Errors of an import, and reasons why a single line is not translated.
 
 use std::borrow::Cow;
 
 use carina_api::NameError;
 
-/// Why an import has no result.
+/// Why an import fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// A file is not JSON.
+    /// A file is not valid JSON.
     #[error("{file}: {source}")]
     Json {
-        /// Its name.
+        /// Name of the file.
         file: String,
-        /// What is wrong, with its line.
+        /// What is wrong, with the line.
         source: JsonError,
     },
-    /// A file is not YAML, or of YAML what is not read.
+    /// A file is not valid YAML, or uses a part of YAML that is not supported here.
     #[error("{file}: {source}")]
     Yaml {
-        /// Its name.
+        /// Name of the file.
         file: String,
-        /// What is wrong, with its line.
+        /// What is wrong, with the line.
         source: YamlError,
     },
-    /// A file is no `.lab` file.
+    /// A file is not a valid `.lab` file.
     #[error("{file}: {source}")]
     Lab {
-        /// Its name.
+        /// Name of the file.
         file: String,
-        /// What is wrong, with its place.
+        /// What is wrong, with the line.
         source: carina_lab::TopologyError,
     },
-    /// A file says nothing of which a document could be made.
+    /// A file cannot be expressed as a document.
     #[error("{file}: {reason}")]
     Document {
-        /// Its name.
+        /// Name of the file.
         file: String,
         /// What is wrong.
         reason: String,
     },
-    /// A node would refuse the configuration that was made.
+    /// A node would refuse the resulting configuration.
     #[error("the result is not a configuration: {reason}\n{toml}")]
     Configuration {
-        /// What a node says of it.
+        /// The error of the node's parser.
         reason: String,
-        /// The configuration.
+        /// The configuration as TOML.
         toml: String,
     },
 }
 
-/// Where and why a text is not JSON.
+/// Why a text is not valid JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {expected}, and there is {found:?}")]
 pub struct JsonError {
-    /// The line, counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// What would be right.
+    /// What is expected there.
     pub expected: &'static str,
-    /// What stands there instead.
+    /// What is there instead.
     pub found: String,
 }
 
-/// Where and why a text is not YAML as it is read here.
+/// Why a text is not YAML that is supported here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct YamlError {
-    /// The line, counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
     /// What is wrong.
     pub what: String,
@@ -79,7 +79,7 @@ impl YamlError {
     }
 }
 
-/// Why something is not carried over, in words for a [`Note`](crate::Note).
+/// Why something is not translated; the text of a [`Note`](crate::Note).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Reason(Cow<'static, str>);

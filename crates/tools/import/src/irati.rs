@@ -1,5 +1,5 @@
-//! Configurations of IRATI's IPC Manager, and the DIF templates that they name: version 1.4 of
-//! `ipcmanager.conf`, as in the IRATI stack's own documentation.
+//! Reads configurations of IRATI's IPC Manager and the DIF templates that they name: version 1.4 of
+//! `ipcmanager.conf`, as described in the documentation of the IRATI stack.
 
 mod cubes;
 mod shims;
@@ -13,11 +13,12 @@ use crate::error::{ImportError, Reason};
 use crate::json::{self, Node};
 use crate::{Draft, Member};
 
-/// Gives the text of a file that the configuration names.
+/// Returns the text of a file that the configuration names, or an error text.
 pub type Open<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 
-/// Reads a configuration; `file` is used in notes, `open` gives templates and maps. A member of a
-/// DIF in `joins` asks the member named there, or any member, for admission.
+/// Reads a configuration. `file` is its name in notes. `open` returns the text of templates and of
+/// application maps. `joins` lists the DIFs whose member joins, each with the member to enroll
+/// with, or `None` for any; the member of any other DIF is its first.
 ///
 /// # Errors
 /// The text is not JSON; the error names the line.
@@ -45,7 +46,7 @@ pub fn read(
     Ok(config.draft)
 }
 
-/// Keys of the file.
+/// Keys of the file that are known.
 const SECTIONS: [&str; 6] = [
     "configFileVersion",
     "localConfiguration",
@@ -54,7 +55,7 @@ const SECTIONS: [&str; 6] = [
     "difallocator",
     "addons",
 ];
-/// Keys of `localConfiguration`.
+/// Keys of `localConfiguration` that are known.
 const LOCAL: [&str; 6] = [
     "system-name",
     "installationPath",
@@ -63,7 +64,7 @@ const LOCAL: [&str; 6] = [
     "consoleSocket",
     "pluginsPaths",
 ];
-/// Keys of an IPCP that are carried over.
+/// Keys of an IPCP that are translated.
 const IPCP: [&str; 5] = [
     "type",
     "difName",
@@ -71,7 +72,7 @@ const IPCP: [&str; 5] = [
     "n1difPeerDiscovery",
     "parameters",
 ];
-/// Keys of `difallocator`.
+/// Keys of `difallocator` that are known.
 const ALLOCATOR: [&str; 6] = [
     "type",
     "dafName",
@@ -109,7 +110,7 @@ impl Config<'_> {
                     self.ipcp(ipcp);
                 }
             }
-            // Read with the IPCPs that name them.
+            // Templates are read with the IPCPs that name them.
             "difConfigurations" => self.unused_templates(value),
             "difallocator" => self.allocator(line, value),
             "addons" => self.addons(value),
@@ -141,7 +142,7 @@ impl Config<'_> {
         for (key, line, value) in local.fields() {
             match (key.as_str(), value.text()) {
                 ("system-name", Some(name)) => self.draft.node = Some(name.to_owned()),
-                // Where its programs, logs and sockets lie is this installation's matter.
+                // Paths of programs, logs and sockets concern the IRATI installation only.
                 (known, _) if LOCAL.contains(&known) => {}
                 _ => {
                     let why = crate::no_such_key("`localConfiguration`", "key", key, &LOCAL);
@@ -197,7 +198,7 @@ impl Config<'_> {
         Ok(())
     }
 
-    /// The name of an IPCP: of system and DIF.
+    /// The name of an IPCP, made from the names of system and DIF.
     fn name_of(&self, dif: &str) -> Result<LocalName, Reason> {
         let local = self.root.get("localConfiguration");
         let system = local.and_then(|local| local.text_of("system-name"));
@@ -243,7 +244,7 @@ impl Config<'_> {
         Ok(())
     }
 
-    /// The template of a DIF.
+    /// The file name and content of the template of a DIF; `None` if the DIF has none.
     fn template(&self, dif: &str) -> Result<Option<(String, Node)>, Reason> {
         let all = self.root.get("difConfigurations").map(Node::items);
         let is_it = |item: &&Node| item.text_of("name") == Some(dif);
@@ -308,7 +309,7 @@ impl Config<'_> {
         }
     }
 
-    /// Applications and the DIFs where they are: a list, or tables around it.
+    /// Reads a map of applications to DIFs: a list, or tables that contain it.
     fn places(&mut self, map: &Node) {
         for (.., inner) in map.fields() {
             self.places(inner);
@@ -329,7 +330,8 @@ impl Config<'_> {
         }
     }
 
-    /// Decides what the file leaves open: which members are the first of their DIF.
+    /// Decides which members are the first of their DIF, and which ones join. The file does not
+    /// say.
     fn assign_roles(&mut self) {
         let local = self.root.get("localConfiguration");
         if self.draft.node.is_none()

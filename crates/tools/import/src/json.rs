@@ -1,5 +1,5 @@
-//! JSON with the line of each value, and with comments as configurations of IRATI have them.
-//! RFC 8259; `docs/reference/dependencies.md` says why no library reads it.
+//! Parses JSON with the line of each value, and with comments, which configurations of IRATI
+//! contain. RFC 8259; `docs/reference/dependencies.md` says why no library is used.
 
 use crate::error::JsonError;
 
@@ -12,18 +12,18 @@ pub(super) struct Node {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Kind {
-    /// `null`, `true`, `false`, numbers: as written.
+    /// `null`, `true`, `false` or a number, as written.
     Plain(String),
     Text(String),
     List(Vec<Node>),
-    /// Keys with their lines.
+    /// Keys with their lines and values.
     Table(Vec<(String, usize, Node)>),
 }
 
-/// Reads a text.
+/// Parses a text.
 ///
 /// # Errors
-/// What is wrong, with its line.
+/// What is wrong, with the line.
 pub(super) fn parse(text: &str) -> Result<Node, JsonError> {
     let mut reader = Reader {
         rest: text,
@@ -40,7 +40,7 @@ pub(super) fn parse(text: &str) -> Result<Node, JsonError> {
 }
 
 impl Node {
-    /// The value of a key.
+    /// The value of a key; `None` if the value is not a table or lacks the key.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.fields()
             .iter()
@@ -48,7 +48,7 @@ impl Node {
             .map(|(.., node)| node)
     }
 
-    /// Keys, their lines and values; empty for anything but a table.
+    /// Keys, their lines and values; empty if the value is not a table.
     pub fn fields(&self) -> &[(String, usize, Node)] {
         match &self.kind {
             Kind::Table(fields) => fields,
@@ -56,7 +56,7 @@ impl Node {
         }
     }
 
-    /// Items; empty for anything but a list.
+    /// Items; empty if the value is not a list.
     pub fn items(&self) -> &[Node] {
         match &self.kind {
             Kind::List(items) => items,
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// Text and plain values as written; `None` for lists and tables.
+    /// The text of a string or of a plain value, as written; `None` for lists and tables.
     pub fn text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Plain(text) | Kind::Text(text) => Some(text),
@@ -72,17 +72,17 @@ impl Node {
         }
     }
 
-    /// The text of a key.
+    /// The text of the value of a key.
     pub fn text_of(&self, key: &str) -> Option<&str> {
         self.get(key)?.text()
     }
 
-    /// The number of a key, which may be in quotes.
+    /// The value of a key as a number, which may be in quotes.
     pub fn number_of(&self, key: &str) -> Option<u64> {
         self.text_of(key)?.parse().ok()
     }
 
-    /// The `true` or `false` of a key.
+    /// The value of a key as a boolean, which may be in quotes.
     pub fn flag_of(&self, key: &str) -> Option<bool> {
         self.text_of(key)?.parse().ok()
     }
@@ -214,5 +214,5 @@ impl Reader<'_> {
     }
 }
 
-/// Tables and lists within each other.
+/// Largest nesting depth of tables and lists.
 const DEPTH_MAX: usize = 64;

@@ -1,14 +1,9 @@
-//! Configurations of rlite and IRATI as one of Carina's, and networks of other tools as documents
-//! of virtual networks ([`vnets`]).
+//! Translates configurations of rlite and IRATI into a configuration of Carina, and networks of
+//! other tools into documents of virtual networks ([`vnets`]).
 //!
-//! A reader takes a file line by line or key by key and makes a [`Draft`]: what the node is to
-//! have, and a [`Note`] for everything that has no equivalent in Carina. [`Draft::to_toml`] writes
-//! it as a configuration and has the node's own parser check it.
-//!
-//! | reader | input |
-//! |---|---|
-//! | [`rlite::read`] | scripts of `rlite-ctl`, such as `/etc/rina/initscript` |
-//! | [`irati::read`] | `ipcmanager.conf` of IRATI's IPC Manager, and its DIF templates |
+//! A reader takes a file line by line or key by key and makes a [`Draft`]: the settings of the
+//! node, and a [`Note`] for everything that has no equivalent in Carina. [`Draft::to_toml`] writes
+//! the draft as a configuration, and checks it with the node's own parser.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -26,16 +21,16 @@ pub use crate::error::{ImportError, JsonError, YamlError};
 
 use crate::error::Reason;
 
-/// Something that was not carried over, or only in part.
+/// Something that was not translated, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Note {
-    /// The file.
+    /// Name of the file.
     pub file: String,
     /// The line, counted from 1.
     pub line: usize,
-    /// What stands there.
+    /// The setting.
     pub what: String,
-    /// Why it was not carried over, or what would be right.
+    /// Why the setting was not translated, or how to do it.
     pub why: String,
 }
 
@@ -46,35 +41,35 @@ pub struct Member {
     pub ipcp: String,
     /// Name of the DIF.
     pub dif: String,
-    /// The dialect of its DIF.
+    /// Dialect of the DIF.
     pub dialect: Dialect,
-    /// The N-1 DIFs.
+    /// Names of the N-1 DIFs.
     pub over: Vec<String>,
-    /// Whether it is the first member or joins; `None` until it is known.
+    /// Whether the member is the first of its DIF or joins; `None` until it is known.
     pub role: Option<DifRole>,
-    /// The member that it asks for admission.
+    /// Name of the member to enroll with.
     pub via: Option<String>,
-    /// Settings, as in `docs/reference/configuration.md`.
+    /// Settings of the DIF, as in `docs/reference/configuration.md`.
     pub config: Map<String, Value>,
-    /// The line that makes it.
+    /// Line of the file that creates the member.
     pub line: usize,
 }
 
-/// A configuration that is being made.
+/// A configuration while it is being built.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// The name of the node, when the file says one.
+    /// Name of the node, if the file gives one.
     pub node: Option<String>,
-    /// Shims.
+    /// The shim IPCPs.
     pub shims: Vec<IpcpCreate>,
-    /// Members of normal DIFs.
+    /// The members of normal DIFs.
     pub members: Vec<Member>,
-    /// What was not carried over.
+    /// What was not translated.
     pub notes: Vec<Note>,
 }
 
 impl Draft {
-    /// Notes something that is not carried over.
+    /// Adds a note about something that is not translated.
     pub fn note(
         &mut self,
         file: &str,
@@ -90,10 +85,10 @@ impl Draft {
         });
     }
 
-    /// The configuration as text.
+    /// The configuration as TOML.
     ///
     /// # Errors
-    /// A node would not take it.
+    /// A node would refuse the configuration.
     pub fn to_toml(&self) -> Result<String, ImportError> {
         let text = toml::write(self);
         let wrong = |reason: String| ImportError::Configuration {
@@ -126,14 +121,14 @@ impl Member {
         }
     }
 
-    /// Adds an N-1 DIF.
+    /// Adds an N-1 DIF, unless the member has it already.
     pub fn stand_on(&mut self, dif: &str) {
         if !self.over.iter().any(|known| known == dif) {
             self.over.push(dif.to_owned());
         }
     }
 
-    /// Adds an N-1 DIF, unless it is the member's own DIF.
+    /// Adds an N-1 DIF. Refuses the member's own DIF.
     fn try_stand_on(&mut self, dif: &str) -> Result<(), Reason> {
         if self.dif == dif {
             return Err(format!("DIF {dif} cannot stand on itself").into());
@@ -142,7 +137,7 @@ impl Member {
         Ok(())
     }
 
-    /// The table of the configuration at a path, made if it is not there.
+    /// The table at a path of the member's configuration, created if it does not exist.
     pub fn table(&mut self, path: &[&str]) -> &mut Map<String, Value> {
         let mut table = &mut self.config;
         for key in path {
@@ -158,10 +153,10 @@ impl Member {
     }
 }
 
-/// The name of a network interface.
+/// Checks the name of a network interface.
 ///
 /// # Errors
-/// Linux has no interface of such a name.
+/// Linux allows no interface of this name.
 fn interface(text: &str) -> Result<String, Reason> {
     let is_odd = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == ':';
     let is_sound = (1..16).contains(&text.len()) && !text.contains(is_odd);
@@ -174,8 +169,8 @@ fn interface(text: &str) -> Result<String, Reason> {
     }
 }
 
-/// The reason for a key that its place does not have: names the most similar key, or else all keys.
-/// `what` is the word for such keys.
+/// The text of a note about an unknown key: names the most similar key, or else all keys of the
+/// place. `what` is the word for such keys.
 fn no_such_key(place: &str, what: &str, key: &str, known: &[&str]) -> String {
     match nearest(key, known.iter().copied()) {
         None if known.is_empty() => format!("{place} has no {what}"),

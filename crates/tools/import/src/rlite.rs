@@ -1,5 +1,5 @@
-//! Scripts of `rlite-ctl`: one command a line, as in `/etc/rina/initscript` (rlite's manual page
-//! `rlite-ctl`).
+//! Reads scripts of `rlite-ctl`: one command on each line, as in `/etc/rina/initscript` (rlite's
+//! manual page `rlite-ctl`).
 
 mod flavour;
 mod policies;
@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use crate::error::Reason;
 use crate::{Draft, Member, nearest};
 
-/// A command, and how it is written.
+/// A command of `rlite-ctl`, and its syntax.
 struct Verb {
     name: &'static str,
     form: &'static str,
-    /// Words after the verb, at least.
+    /// Least number of words after the verb.
     least: usize,
 }
 
@@ -61,7 +61,7 @@ const VERBS: [Verb; 32] = [
     verb("memtrack", "", 0),
 ];
 
-/// Reads a script; `file` is used in notes.
+/// Reads a script. `file` is its name in notes.
 pub fn read(file: &str, text: &str) -> Draft {
     let mut script = Script {
         file,
@@ -74,7 +74,7 @@ pub fn read(file: &str, text: &str) -> Draft {
         let Some((first, rest)) = words.split_first() else {
             continue;
         };
-        // A line of a shell that does the same.
+        // A shell command that runs `rlite-ctl`.
         match (*first, rest) {
             ("rlite-ctl", [verb, rest @ ..]) | ("sudo", ["rlite-ctl", verb, rest @ ..]) => {
                 script.line(index + 1, verb, rest);
@@ -86,13 +86,13 @@ pub fn read(file: &str, text: &str) -> Draft {
     script.finish()
 }
 
-/// A script as far as it is read.
+/// State of reading a script.
 struct Script<'a> {
     file: &'a str,
     draft: Draft,
-    /// IPCPs that admit others.
+    /// Names of the IPCPs that admit others.
     enrollers: Vec<String>,
-    /// The address of an IPCP, and the line that gives it.
+    /// For each IPCP with an address: the address, and the line that sets it.
     addresses: BTreeMap<String, (u64, usize)>,
 }
 
@@ -135,7 +135,8 @@ impl Script<'_> {
             "ipcp-neigh-disconnect" => Err("a node that starts has no neighbour to leave".into()),
             "dif-policy-mod" => self.policy(words),
             "dif-policy-param-mod" => self.parameter(words),
-            // A node that starts has nothing to reset, and what only asks leaves nothing behind.
+            // A node that starts has nothing to reset, and commands that only show something change
+            // nothing.
             _ => Ok(()),
         };
         if let Err(why) = done {
@@ -167,7 +168,7 @@ impl Script<'_> {
         let made = match kind {
             "shim-eth" => IpcpCreate {
                 arp: Some(ArpDialect::Rlite),
-                // A DIF whose name is a number is no VLAN in rlite.
+                // In rlite, a DIF whose name is a number has no VLAN of that number.
                 vlan: dif.parse::<u16>().is_ok().then_some(0),
                 ..shim(IpcpType::Eth)
             },
@@ -236,7 +237,7 @@ impl Script<'_> {
 
     fn configure(&mut self, line: usize, words: &[&str]) -> Result<(), Reason> {
         let [name, key, value] = [words[0], words[1], words[2]];
-        // Any IPCP of rlite has these.
+        // Parameters that every IPCP of rlite has.
         if let Some(why) = without_like(key) {
             number::<u32>(value)?;
             return Err(why.into());
@@ -300,7 +301,7 @@ impl Script<'_> {
             }
             ("mss", value) => {
                 let bytes: u32 = number(value)?;
-                // An SDU that fits is one PDU, which has headers besides.
+                // An SDU of this size becomes one PDU, which is longer by its headers.
                 Err(format!(
                     "the longest PDU of a DIF follows from the DIFs below; `max_pdu` in its `config` \
                      bounds it, here to {bytes} and the bytes of its headers"
@@ -372,7 +373,7 @@ impl Script<'_> {
         }
     }
 
-    /// Members of a DIF, or the one of that name.
+    /// The members of the DIF `name`, or the member `name`.
     fn of_dif(&mut self, name: &str) -> Result<Vec<&mut Member>, Reason> {
         let members = self.draft.members.iter_mut();
         let found: Vec<&mut Member> = members
@@ -424,7 +425,8 @@ impl Script<'_> {
         self.draft
     }
 
-    /// Leaves out what a node would refuse.
+    /// Removes IPCPs that a node would refuse: Ethernet shims without interface, and members
+    /// without N-1 DIF.
     fn drop_unfinished(&mut self) {
         let mut left_out = Vec::new();
         self.draft.shims.retain(|shim| {
@@ -453,7 +455,8 @@ impl Script<'_> {
     }
 }
 
-/// Why a parameter that every IPCP of rlite has is not carried over; `None` for another one.
+/// For a parameter that every IPCP of rlite has: why it is not translated. `None` for other
+/// parameters.
 fn without_like(key: &str) -> Option<&'static str> {
     match key {
         "flow-del-wait-ms" => {
@@ -466,7 +469,7 @@ fn without_like(key: &str) -> Option<&'static str> {
     }
 }
 
-/// A number of any kind.
+/// Parses a number of any type.
 pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, Reason> {
     let wrong = |_| format!("{text:?} is no number that is possible here").into();
     text.parse().map_err(wrong)

@@ -1,10 +1,10 @@
-//! Files as the other stacks have them, and what a node makes of them.
+//! Tests with files of the other stacks, and with the node's parser on the result.
 
 use carina_node::Config;
 
 use super::*;
 
-/// Two nodes of a tutorial, and everything that has no equivalent.
+/// A script with two nodes of a tutorial, and with every command that has no equivalent.
 const SCRIPT: &str = "\
 # a comment
 reset

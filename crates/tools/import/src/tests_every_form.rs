@@ -1,12 +1,12 @@
-//! Every form that a script of rlite has: carried over, or named with why.
+//! Tests that every command of a script of rlite is translated, or noted with a reason.
 
 use super::*;
 
-/// A script without notes, of one member.
+/// A script with one member that yields no notes.
 const FRAME: &str = "ipcp-create e shim-eth e.DIF\nipcp-config e netdev eth0\n\
                      ipcp-create a normal n.DIF\nipcp-register a e.DIF\nipcp-enroller-enable a\n";
 
-/// Notes of a script, but for those of what its frame leaves out.
+/// The notes of the frame with further lines.
 fn notes(lines: &str) -> Vec<Note> {
     let draft = rlite::read("init", &format!("{FRAME}{lines}"));
     draft.to_toml().expect("a configuration");

@@ -1,8 +1,8 @@
-//! Every form that the files of IRATI have: carried over, or named with why.
+//! Tests that every key in files of IRATI is translated, or noted with a reason.
 
 use super::*;
 
-/// A configuration around one IPCP and its template.
+/// A configuration with one IPCP and its template.
 fn manager(ipcp: &str, sections: &str) -> String {
     format!(
         r#"{{ "configFileVersion": "1.4.1",
@@ -42,7 +42,7 @@ fn read_irati(ipcp: &str, sections: &str, template: &str) -> Draft {
 
 const NORMAL: &str = r#"{ "type": "normal-ipc", "difName": "x.DIF", "difsToRegisterAt": ["110"] }"#;
 
-/// The words of one note each.
+/// Asserts that exactly one note contains each of the texts.
 fn assert_noted(draft: &Draft, wanted: &[&str], of: &str) {
     for words in wanted {
         let is_there = |note: &Note| note.why.contains(words) || note.what.contains(words);

@@ -1,4 +1,4 @@
-//! A draft as text of a configuration, in TOML.
+//! Writes a draft as a configuration in TOML.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Draft, Member};
 
-/// The text.
+/// The draft as TOML.
 pub(super) fn write(draft: &Draft) -> String {
     let mut text = String::new();
     if let Some(name) = &draft.node {
@@ -27,7 +27,8 @@ pub(super) fn write(draft: &Draft) -> String {
     text
 }
 
-/// Members sorted so that N-1 DIFs come first, since a node makes them in this order.
+/// The members, sorted so that each follows the members of its N-1 DIFs, because a node creates
+/// them in this order.
 fn in_order(members: &[Member]) -> Vec<&Member> {
     let mut waiting: Vec<&Member> = members.iter().collect();
     let mut sorted: Vec<&Member> = Vec::new();
@@ -36,7 +37,7 @@ fn in_order(members: &[Member]) -> Vec<&Member> {
             let mut lowers = member.over.iter();
             !lowers.any(|lower| waiting.iter().any(|other| other.dif == *lower))
         };
-        // In a cycle none is free; the node refuses it.
+        // In a cycle no member is free; the node will refuse the configuration.
         let next = waiting.iter().position(is_free).unwrap_or(0);
         sorted.push(waiting.remove(next));
     }
@@ -58,7 +59,7 @@ fn member_fields(member: &Member) -> Value {
     fields
 }
 
-/// A table, a key a line.
+/// Writes a table with one key on each line.
 fn table(text: &mut String, name: &str, fields: Value) {
     let _ = writeln!(text, "[[{name}]]");
     for (key, value) in fields.as_object().into_iter().flatten() {

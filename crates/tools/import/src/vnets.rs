@@ -1,4 +1,4 @@
-//! Networks of other tools as documents of virtual networks.
+//! Converts networks of other tools into documents of virtual networks.
 //!
 //! | format | input |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | [`Format::Kathara`] | `lab.conf` of Kathará |
 //! | [`Format::Rspec`] | requests in GENI RSpec, version 3 |
 //! | [`Format::Graphml`] | GraphML, such as that of the Internet Topology Zoo |
-//! | [`Format::Gml`] | GML, of the same collection |
+//! | [`Format::Gml`] | GML, such as that of the Internet Topology Zoo |
 //!
-//! What a document cannot express is noted. A network of more than two ends becomes a node with a
-//! link to each of them: a document's links have two ends.
+//! What a document cannot express is noted. Links of a document have two ends, so a network with
+//! more ends becomes a node with a link to each of them.
 
 mod containerlab;
 mod draft;
@@ -26,14 +26,14 @@ use carina_vnet::document::{Document, Rate};
 use crate::Note;
 use crate::error::ImportError;
 
-/// What a text is written in.
+/// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// `carina lab`.
+    /// `.lab` file of `carina lab`.
     Lab,
-    /// containerlab.
+    /// `*.clab.yml` of containerlab.
     Containerlab,
-    /// Kathará.
+    /// `lab.conf` of Kathará.
     Kathara,
     /// GENI RSpec 3.
     Rspec,
@@ -44,7 +44,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Format; 6] = [
         Format::Lab,
         Format::Containerlab,
@@ -54,7 +54,7 @@ impl Format {
         Format::Gml,
     ];
 
-    /// The word for it.
+    /// The name of the format on a command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Format {
         }
     }
 
-    /// What the name of a file says it is.
+    /// The format that the name of a file implies; `None` if it implies none.
     #[must_use]
     pub fn of_file(name: &str) -> Option<Format> {
         let ends = |end: &str| name.ends_with(end);
@@ -83,30 +83,31 @@ impl Format {
     }
 }
 
-/// What is read, and what it does not say itself.
+/// The file to convert, and defaults for what the file does not say.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// The name of the file, for notes and where the network has none of its own.
+    /// Name of the file, for notes, and for a network without a name.
     pub file: &'a str,
-    /// The text.
+    /// Content of the file.
     pub text: &'a str,
-    /// The rate of links that say none.
+    /// Rate of links for which the file gives none.
     pub rate: Rate,
 }
 
-/// A document, and what of the text is not in it.
+/// A document, and notes about what it could not express.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The document.
     pub document: Document,
-    /// What was not carried over.
+    /// What was not translated.
     pub notes: Vec<Note>,
 }
 
-/// Reads a network.
+/// Converts a network.
 ///
 /// # Errors
-/// The text is not of the format, or describes what no document can, such as too many nodes.
+/// The text is not in this format, or describes something that no document can express, such as too
+/// many nodes.
 pub fn read(format: Format, source: Source<'_>) -> Result<Imported, ImportError> {
     match format {
         Format::Lab => lab::read(source),

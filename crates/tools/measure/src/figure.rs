@@ -1,4 +1,5 @@
-//! Figures of lines with confidence bars; that of goodput has one for each system and direction.
+//! Draws figures as SVG: lines of points with confidence bars. The figure of goodput has a line for
+//! each system and direction.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,13 +11,13 @@ use plotters::prelude::*;
 use crate::results::{Metric, Results, Row};
 use crate::summary::regression;
 
-/// Draws goodput over SDU size for sizes up to `sdu_max` bytes as an SVG file.
+/// Draws goodput over SDU size, for sizes up to `sdu_max` bytes, as an SVG file.
 ///
-/// Points are means of the runs, bars their 95 % confidence intervals, the thin line is the
-/// least-squares line through the points.
+/// Points are means of the runs, bars are 95 % confidence intervals of the means, and the thin line
+/// is the least-squares line through the points.
 ///
 /// # Errors
-/// Results without goodput rows, or a file that cannot be written.
+/// The results have no goodput rows, or the file cannot be written.
 pub fn draw(results: &Results, sdu_max: u64, title: &str, path: &Path) -> Result<(), FigureError> {
     let wanted = |row: &&Row| row.metric == Metric::GoodputMbps && row.sdu <= sdu_max;
     let mut lines: BTreeMap<(&str, &str), Vec<Point>> = BTreeMap::new();
@@ -48,35 +49,35 @@ pub fn draw(results: &Results, sdu_max: u64, title: &str, path: &Path) -> Result
 /// A point of a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Its place.
+    /// Position on the horizontal axis.
     pub x: f64,
-    /// Its height.
+    /// Position on the vertical axis.
     pub y: f64,
-    /// Half the height of its bar.
+    /// Half the height of the confidence bar.
     pub spread: f64,
 }
 
 /// A line of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// What it is.
+    /// Name in the legend.
     pub label: String,
-    /// Its points.
+    /// Points of the line.
     pub points: Vec<Point>,
 }
 
-/// What stands around lines.
+/// Title and axes of a figure.
 #[derive(Debug, Clone, Copy)]
 pub struct Axes<'a> {
-    /// Above them.
+    /// Title of the figure.
     pub title: &'a str,
-    /// Along the horizontal axis, with the unit.
+    /// Label of the horizontal axis, with the unit.
     pub x: &'a str,
-    /// Along the vertical axis.
+    /// Label of the vertical axis, with the unit.
     pub y: &'a str,
-    /// Where the horizontal axis ends.
+    /// Largest value on the horizontal axis.
     pub x_max: f64,
-    /// Each line has the least-squares line through its points.
+    /// Whether to draw the least-squares line through the points of each line.
     pub has_regression: bool,
 }
 
@@ -109,14 +110,14 @@ pub enum FigureError {
     /// The file could not be written.
     #[error("drawing {}: {source}", path.display())]
     Draw {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the drawing library said.
+        /// Error of the drawing library.
         source: DrawError,
     },
 }
 
-/// An error of the drawing library.
+/// Error of the drawing library.
 type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -149,7 +150,7 @@ fn draw_on(area: &Area<'_>, lines: &[Line], axes: &Axes<'_>, top: f64) -> Result
         .draw()
 }
 
-/// Colours that remain apart for colour-blind readers (Okabe and Ito, 2008).
+/// Colours that colour-blind readers can tell apart (Okabe and Ito, 2008).
 pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),

@@ -3,12 +3,12 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`traffic`] | sizes and rates as they stand on a command line |
+//! | [`traffic`] | sizes and rates of generated traffic, and their text form on a command line |
 //! | [`transport`] | a flow, and what it is compared with: UDP, TCP, Unix sockets, bare rings |
 //! | [`trial`] | one measurement between a client and a server |
 //! | [`sequence`], [`summary`] | loss and reordering; mean, percentiles, confidence |
 //! | [`ratio`] | two systems measured in pairs: median and interval of their ratio |
-//! | [`results`], [`figure`] | what benches report |
+//! | [`results`], [`figure`] | results of benchmarks as rows and as pictures |
 #![forbid(unsafe_code)]
 
 pub mod figure;

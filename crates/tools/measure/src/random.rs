@@ -1,24 +1,24 @@
-//! What traffic is drawn from: the same seed gives the same traffic.
+//! Random numbers for generated traffic: the same seed gives the same traffic.
 
 use carina_random::SplitMix;
 
-/// The generator's state.
+/// A random number generator.
 #[derive(Debug, Clone)]
 pub struct Random(SplitMix);
 
 impl Random {
-    /// A generator that repeats itself for the same seed.
+    /// A generator whose numbers depend on `seed` only.
     pub fn new(seed: u64) -> Self {
         Self(SplitMix::new(seed))
     }
 
-    /// An exponentially distributed number of the given mean.
+    /// An exponentially distributed random number with the given mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         // 1 - unit() is never zero, so the logarithm is finite.
         -mean * (1.0 - self.0.unit()).ln()
     }
 
-    /// A whole number in `low..=high`.
+    /// A random whole number in `low..=high`, all equally likely.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.0.below(high - low + 1)
     }

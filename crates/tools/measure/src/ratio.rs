@@ -1,9 +1,11 @@
-//! The ratio of two systems that were measured in pairs: its median, and an interval for it.
+//! The ratio of two systems that were measured in pairs: its median, and a confidence interval for
+//! the median.
 //!
-//! The interval consists of order statistics (the sign test's interval for a median), and assumes
-//! nothing of the distribution: with `n` pairs it goes from the `k`-th lowest to the `k`-th highest
-//! ratio, where `k` is as high as a coverage of 95 % allows. Fewer than 6 pairs do not reach 95 %
-//! (5 reach 93.75 %): the interval then is that from the lowest to the highest.
+//! The interval consists of order statistics (as in the sign test's interval for a median), so it
+//! assumes nothing about the distribution. With `n` pairs it goes from the `k`-th lowest to the
+//! `k`-th highest ratio, where `k` is the largest number for which the coverage is at least 95 %.
+//! Fewer than 6 pairs do not reach 95 % (5 reach 93.75 %); the interval then goes from the lowest
+//! to the highest ratio.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,15 +16,15 @@ use crate::summary::Summary;
 pub struct Ratio {
     /// The median of the ratios of the pairs.
     pub ratio: f64,
-    /// The 95 % interval of that median: its ends.
+    /// Lower and upper end of the 95 % confidence interval of that median.
     pub interval: [f64; 2],
-    /// How many pairs there are.
+    /// Number of pairs.
     pub runs: usize,
 }
 
 impl Ratio {
-    /// The ratio of the first values to the second ones. Pairs whose second value is not positive
-    /// do not count; `None` when no pair does.
+    /// The ratios of the first value of each pair to the second one. Pairs whose second value is
+    /// not positive are left out. Returns `None` if no pair remains.
     pub fn of(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         let usable = pairs.into_iter().filter(|(_, under)| *under > 0.0);
         let mut ratios: Vec<f64> = usable.map(|(over, under)| over / under).collect();
@@ -36,8 +38,8 @@ impl Ratio {
         })
     }
 
-    /// Whether the ratio is at least `bar`: the median is, or `bar` lies within the interval.
-    /// `None` with fewer than [`RUNS_MIN`] pairs, which decide nothing.
+    /// Whether the ratio is at least `bar`: true if the median is at least `bar`, or if `bar` lies
+    /// within the interval. `None` with fewer than [`RUNS_MIN`] pairs, which are too few to decide.
     pub fn holds(&self, bar: f64) -> Option<bool> {
         let [low, high] = self.interval;
         let holds = self.ratio >= bar || (low..=high).contains(&bar);
@@ -45,10 +47,11 @@ impl Ratio {
     }
 }
 
-/// The fewest pairs by which a ratio is judged.
+/// Smallest number of pairs for which a ratio is judged.
 pub const RUNS_MIN: usize = 5;
 
-/// How many of `n` sorted ratios to leave out at each end for a coverage of at least 95 %.
+/// Number of the `n` sorted ratios to leave out at each end, so that the coverage is still at least
+/// 95 %.
 fn rank_95(n: usize) -> usize {
     // The probability that at most `rank` of `n` fair coins show heads.
     let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
@@ -80,7 +83,7 @@ mod tests {
 
     #[test]
     fn interval_leaves_out_what_the_sign_test_does() {
-        // Tables of the sign test: n = 9 gives ranks 2 and 8, n = 20 ranks 6 and 15.
+        // From tables of the sign test: n = 9 gives ranks 2 and 8, n = 20 ranks 6 and 15.
         let values = |n: usize| -> Vec<f64> { (1..=n).map(|value| value as f64).collect() };
         assert_eq!(ratio(&values(9)).interval, [2.0, 8.0]);
         assert_eq!(ratio(&values(20)).interval, [6.0, 15.0]);

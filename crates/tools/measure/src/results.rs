@@ -1,4 +1,4 @@
-//! The result format of every bench: one row per case, SDU size, system and metric.
+//! The result format of every benchmark: one row for each case, SDU size, system and metric.
 
 use std::collections::BTreeMap;
 
@@ -8,103 +8,105 @@ use crate::ratio::Ratio;
 use crate::summary::Summary;
 use carina_text::table::{Table, short, size};
 
-/// What is measured. The name is the name in JSON.
+/// What is measured. In JSON a metric has the name of its variant, in snake case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Bits of SDU content that the receiving application got, in 10⁶ per second.
+    /// Bits of SDU content that the receiving application got, in 10⁶ bits per second.
     GoodputMbps,
     /// Mean round-trip time of an SDU and its answer, in microseconds.
     RttUs,
-    /// The round-trip time that half of the round trips do not exceed, in microseconds.
+    /// Median of the round-trip times, in microseconds.
     RttP50Us,
-    /// The one that 99 of 100 do not exceed.
+    /// 99th percentile of the round-trip times, in microseconds.
     RttP99Us,
     /// SDUs that the receiving application got, per second.
     MsgsPerS,
-    /// Frames in 10⁶ per second.
+    /// Frames forwarded, in 10⁶ per second.
     Mpps,
-    /// CPU time of both applications per SDU received, or of a data plane per frame, in
-    /// nanoseconds.
+    /// CPU time in nanoseconds: of both applications together per SDU received, or of a data plane
+    /// per frame.
     CpuNsPerSdu,
-    /// CPU time of the host beside the two applications, per SDU received, in nanoseconds.
+    /// CPU time of the host without the two applications, per SDU received, in nanoseconds.
     HostCpuNsPerSdu,
-    /// How much of its processor a guest's takes, of a hundred.
+    /// Share of its processor that a guest uses, in percent.
     GuestCpuPercent,
-    /// SDUs that were sent and never received, of a hundred.
+    /// SDUs that were sent and never received, in percent of those sent.
     LossPercent,
-    /// How long nothing arrived, in seconds.
+    /// Time during which nothing arrived, in seconds.
     GapS,
-    /// The same in milliseconds.
+    /// Time during which nothing arrived, in milliseconds.
     GapMs,
-    /// Packets that were sent and never answered.
+    /// Number of packets that were sent and never answered.
     LostPackets,
     /// Time to read a configuration and be ready, in seconds.
     LoadS,
-    /// Flows that came to be, per second.
+    /// Flows that were allocated, per second.
     AllocationsPerS,
-    /// Flows that ended, per second.
+    /// Flows that were deallocated, per second.
     DeallocationsPerS,
-    /// Resident memory of a node that a flow takes, in bytes.
+    /// Resident memory of a node for each flow, in bytes.
     BytesPerFlow,
-    /// Open files of a node that a flow takes.
+    /// Open files of a node for each flow.
     FilesPerFlow,
-    /// Requests for virtual networks that were placed, of a hundred.
+    /// Requests for virtual networks that were placed, in percent.
     AcceptancePercent,
-    /// Long-term revenue of placed virtual networks over their cost.
+    /// Revenue of the placed virtual networks over their cost, in the long term.
     RevenueToCost,
-    /// Revenue of placed virtual networks for their lifetimes, by unit of time.
+    /// Revenue of the placed virtual networks over their lifetimes, for each unit of time.
     RevenuePerTime,
-    /// Processors of a substrate that were taken, of a hundred, on average over time.
+    /// Processors of a substrate that were in use, in percent, on average over time.
     CpuUsedPercent,
-    /// Rates of a substrate's links that were taken, of a hundred, on average over time.
+    /// Rates of a substrate's links that were in use, in percent, on average over time.
     RateUsedPercent,
     /// Mean time to place or refuse a request, in milliseconds.
     SolveMs,
-    /// The time that half of the requests do not exceed.
+    /// Median of the time to place or refuse a request, in milliseconds.
     SolveP50Ms,
-    /// The one that 99 of 100 do not exceed.
+    /// 99th percentile of the time to place or refuse a request, in milliseconds.
     SolveP99Ms,
-    /// From the request for a virtual network until all of it has answered, in seconds.
+    /// Time from the request for a virtual network until all its parts have answered, in seconds.
     TotalS,
-    /// The part of that in which places for nodes are found.
+    /// Part of that time in which hosts for the nodes are found, in seconds.
     DiscoveryS,
-    /// The part in which nodes come to run and get their addresses.
+    /// Part of that time in which nodes start and get their addresses, in seconds.
     VmS,
-    /// The part in which links are made.
+    /// Part of that time in which links are made, in seconds.
     TunnelsS,
-    /// The part in which consoles answer.
+    /// Part of that time in which consoles answer, in seconds.
     ConsoleS,
-    /// The part in which probes pass the links.
+    /// Part of that time in which probes pass the links, in seconds.
     ProbeS,
-    /// CPU time that the virtual network provider takes for it, in seconds.
+    /// CPU time that the virtual network provider uses for the request, in seconds.
     VnpCpuS,
-    /// The same of a hundred of one processor for as long as it lasts.
+    /// CPU time of the virtual network provider, in percent of one processor over the duration of
+    /// the request.
     VnpCpuPercent,
-    /// CPU time of the agent of a host, with its links, in seconds.
+    /// CPU time of the agent of a host, including its links, in seconds.
     AgentCpuS,
-    /// CPU time of the machines on a host, in seconds.
+    /// CPU time of the virtual machines on a host, in seconds.
     MachinesCpuS,
-    /// CPU time of agent and machines, of a hundred of one processor for as long as it lasts.
+    /// CPU time of agent and virtual machines, in percent of one processor over the duration of the
+    /// request.
     HostCpuPercent,
 }
 
 /// One measured system in one case at one SDU size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was done, for example `one-way`.
+    /// Name of the case, for example `one-way`.
     pub case: String,
     /// Size of the SDUs in bytes.
     pub sdu: u64,
-    /// What carried them, for example `carina` or `udp`.
+    /// Name of the measured system, for example `carina` or `udp`.
     pub system: String,
     /// What was measured.
     pub metric: Metric,
     /// The median of the runs.
     pub median: f64,
-    /// The lowest run.
+    /// The lowest value of the runs.
     pub low: f64,
-    /// The highest run.
+    /// The highest value of the runs.
     pub high: f64,
     /// The mean of the runs.
     pub mean: f64,
@@ -113,65 +115,65 @@ pub struct Row {
     /// The sample standard deviation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sd: Option<f64>,
-    /// What 99 of 100 runs do not exceed.
+    /// 99th percentile of the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
-    /// How many runs there were.
+    /// Number of runs.
     pub runs: usize,
 }
 
-/// How many times the value of another system that of [`OURS`] is, in one case at one SDU size.
+/// Ratio between the value of [`OURS`] and that of another system, in one case at one SDU size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factor {
-    /// What was done, for example `one-way`.
+    /// Name of the case, for example `one-way`.
     pub case: String,
     /// Size of the SDUs in bytes.
     pub sdu: u64,
-    /// The other system.
+    /// Name of the other system.
     pub over: String,
     /// What was measured.
     pub metric: Metric,
-    /// The ratio of both systems in the same run, over all runs.
+    /// The ratio of [`OURS`] to the other system within each run, over all runs.
     #[serde(flatten)]
     pub ratio: Ratio,
 }
 
-/// The result of a bench.
+/// The results of a benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// Name of the bench.
+    /// Name of the benchmark.
     pub bench: String,
-    /// The machine, in words.
+    /// Description of the machine: CPU model, number of CPUs, kernel.
     pub machine: String,
-    /// What a reader must know to judge the figures.
+    /// Notes that a reader needs to judge the figures.
     pub notes: Vec<String>,
-    /// The rows.
+    /// The measured values.
     pub rows: Vec<Row>,
-    /// The factors over the other systems.
+    /// The ratios between [`OURS`] and the other systems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub factors: Vec<Factor>,
-    /// What could not be measured, and why.
+    /// Measurements that failed, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
 }
 
-/// Key of a cell: case, SDU size, system, metric.
+/// Key of a cell of [`Samples`]: case, SDU size, system, metric.
 type Key = (String, u64, String, Metric);
 
-/// Collects the samples of interleaved runs until they become rows.
+/// Collects the samples of interleaved runs, and turns them into rows.
 #[derive(Debug, Default)]
 pub struct Samples {
     cells: BTreeMap<Key, Vec<f64>>,
 }
 
 impl Samples {
-    /// Adds the sample of one run.
+    /// Adds the sample of one run to its cell.
     pub fn add(&mut self, case: &str, sdu: u64, system: &str, metric: Metric, value: f64) {
         let key = (case.to_owned(), sdu, system.to_owned(), metric);
         self.cells.entry(key).or_default().push(value);
     }
 
-    /// The rows, sorted by case, size, system and metric.
+    /// One row for each cell, sorted by case, size, system and metric.
     pub fn rows(&self) -> Vec<Row> {
         let row = |(key, samples): (&Key, &Vec<f64>)| {
             let summary = Summary::of(samples)?;
@@ -194,19 +196,19 @@ impl Samples {
         self.cells.iter().filter_map(row).collect()
     }
 
-    /// The factors of [`OURS`] over each other system that was measured in the same runs.
+    /// The ratios of [`OURS`] to each other system that was measured in the same runs.
     pub fn factors(&self) -> Vec<Factor> {
         self.factors_of(OURS)
     }
 
-    /// The same of any system.
+    /// The ratios of `system` to each other system that was measured in the same runs.
     pub fn factors_of(&self, system: &str) -> Vec<Factor> {
         let factor = |(key, theirs): (&Key, &Vec<f64>)| {
             let (case, sdu, over, metric) = key.clone();
             let ours = self
                 .cells
                 .get(&(case.clone(), sdu, system.to_owned(), metric))?;
-            // The samples of both are in the order of the runs, one a run.
+            // Both lists have one sample for each run, in the order of the runs.
             let is_paired = over != system && ours.len() == theirs.len();
             let pairs = ours.iter().copied().zip(theirs.iter().copied());
             let ratio = Ratio::of(pairs).filter(|_| is_paired)?;
@@ -223,8 +225,8 @@ impl Samples {
 }
 
 impl Results {
-    /// A table of one case and metric: a line per SDU size, a column per system, then the factor of
-    /// `carina` over (or, for times, under) each other system, with its 95 % interval.
+    /// A table of one case and metric: a line for each SDU size, a column for each system, and a
+    /// column with the ratio of `carina` to each other system, with its 95 % interval.
     pub fn table(&self, case: &str, metric: Metric, systems: &[&str]) -> Table {
         let others = systems.iter().filter(|system| **system != OURS);
         let factors = others.clone().map(|system| format!("×{system}"));
@@ -267,7 +269,7 @@ impl Results {
         found.map(|factor| factor.ratio)
     }
 
-    /// The row of a case, size, system and metric.
+    /// The row of a case, size, system and metric, or `None` if it was not measured.
     pub fn row(&self, case: &str, sdu: u64, system: &str, metric: Metric) -> Option<&Row> {
         let is_it = |row: &&Row| {
             row.case == case && row.sdu == sdu && row.system == system && row.metric == metric
@@ -283,7 +285,7 @@ impl Results {
     }
 }
 
-/// The system that the others are compared with.
+/// Name of the system that the others are compared with.
 pub const OURS: &str = "carina";
 
 /// Describes this machine in one line: CPU model, number of CPUs, kernel.

@@ -1,11 +1,12 @@
-//! Loss, duplicates and reordering, from the sequence numbers the receiver sees.
+//! Counts loss, duplicates and reordering by the sequence numbers that a receiver sees.
 
 use serde::{Deserialize, Serialize};
 
-/// How far back a late SDU is still distinguished from a duplicate.
+/// Number of latest sequence numbers within which a late SDU is distinguished from a duplicate.
 const WINDOW: u64 = 65_536;
 
-/// Remembers the last `WINDOW` sequence numbers and counts what went wrong.
+/// Remembers which of the last `WINDOW` sequence numbers have arrived, and counts duplicates and
+/// reordering.
 #[derive(Debug)]
 pub struct SequenceTracker {
     next: u64,
@@ -13,14 +14,14 @@ pub struct SequenceTracker {
     tally: Tally,
 }
 
-/// What the receiver counted.
+/// Counts of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Distinct SDUs that carried a sequence number.
     pub distinct: u64,
-    /// SDUs seen before (or too old to tell).
+    /// SDUs whose number had arrived before, or was too old to know.
     pub duplicates: u64,
-    /// SDUs that arrived after one sent later.
+    /// SDUs that arrived after an SDU that was sent later.
     pub reordered: u64,
 }
 
@@ -35,12 +36,12 @@ impl Default for SequenceTracker {
 }
 
 impl SequenceTracker {
-    /// Expects sequence number 0 first.
+    /// A tracker that expects sequence number 0 first.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the sequence number of an arrived SDU.
+    /// Counts an SDU by its sequence number.
     #[inline]
     pub fn note(&mut self, number: u64) {
         if number >= self.next {
@@ -61,7 +62,8 @@ impl SequenceTracker {
         self.tally
     }
 
-    /// Forgets what lies `WINDOW` behind the new front, so that its places can be used again.
+    /// Moves the window forward to end at `number`, and clears the marks of the numbers that it now
+    /// covers.
     fn advance(&mut self, number: u64) {
         let jump = number - self.next;
         if jump >= WINDOW {

@@ -1,25 +1,25 @@
-//! What a list of samples says: extremes, mean, deviation, percentiles, confidence interval.
+//! Statistics of a list of samples: extremes, mean, deviation, percentiles, confidence interval.
 
 use serde::{Deserialize, Serialize};
 
-/// A summary of samples; the unit is that of the samples.
+/// Statistics of samples, in the unit of the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many samples there were.
+    /// Number of samples.
     pub count: usize,
-    /// The smallest.
+    /// The smallest sample.
     pub min: f64,
     /// The arithmetic mean.
     pub avg: f64,
-    /// The largest.
+    /// The largest sample.
     pub max: f64,
     /// The sample standard deviation (n - 1 in the denominator); 0 for a single sample.
     pub stddev: f64,
     /// The median.
     pub p50: f64,
-    /// Nine of ten samples are at most this.
+    /// 90th percentile.
     pub p90: f64,
-    /// Ninety-nine of a hundred samples are at most this.
+    /// 99th percentile.
     pub p99: f64,
 }
 
@@ -59,7 +59,7 @@ impl Summary {
     }
 }
 
-/// The value below which the fraction `p` of the sorted samples lies, interpolated linearly.
+/// The percentile `p` (from 0 to 1) of the sorted samples, interpolated linearly.
 fn percentile(sorted: &[f64], p: f64) -> f64 {
     let place = p * (sorted.len() - 1) as f64;
     let (low, high) = (place.floor() as usize, place.ceil() as usize);

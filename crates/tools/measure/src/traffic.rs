@@ -1,4 +1,4 @@
-//! The shape of generated traffic: how large SDUs are and when they leave.
+//! The shape of generated traffic: the sizes of SDUs, and the times at which they are sent.
 
 use std::str::FromStr;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
-/// A text that is not the traffic parameter it should be; a message says what would be one.
+/// Why a text is not a valid traffic parameter. The message gives valid examples.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// No distribution of SDU sizes.
+    /// The text is not a distribution of SDU sizes.
     #[error("`{0}` is not an SDU size: give 1400, uniform:64..1500 or exponential:500")]
     Sizes(String),
-    /// The bounds of a distribution are in the wrong order.
+    /// The lower bound of a distribution is above the upper one.
     #[error("the lower bound {low} is above the upper one, {high}")]
     Bounds {
         /// The lower bound in bytes.
@@ -21,10 +21,10 @@ pub enum ParseError {
         /// The upper bound in bytes.
         high: u64,
     },
-    /// SDUs of so many bytes are beyond [`SDU_MAX`].
+    /// The size in bytes is above [`SDU_MAX`].
     #[error("SDUs of {0} bytes; the largest have {SDU_MAX}")]
     TooLarge(u64),
-    /// A part of a text is wrong.
+    /// A part of the text is wrong.
     #[error("`{text}`: {reason}")]
     In {
         /// The whole text.
@@ -32,32 +32,33 @@ pub enum ParseError {
         /// What is wrong in it.
         reason: Box<ParseError>,
     },
-    /// No number of bytes.
+    /// The text is not a number of bytes.
     #[error("`{0}` is not a size in bytes from 0 to {SDU_MAX} (k and M work)")]
     Bytes(String),
-    /// No range of sizes.
+    /// The text is not a range of sizes.
     #[error("`{0}` is not a sweep: give FROM..TO:STEP, for example 0..4000:250")]
     Sweep(String),
-    /// No distribution of gaps between SDUs.
+    /// The text is not a distribution of gaps between SDUs.
     #[error("`{0}` is not a distribution of arrivals: give constant or poisson")]
     Arrivals(String),
-    /// No share.
+    /// The text is not a share.
     #[error("{0:?} is not a share: give for example 1% or 0.01")]
     Share(String),
-    /// A share below 0 or above 100 %.
+    /// The share is below 0 or above 100 %.
     #[error("{0} is not between 0 and 100 %")]
     ShareRange(String),
-    /// No rate.
+    /// The text is not a rate.
     #[error("`{0}` is not a rate: give for example 500pps, 10kpps or 100Mbit")]
     Rate(String),
 }
 
-/// The largest SDU the tools generate, in bytes.
+/// Largest SDU that the tools generate, in bytes.
 pub const SDU_MAX: u64 = 64 << 20;
 
-/// How large each SDU is, in bytes.
+/// Distribution of SDU sizes in bytes.
 ///
-/// Text forms: `1400` (fixed), `uniform:64..1500`, `exponential:500` (mean; capped at ten means).
+/// Text forms: `1400` (all the same), `uniform:64..1500`, `exponential:500` (the mean; sizes are
+/// capped at ten times the mean).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizes {
@@ -65,20 +66,20 @@ pub enum Sizes {
     Fixed(u64),
     /// Every size from `low` to `high` is equally likely.
     Uniform {
-        /// The smallest.
+        /// The smallest size.
         low: u64,
-        /// The largest.
+        /// The largest size.
         high: u64,
     },
     /// Exponentially distributed, rounded down, capped at ten times the mean.
     Exponential {
-        /// The mean before the cap.
+        /// The mean without the cap.
         mean: u64,
     },
 }
 
 impl Sizes {
-    /// The size of the next SDU.
+    /// Draws the size of the next SDU.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> usize {
         match *self {
@@ -99,10 +100,10 @@ impl Sizes {
         }
     }
 
-    /// Checks sizes that came from another system.
+    /// Checks sizes that another system sent.
     ///
     /// # Errors
-    /// Bounds the wrong way round, or SDUs larger than `SDU_MAX`.
+    /// The lower bound is above the upper one, or a size is above `SDU_MAX`.
     pub fn check(&self) -> Result<(), ParseError> {
         let (low, high) = match *self {
             Self::Fixed(size) => (size, size),
@@ -155,10 +156,10 @@ impl FromStr for Sizes {
     }
 }
 
-/// Reads a number of bytes with an optional `k` or `M` (1024 and 1024²).
+/// Parses a number of bytes with an optional `k` or `M` (factors 1024 and 1024²).
 ///
 /// # Errors
-/// Anything else, or more than `SDU_MAX`.
+/// The text is not such a number, or the value is above `SDU_MAX`.
 pub fn bytes(text: &str) -> Result<u64, ParseError> {
     let (number, scale) = match text.strip_suffix(['k', 'K']) {
         Some(number) => (number, 1 << 10),
@@ -175,7 +176,8 @@ pub fn bytes(text: &str) -> Result<u64, ParseError> {
         .ok_or_else(|| ParseError::Bytes(text.to_owned()))
 }
 
-/// A range of SDU sizes to go through: `0..4000:250`.
+/// A series of SDU sizes to measure one after the other. Text form: `FROM..TO:STEP`, such as
+/// `0..4000:250`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep(pub Vec<u64>);
 
@@ -194,21 +196,21 @@ impl FromStr for Sweep {
     }
 }
 
-/// When SDUs leave, given a rate in SDUs per second.
+/// Distribution of the gaps between SDUs, at a given rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// At equal distances.
+    /// All gaps are equal.
     Constant,
-    /// As a Poisson process: exponentially distributed gaps.
+    /// A Poisson process: the gaps are exponentially distributed.
     Poisson,
 }
 
 impl Arrivals {
-    /// The words of [`Arrivals::from_str`].
+    /// The words that [`Arrivals::from_str`] accepts.
     pub const WORDS: [&str; 2] = ["constant", "poisson"];
 
-    /// The gap before the next SDU, in nanoseconds, for a mean gap in nanoseconds.
+    /// Draws the gap before the next SDU, in nanoseconds, from the mean gap in nanoseconds.
     pub fn gap_ns(self, mean_ns: f64, random: &mut Random) -> f64 {
         match self {
             Self::Constant => mean_ns,
@@ -229,10 +231,10 @@ impl FromStr for Arrivals {
     }
 }
 
-/// Reads a share: `1%` or `0.01`.
+/// Parses a share, `1%` or `0.01`, to a number from 0 to 1.
 ///
 /// # Errors
-/// A text that is no number, or one beyond 100 %.
+/// The text is not a number, or is below 0 or above 100 %.
 pub fn share(text: &str) -> Result<f64, ParseError> {
     let wrong = || ParseError::Share(text.to_owned());
     let value = match text.strip_suffix('%') {
@@ -246,7 +248,8 @@ pub fn share(text: &str) -> Result<f64, ParseError> {
     }
 }
 
-/// A rate: SDUs per second (`10kpps`, `500pps`) or bits per second of SDU content (`100Mbit`).
+/// A rate of traffic. Text forms: SDUs per second (`10kpps`, `500pps`), or bits of SDU content per
+/// second (`100Mbit`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rate {
@@ -257,7 +260,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// SDUs per second for SDUs of the given mean size in bytes.
+    /// The rate in SDUs per second, for SDUs of the given mean size in bytes.
     pub fn sdus_per_s(self, mean_bytes: f64) -> f64 {
         match self {
             Self::Sdus(rate) => rate,

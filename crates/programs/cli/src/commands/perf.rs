@@ -79,7 +79,7 @@ pub struct PerfArgs {
     /// Let the server send and this client receive [default: this client sends]
     #[arg(long)]
     reverse: bool,
-    /// Compare every byte that arrives with what was sent [default: check lengths and sequence
+    /// Compare every byte that arrives with what was sent [default: check sequence
     /// numbers only]
     #[arg(long)]
     verify: bool,

@@ -1,14 +1,14 @@
-//! QoS cubes of an IRATI template.
+//! Translates the QoS cubes of an IRATI template.
 
 use serde_json::{Map, Value, json};
 
 use crate::error::Reason;
 use crate::json::Node;
 
-/// What has no equivalent: line, what, why.
+/// Settings without an equivalent: line, setting, reason.
 type Unlike = Vec<(usize, String, String)>;
 
-/// A cube as Carina's configuration has it, and what of it has no equivalent.
+/// The cube in the format of Carina's configuration, and its settings without an equivalent.
 pub(super) fn cube(from: &Node) -> Result<(Value, Unlike), Reason> {
     let id = from.number_of("id").ok_or("a cube needs an `id`")?;
     let name = from.text_of("name").ok_or("a cube needs a `name`")?;
@@ -38,7 +38,7 @@ pub(super) fn cube(from: &Node) -> Result<(Value, Unlike), Reason> {
     Ok((Value::Object(made), notes))
 }
 
-/// Keys that are not carried over: those without an equivalent, and unknown ones.
+/// Notes the keys that are not translated: those without an equivalent, and unknown ones.
 fn unlike(table: &Node, cube: &str, known: &[&str], notes: &mut Unlike) {
     for (key, line, _) in table.fields() {
         if !known.contains(&key.as_str()) {
@@ -59,7 +59,7 @@ fn unlike(table: &Node, cube: &str, known: &[&str], notes: &mut Unlike) {
     }
 }
 
-/// Keys of a cube, and of the tables within it.
+/// Known keys of a cube, and of the tables in it.
 const CUBE: [&str; 8] = [
     "id",
     "name",
@@ -90,7 +90,8 @@ const FLOW_CONTROL: [&str; 4] = [
     "rateBased",
     "rateBasedConfig",
 ];
-// IRATI has one PDU in a closed window's queue whatever is configured; here memory bounds it.
+// IRATI keeps one PDU in the queue of a closed window, whatever `maxClosedWindowQueueLength` says;
+// Carina's queue is bounded by memory.
 const WINDOW: [&str; 2] = ["maxClosedWindowQueueLength", "initialCredit"];
 const RATE: [&str; 2] = ["sendingRate", "timePeriod"];
 
@@ -130,7 +131,7 @@ fn retransmission(config: &Node, name: &str, made: &mut Map<String, Value>, note
     unlike(config, name, &RETRANSMISSION, notes);
     let number = |key| config.number_of(key);
     if let (Some(count), Some(first)) = (number("dataRxmsNmax"), number("initialRtxTime")) {
-        // Each pause is the first one times 1 + n squared.
+        // The pause before retransmission number n is the first pause times 1 + n squared.
         let pauses = (0..count.min(64)).map(|n| 1 + n * n).sum::<u64>();
         let all = first.saturating_mul(pauses);
         made.insert("retransmit_ms".to_owned(), all.into());
@@ -163,7 +164,7 @@ fn flow_control(config: &Node, name: &str, made: &mut Map<String, Value>, notes:
     }
 }
 
-/// Policy sets other than the usual one have no like.
+/// Notes a policy set other than `default`, which has no equivalent.
 fn usual_set(at: &Node, key: &str, cube: &str, notes: &mut Unlike) {
     let Some(set) = at.get(key) else { return };
     let name = set.text_of("name").unwrap_or_default();
@@ -177,5 +178,5 @@ fn usual_set(at: &Node, key: &str, cube: &str, notes: &mut Unlike) {
     }
 }
 
-/// Credit of a window that says none.
+/// Initial credit of a window for which the template gives none.
 const CREDIT: u64 = 50;

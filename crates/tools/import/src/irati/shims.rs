@@ -1,4 +1,4 @@
-//! Shim IPCPs of an IRATI configuration.
+//! Translates the shim IPCPs of an IRATI configuration.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,28 +8,29 @@ use carina_api::{AppName, DifName, LocalName};
 use crate::error::Reason;
 use crate::json::Node;
 
-/// A shim as it stands in the file, with the section of its template.
+/// A shim IPCP as the file has it, with its template.
 pub(super) struct Shim<'a> {
-    /// Its type there.
+    /// Its IRATI type, such as `shim-eth`.
     pub kind: &'a str,
-    /// The name of its IPCP.
+    /// Name of the IPCP.
     pub name: LocalName,
-    /// Its DIF.
+    /// Name of the DIF.
     pub dif: &'a str,
-    /// The entry of `ipcProcessesToCreate`.
+    /// The IPCP's entry in `ipcProcessesToCreate`.
     pub from: &'a Node,
-    /// Its template, and the name of the file.
+    /// Its template: file name and content. `None` if it has none.
     pub template: Option<&'a (String, Node)>,
 }
 
-/// What has no equivalent: in the template or else in the configuration, line, what, why.
+/// Settings without an equivalent: whether it is in the template (else in the configuration), line,
+/// setting, reason.
 pub(super) type Unlike = Vec<(bool, usize, String, String)>;
 
 impl Shim<'_> {
-    /// The shim as Carina's configuration has it, and what of it has no equivalent.
+    /// The shim in the format of Carina's configuration, and its settings without an equivalent.
     ///
     /// # Errors
-    /// Why it cannot be made.
+    /// Why the shim cannot be translated.
     pub fn made(&self) -> Result<(IpcpCreate, Unlike), Reason> {
         let mut notes = Vec::new();
         let made = match self.kind {
@@ -54,7 +55,8 @@ impl Shim<'_> {
         Ok((made, notes))
     }
 
-    /// Where parameters stand: the own ones before those of the template.
+    /// The sections with parameters, each with whether it is in the template. The IPCP's own
+    /// section comes first, so it overrides the template.
     fn sections(&self) -> impl Iterator<Item = (bool, &Node)> {
         let own = self.from.get("parameters").map(|own| (false, own));
         let template = self.template.and_then(|(_, all)| all.get(PARAMETERS));
@@ -114,7 +116,8 @@ impl Shim<'_> {
             notes.push((false, self.from.line, what, why.to_owned()));
         }
         let mut made = self.create(IpcpType::Eth)?;
-        // IRATI opens the interface of the VLAN; here the tag is put on by the shim.
+        // IRATI opens the kernel's interface of the VLAN; Carina's shim opens the interface below,
+        // and adds the VLAN tag itself.
         made.interface = Some(crate::interface(interface)?);
         made.arp = Some(ArpDialect::Irati);
         if let Some(ms) = self.parameter("arp-timeout") {
@@ -164,7 +167,7 @@ impl Shim<'_> {
     }
 }
 
-/// The value of a parameter, in a table or in a list of names and values.
+/// The value of a parameter. The section is a table, or a list of names and values.
 fn value_of<'a>(section: &'a Node, key: &str) -> Option<&'a str> {
     let is_it = |item: &&Node| item.text_of("name") == Some(key);
     let listed = section.items().iter().find(is_it);
@@ -173,7 +176,7 @@ fn value_of<'a>(section: &'a Node, key: &str) -> Option<&'a str> {
         .or_else(|| listed.and_then(|item| item.text_of("value")))
 }
 
-/// Names of the parameters of a section, with their lines.
+/// The names of the parameters in a section, with their lines.
 pub(super) fn names_of(section: &Node) -> Vec<(&str, usize)> {
     let fields = section.fields().iter();
     let fields = fields.map(|(key, line, _)| (key.as_str(), *line));
@@ -182,7 +185,8 @@ pub(super) fn names_of(section: &Node) -> Vec<(&str, usize)> {
     fields.chain(items).collect()
 }
 
-/// Fields of `n:len:text:len:text..`, `each` of them an entry. Texts may hold colons.
+/// Parses a text of the form `COUNT:LENGTH:TEXT:LENGTH:TEXT..`. Every `each` texts make one entry.
+/// The texts may contain colons.
 fn run_lengths(text: &str, each: usize) -> Result<Vec<Vec<&str>>, Reason> {
     let wrong = || format!("{text:?} is not COUNT:LENGTH:TEXT:LENGTH:TEXT..");
     let (count, mut rest) = text.split_once(':').ok_or_else(wrong)?;
@@ -205,7 +209,7 @@ fn run_lengths(text: &str, each: usize) -> Result<Vec<Vec<&str>>, Reason> {
     }
 }
 
-/// Where applications are: name, entity, address and port of each.
+/// Parses the addresses of applications: name, entity, address and port of each.
 fn dir_entries(text: &str) -> Result<Vec<PeerAddress>, Reason> {
     let mut peers = Vec::new();
     for entry in run_lengths(text, 4)? {
@@ -229,16 +233,17 @@ fn dir_entries(text: &str) -> Result<Vec<PeerAddress>, Reason> {
     Ok(peers)
 }
 
-/// The port of the application that is to be registered: name, entity, port. All use one here.
+/// Parses the registered applications (name, entity and port of each), and returns the port of the
+/// first. Carina's shim has one port for all.
 fn registered_port(text: &str) -> Result<u16, Reason> {
     let entries = run_lengths(text, 3)?;
     let port = entries.first().and_then(|entry| entry[2].parse().ok());
     port.ok_or_else(|| format!("{text:?} names no port").into())
 }
 
-/// The section of a template with the parameters of a shim.
+/// Section of a template that has the parameters of a shim.
 pub(super) const PARAMETERS: &str = "configParameters";
-/// Default port of a udp shim.
+/// Default port of a UDP shim.
 const PORT: u16 = 3359;
 /// Highest VLAN id.
 const VLAN_MAX: u16 = 4094;

@@ -1,4 +1,4 @@
-//! DIF templates of IRATI: what the members of a normal DIF have in common.
+//! Translates DIF templates of IRATI: the settings that all members of a normal DIF share.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::shims::{PARAMETERS, names_of};
 use crate::json::Node;
 use crate::{Draft, Member};
 
-/// Keys of `dataTransferConstants` that are field widths, and their names here.
+/// Keys of `dataTransferConstants` that are field widths, each with its name in Carina.
 const WIDTHS: [(&str, &str); 8] = [
     ("addressLength", "address"),
     ("cepIdLength", "cep"),
@@ -19,12 +19,12 @@ const WIDTHS: [(&str, &str); 8] = [
     ("frameLength", "frame"),
 ];
 
-/// A section that says by which policies a component works.
+/// A section of a template that selects the policies of a component.
 struct Component {
     section: &'static str,
     words: &'static str,
     keys: &'static [&'static str],
-    /// Sections within it that name policies of their own.
+    /// Section inside it that selects policies of its own, if there is one.
     inner: Option<&'static str>,
     policy: &'static str,
 }
@@ -97,7 +97,7 @@ const COMPONENTS: [Component; 7] = [
     ),
 ];
 
-/// Takes a template into a member.
+/// Translates a template into the settings of a member.
 pub(super) fn take(draft: &mut Draft, file: &str, template: &Node, member: &mut Member) {
     for (key, line, value) in template.fields() {
         match key.as_str() {
@@ -111,7 +111,7 @@ pub(super) fn take(draft: &mut Draft, file: &str, template: &Node, member: &mut 
             "dataTransferConstants" => constants(draft, file, value, member),
             "qosCubes" => cubes(draft, file, value, member),
             "knownIPCProcessAddresses" => known_addresses(draft, file, value, member),
-            // By the width of addresses, which may come later.
+            // Translated at the end, because it depends on the width of addresses.
             "addressPrefixes" => {}
             PARAMETERS => {
                 for (key, line) in names_of(value) {
@@ -202,8 +202,8 @@ fn known_addresses(draft: &mut Draft, file: &str, from: &Node, member: &mut Memb
     parameter(member, "addresses", entries);
 }
 
-/// Ranges of addresses. A template says where each begins: it goes to where the next one begins, or
-/// to the end of the width.
+/// Translates ranges of addresses. A template gives only the first address of each range. A range
+/// ends before the next one begins; the last ends with the highest address.
 fn prefixes(draft: &mut Draft, file: &str, from: &Node, member: &mut Member) {
     let prefix = |item: &Node| item.number_of("addressPrefix");
     let mut begins: Vec<u64> = from.items().iter().filter_map(prefix).collect();
@@ -216,7 +216,7 @@ fn prefixes(draft: &mut Draft, file: &str, from: &Node, member: &mut Member) {
             draft.note(file, item.line, "addressPrefixes", why);
             continue;
         };
-        // 0 is no address.
+        // Address 0 is not valid.
         let first = begin.max(1);
         let last = match begins.iter().find(|other| **other > begin) {
             Some(next) => next - 1,
@@ -251,8 +251,8 @@ fn highest_address(member: &Member) -> u64 {
     }
 }
 
-/// A parameter of the policy that assigns addresses. What the template leaves out is written as
-/// empty: by default the policy would give any member an address.
+/// Sets a parameter of the policy that assigns addresses, also to an empty list if the template has
+/// no entries: the policy's default would give an address to any member.
 fn parameter(member: &mut Member, key: &str, entries: Vec<String>) {
     let spec = member.table(&["policies", "address-assignment"]);
     spec.insert("name".to_owned(), "known-addresses".into());
@@ -261,7 +261,7 @@ fn parameter(member: &mut Member, key: &str, entries: Vec<String>) {
     params.entry("prefixes").or_insert_with(|| "".into());
 }
 
-/// Why a template has no such section, or where it belongs.
+/// Why there is no such section in a template, or in which section it belongs.
 fn no_section(key: &str) -> String {
     if let Some(around) = COMPONENTS.iter().find(|known| known.inner == Some(key)) {
         return format!("{key} belongs into {}", around.section);
@@ -271,7 +271,8 @@ fn no_section(key: &str) -> String {
     crate::no_such_key("a template", "section", key, &all)
 }
 
-/// Policy sets that every DIF of the dialect has are carried over by being the defaults.
+/// Translates a component. Policy sets that every DIF of the dialect has need no setting, because
+/// they are the defaults.
 fn component(draft: &mut Draft, file: &str, known: &Component, from: &Node) {
     let Component { section, words, .. } = known;
     for (key, line, _) in from.fields() {
@@ -303,7 +304,8 @@ fn component(draft: &mut Draft, file: &str, known: &Component, from: &Node) {
     }
 }
 
-/// Names of the policy sets in a section, however deep, with their lines.
+/// Collects the names of the policy sets in a section and in the sections inside it, with their
+/// lines.
 fn policy_sets(from: &Node, sets: &mut Vec<(usize, String)>) {
     for (key, line, value) in from.fields() {
         if key == "policySet" || key.ends_with("PolicySet") {
@@ -315,8 +317,8 @@ fn policy_sets(from: &Node, sets: &mut Vec<(usize, String)>) {
     }
 }
 
-/// Parameters of the policy sets in a section. Those of the usual routing and enrollment policies
-/// are times that are fixed here.
+/// The parameters of the policy sets in a section, with their lines. Those of the usual routing and
+/// enrollment policies are left out: they are times that are fixed in Carina.
 fn parameters(from: &Node) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (key, _, value) in from.fields() {
@@ -330,7 +332,7 @@ fn parameters(from: &Node) -> Vec<(usize, String)> {
     found
 }
 
-/// Profiles of authentication and SDU protection.
+/// Notes the profiles of authentication and SDU protection, which are not translated.
 fn profile_notes(draft: &mut Draft, file: &str, profiles: &Node) {
     for (key, line, value) in profiles.fields() {
         let all = match key.as_str() {
@@ -364,9 +366,9 @@ fn profile_notes(draft: &mut Draft, file: &str, profiles: &Node) {
     }
 }
 
-/// The section with profiles of authentication and SDU protection.
+/// Section with the profiles of authentication and SDU protection.
 const PROFILES: &str = "authSDUProtProfiles";
-/// Sections that are no components.
+/// Sections of a template that are not components.
 const OTHER_SECTIONS: [&str; 6] = [
     "difType",
     "dataTransferConstants",

@@ -1,8 +1,9 @@
-//! Field widths of rlite's flavours, which are compiled into its modules.
+//! Field widths of rlite's flavours. In rlite they are compiled into its kernel modules.
 
 use serde_json::{Value, json};
 
-/// The widths of the flavour of a type such as `normal-tiny`; `None` for one that is not known.
+/// The field widths of a flavour, named by its type such as `normal-tiny`; `None` for an unknown
+/// type.
 pub(super) fn widths(kind: &str) -> Option<Value> {
     match kind {
         "normal" => Some(Value::Null),

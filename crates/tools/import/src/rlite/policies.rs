@@ -1,4 +1,4 @@
-//! Policies and parameters of rlite's components.
+//! Translates policies and parameters of rlite's components.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::number;
 use crate::Member;
 use crate::error::Reason;
 
-/// Parameters of rlite's components.
+/// The parameters of each component of rlite.
 const PARAMETERS: [(&str, &[&str]); 7] = [
     ("addralloc", &["nack-wait", "replicas", "cli-timeout"]),
     ("dft", &["replicas", "cli-timeout"]),
@@ -33,7 +33,7 @@ const PARAMETERS: [(&str, &[&str]); 7] = [
     ("ribd", &["refresh-intval"]),
 ];
 
-/// The component that does here what a component of rlite does.
+/// The component of Carina that corresponds to a component of rlite.
 fn component_here(theirs: &str) -> Result<&'static str, Reason> {
     match theirs {
         "addralloc" => Ok("address-assignment"),
@@ -50,9 +50,9 @@ fn component_here(theirs: &str) -> Result<&'static str, Reason> {
     }
 }
 
-/// A policy is chosen for a component.
+/// Translates the choice of a policy for a component.
 pub(super) fn choose(member: &mut Member, component: &str, policy: &str) -> Result<(), Reason> {
-    // Every member of this dialect works as these say.
+    // Every member of this dialect has these default policies.
     if policy == "default" && ["enrollment", "flowalloc", "resalloc", "ribd"].contains(&component) {
         return Ok(());
     }
@@ -74,7 +74,7 @@ pub(super) fn choose(member: &mut Member, component: &str, policy: &str) -> Resu
     Ok(())
 }
 
-/// Gives a member its address, which counts where the DIF assigns none.
+/// Sets the address of a member, for a DIF that does not assign addresses.
 ///
 /// # Errors
 /// The DIF assigns addresses.
@@ -92,7 +92,7 @@ pub(super) fn set_address(member: &mut Member, address: u64) -> Result<(), &'sta
     Ok(())
 }
 
-/// A parameter of a component.
+/// Translates a parameter of a component.
 pub(super) fn set(
     member: &mut Member,
     component: &str,
@@ -138,7 +138,7 @@ pub(super) fn set(
             Ok(())
         }
         ("flowalloc", "initial-rtx-timeout") => {
-            // Ten of them are how long a PDU is sent again.
+            // A PDU is retransmitted for ten times this interval.
             let ms = fitting(milliseconds(value)?.saturating_mul(10), value)?;
             let ms = positive(ms, "a lost PDU is sent again for some time")?;
             change_cubes(member, |cube| {
@@ -183,7 +183,8 @@ fn why_not(component: &str, key: &str) -> String {
     why.to_owned()
 }
 
-/// Changes the reliable one of the two cubes of the dialect, which are written down for that.
+/// Changes the reliable one of the dialect's two default cubes. Both are first written into the
+/// member's configuration.
 fn change_cubes(member: &mut Member, change: impl Fn(&mut serde_json::Map<String, Value>)) {
     let usual = carina_ipcp::DifConfig::of_dialect(carina_wire::dif::Dialect::Rlite);
     let cubes = member
@@ -199,12 +200,12 @@ fn change_cubes(member: &mut Member, change: impl Fn(&mut serde_json::Map<String
     }
 }
 
-/// Milliseconds that a configuration can hold.
+/// Checks that a time in milliseconds fits into a configuration.
 fn fitting(ms: u64, text: &str) -> Result<u32, Reason> {
     u32::try_from(ms).map_err(|_| format!("{text} is too long; 49 days are possible").into())
 }
 
-/// A value that cannot be 0 here, and why not.
+/// Refuses the value 0; `why` is the reason for the note.
 fn positive(value: u32, why: &str) -> Result<u32, Reason> {
     match value {
         0 => Err(format!("0 is not possible here: {why}").into()),
@@ -212,7 +213,7 @@ fn positive(value: u32, why: &str) -> Result<u32, Reason> {
     }
 }
 
-/// A time as members of this dialect have it among their parameters.
+/// Converts a time to the form of policy parameters in this dialect.
 fn duration(text: &str) -> Result<String, Reason> {
     match milliseconds(text)? {
         0..=DAY_MS => {}
@@ -228,13 +229,13 @@ fn duration(text: &str) -> Result<String, Reason> {
 
 const DAY_MS: u64 = 86_400_000;
 
-/// The letters behind the digits.
+/// The letters behind the digits of a time.
 fn unit_of(text: &str) -> &str {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     &text[digits.len()..]
 }
 
-/// A time such as `1000ms`, `20s`, `20000us`, or without a unit in milliseconds.
+/// Parses a time such as `1000ms`, `20s` or `20000us`; without a unit it is in milliseconds.
 fn milliseconds(text: &str) -> Result<u64, Reason> {
     let unit = unit_of(text);
     let count: u64 = number(&text[..text.len() - unit.len()])?;

@@ -1,4 +1,4 @@
-//! Schedulers of rlite, whose queues are by cube here.
+//! Translates schedulers of rlite. In Carina the queues of a scheduler are for QoS cubes.
 
 use serde_json::json;
 
@@ -6,18 +6,18 @@ use super::number;
 use crate::Member;
 use crate::error::Reason;
 
-/// The name of a number of bytes, the least and the most of it that a member takes.
+/// A setting in bytes: its name, and its smallest and largest value.
 type Range = (&'static str, u64, u64);
 
-/// Of policy `weighted-fair`.
+/// Range of a setting of policy `weighted-fair`.
 const QUANTUM: Range = ("quantum", 256, 65_536);
-/// Of policy `tail-drop`.
+/// Range of a setting of policy `tail-drop`.
 const QUEUE: Range = ("qsize", 4096, 1 << 32);
 
-/// Gives a member a scheduler with its options.
+/// Sets the scheduler of a member with its options.
 ///
 /// # Errors
-/// What is not carried over, or not as it was given.
+/// What is not translated, or is set to another value than given.
 pub(super) fn set(member: &mut Member, scheduler: &str, options: &[&str]) -> Result<(), Reason> {
     let known: &[&str] = match scheduler {
         "none" => &["qsize"],
@@ -67,7 +67,7 @@ pub(super) fn set(member: &mut Member, scheduler: &str, options: &[&str]) -> Res
     }
 }
 
-/// The nearest number that a member takes; a change is reported in `changed`.
+/// The nearest value that a member accepts. Adds a text to `changed` if it is not the given one.
 fn within((name, least, most): Range, given: u64, changed: &mut Vec<String>) -> u64 {
     let here = given.clamp(least, most);
     if here != given {
@@ -78,7 +78,7 @@ fn within((name, least, most): Range, given: u64, changed: &mut Vec<String>) -> 
     here
 }
 
-/// Options of a scheduler, each with the words behind it.
+/// The options of a scheduler, each with the words that follow it.
 fn options_of<'a>(
     words: &[&'a str],
     known: &[&str],
@@ -87,7 +87,7 @@ fn options_of<'a>(
     for word in words {
         match options.last_mut() {
             _ if known.contains(word) => options.push((word, Vec::new())),
-            // Weights may stand apart.
+            // Weights may be several words.
             Some((key, values)) if values.is_empty() || *key == "weights" => values.push(word),
             _ => {
                 return Err(format!(

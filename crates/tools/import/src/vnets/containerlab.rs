@@ -1,9 +1,9 @@
 //! Topologies of containerlab: `name` and `topology` with `nodes` and `links`
 //! (containerlab, `docs/manual/topo-def-file.md`).
 //!
-//! A container becomes a namespace: the system in its image does not run in it. A variable
-//! `${NAME:=DEFAULT}` or `${NAME:-DEFAULT}` becomes its default; one without a default stays as it
-//! is, with a note.
+//! A container becomes a namespace; the system in its image does not run in it. A variable
+//! `${NAME:=DEFAULT}` or `${NAME:-DEFAULT}` is replaced by its default. A variable without a
+//! default stays as it is, with a note.
 
 use super::draft::{Draft, DraftEnd, DraftLink, beginning};
 use super::yaml::Yaml;
@@ -70,7 +70,7 @@ fn read_node(draft: &mut Draft, name: &str, node: &Yaml) {
     }
 }
 
-/// Why a key is not carried over.
+/// The reason why a key is not translated.
 fn reason(key: &str) -> &'static str {
     match key {
         "prefix" => "names of nodes have no prefix",
@@ -107,7 +107,7 @@ fn processors(text: &str) -> Option<u32> {
     (1..=limits::CPUS_MAX).contains(&cpus).then_some(cpus)
 }
 
-/// `512`, in bytes, or `512MB`, `1Gb`, `512 mib` (containerlab, "memory").
+/// Parses a size of memory: `512`, in bytes, or `512MB`, `1Gb`, `512 mib` (containerlab, "memory").
 fn memory(text: &str) -> Option<u64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -123,7 +123,7 @@ fn memory(text: &str) -> Option<u64> {
     limits::MEMORY_MIB.contains(&mib).then_some(mib)
 }
 
-/// The text with the defaults of its variables in their places.
+/// The text with its variables replaced by their defaults.
 fn with_defaults(text: &str, draft: &mut Draft) -> String {
     let mut whole = String::with_capacity(text.len());
     for (index, line) in text.lines().enumerate() {
@@ -149,7 +149,7 @@ fn with_defaults(text: &str, draft: &mut Draft) -> String {
     whole
 }
 
-/// The name, the default and the text behind `NAME:=DEFAULT}`.
+/// Parses `NAME:=DEFAULT}`: returns the name, the default, and the text behind the brace.
 fn variable(text: &str) -> Option<(&str, Option<&str>, &str)> {
     let (inside, after) = text.split_once('}')?;
     let end = inside.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -202,7 +202,7 @@ fn read_link(draft: &mut Draft, link: &Yaml) {
     draft.link(ends, DraftLink::default(), line);
 }
 
-/// `NODE:INTERFACE`, or a mapping with `node` and `interface`.
+/// Parses the end of a link: `NODE:INTERFACE`, or a mapping with `node` and `interface`.
 fn end_of(end: &Yaml) -> Option<(String, Option<String>)> {
     if let Some(text) = end.text() {
         let (node, interface) = text.split_once(':')?;

@@ -1,4 +1,4 @@
-//! A document that is being made of another tool's file.
+//! A document that is being built from another tool's file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,39 +11,39 @@ use super::{Imported, Source};
 use crate::Note;
 use crate::error::ImportError;
 
-/// A document that is being made.
+/// A document that is being built.
 pub struct Draft {
     file: String,
     name: String,
     rate: Rate,
     kind: Kind,
-    /// By their names in the file.
+    /// The nodes, by their names in the file.
     nodes: BTreeMap<String, DraftNode>,
     taken: BTreeSet<End>,
-    /// The nodes of their ends have the names of the file.
+    /// The links. Their ends still have the nodes' names in the file.
     links: Vec<Link>,
     unrated: usize,
     notes: Vec<Note>,
 }
 
-/// A node, and where the file names it first.
+/// A node, and the line where the file first names it.
 struct DraftNode {
-    /// How many nodes the file names before it.
+    /// Number of nodes that the file names before this one.
     place: usize,
     line: usize,
     node: Node,
 }
 
-/// An end of a link, as the file has it.
+/// An end of a link, with names as in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct DraftEnd<'a> {
-    /// The node.
+    /// Name of the node.
     pub node: &'a str,
-    /// Its interface, if the name matters.
+    /// Name of the interface; `None` if any name will do.
     pub interface: Option<&'a str>,
 }
 
-/// What a file says of a link.
+/// Properties of a link that a file gives.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DraftLink {
     pub rate: Option<Rate>,
@@ -51,7 +51,7 @@ pub struct DraftLink {
 }
 
 impl Draft {
-    /// A draft without nodes, named after the file; nodes are of a kind.
+    /// A draft without nodes, named after the file. Its nodes will be of `kind`.
     pub fn new(source: Source<'_>, kind: Kind) -> Draft {
         let base = source.file.rsplit('/').next().unwrap_or_default();
         let name = base.split('.').next().unwrap_or_default();
@@ -75,7 +75,7 @@ impl Draft {
         }
     }
 
-    /// Notes something that is not carried over.
+    /// Adds a note about something that is not translated. The number of notes is limited.
     pub fn note(&mut self, line: usize, what: impl Into<String>, why: impl Into<String>) {
         if self.notes.len() < NOTES_MAX {
             self.notes.push(Note {
@@ -87,11 +87,11 @@ impl Draft {
         }
     }
 
-    /// The node of this name in the file; it is made if it is not there.
+    /// The node with this name in the file, created if it does not exist.
     pub fn node(&mut self, original: &str, line: usize) -> &mut Node {
         let place = self.nodes.len();
         let is_known = place <= limits::NODES_MAX || self.nodes.contains_key(original);
-        // A document with too many nodes is refused; how the others are called does not matter.
+        // A document with too many nodes is refused later, so further nodes share one name.
         let original = if is_known { original } else { OVERFULL };
         let kind = Some(self.kind);
         let made = || DraftNode {
@@ -106,8 +106,8 @@ impl Draft {
         &mut node.node
     }
 
-    /// Makes a node that the file names by an id and calls by a label, which several may have; the
-    /// name for [`DraftEnd`].
+    /// Creates a node that the file identifies by an id and names by a label; several nodes may
+    /// have the same label. Returns the name to use in [`DraftEnd`].
     pub fn labelled(&mut self, label: &str, id: &str, line: usize) -> String {
         let name = if self.has(label) {
             format!("{label} {id}")
@@ -118,13 +118,14 @@ impl Draft {
         name
     }
 
-    /// Whether the file has named a node so.
+    /// Whether the draft has a node with this name in the file.
     pub fn has(&self, original: &str) -> bool {
         self.nodes.contains_key(original)
     }
 
-    /// The names in the document by those of the file: fit for hosts and files, and all different.
-    /// A name that is fit stays as it is; the others take what is left, in the order of the file.
+    /// Maps the names of nodes in the file to names in the document, which are valid for hosts and
+    /// files, and all different. Valid names stay as they are. The other nodes get free names, in
+    /// the order of the file.
     fn names(&mut self) -> BTreeMap<String, String> {
         let mut order: Vec<(usize, usize, String)> = self
             .nodes
@@ -149,14 +150,14 @@ impl Draft {
         names
     }
 
-    /// Adds a link between two nodes, which are made if they are not there.
+    /// Adds a link between two nodes, which are created if they do not exist.
     pub fn link(&mut self, ends: [DraftEnd<'_>; 2], link: DraftLink, line: usize) {
         if ends[0].node == ends[1].node {
             let what = format!("a link from {:?} to itself", beginning(ends[0].node));
             return self.note(line, what, "links are between two nodes");
         }
         if self.links.len() > limits::LINKS_MAX {
-            // The document is refused for it.
+            // A document with too many links is refused later.
             return;
         }
         let ends = ends.map(|end| self.end(end, line));
@@ -173,7 +174,7 @@ impl Draft {
         });
     }
 
-    /// Joins any number of nodes: two by a link, more by a node with a link to each.
+    /// Joins any number of nodes: two by a link, more by a new node with a link to each.
     pub fn join(&mut self, network: &str, ends: &[DraftEnd<'_>], link: DraftLink, line: usize) {
         match ends {
             [] | [_] => {
@@ -183,7 +184,7 @@ impl Draft {
             [one, other] => self.link([*one, *other], link, line),
             all => {
                 let what = format!("network {:?} of {} ends", beginning(network), all.len());
-                // No node of the file has a name with a line in it.
+                // No node of the file can have this name, because names contain no line break.
                 let hub = format!("{network}\n");
                 let why = "links have two ends: a node with a link to each is in its place";
                 self.note(line, what, why);
@@ -231,10 +232,10 @@ impl Draft {
         }
     }
 
-    /// The document.
+    /// Completes the document.
     ///
     /// # Errors
-    /// It says what no document can.
+    /// The draft has something that no document can express.
     pub fn finish(mut self) -> Result<Imported, ImportError> {
         let names = self.names();
         if self.unrated > 0 {
@@ -271,7 +272,7 @@ impl Draft {
     }
 }
 
-/// A name like the original that is not used yet.
+/// A valid name similar to the original that is not used yet.
 fn free_name(original: &str, used: &BTreeSet<String>) -> String {
     let base = fit(original).unwrap_or_else(|| "node".to_owned());
     let numbered = (2..).map(|number: u32| {
@@ -284,7 +285,7 @@ fn free_name(original: &str, used: &BTreeSet<String>) -> String {
     names.find(|name| !used.contains(name)).unwrap_or_default()
 }
 
-/// A name of a node or network that is like this one.
+/// A valid name of a node or network similar to `name`; `None` if no character of it is usable.
 fn fit(name: &str) -> Option<String> {
     let inside = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let mut fit = String::new();
@@ -297,11 +298,11 @@ fn fit(name: &str) -> Option<String> {
     is_name(&fit).then_some(fit)
 }
 
-/// The beginning of a text of a stranger, to be printed.
+/// The beginning of an untrusted text, for printing.
 pub fn beginning(text: &str) -> String {
     text.trim_end().chars().take(64).collect()
 }
 
 const NOTES_MAX: usize = 1000;
-/// The node that stands for all beyond the most that a document has; no file names a node so.
+/// Name of the node for all nodes beyond the limit. No file can name a node like this.
 const OVERFULL: &str = "\n";

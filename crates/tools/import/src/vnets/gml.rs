@@ -1,6 +1,6 @@
-//! GML: keys with numbers, texts and lists in brackets (M. Himsolt, *GML: A portable Graph File
-//! Format*). Of the keys, labels and the speeds of links are read as the Internet Topology Zoo
-//! writes them.
+//! Reads GML: keys with numbers, texts, and lists in brackets (M. Himsolt, *GML: A portable Graph
+//! File Format*). Uses labels and speeds of links as the Internet Topology Zoo writes them; ignores
+//! other keys.
 //!
 //! ```text
 //! graph [ node [ id 0 label "New York" ] node [ id 1 ] edge [ source 0 target 1 ] ]
@@ -44,17 +44,17 @@ pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     draft.finish()
 }
 
-/// Keys with values, in their order.
+/// Keys with values, in the order of the file.
 #[derive(Debug, Default)]
 struct List {
-    /// Where it begins, from 1.
+    /// Line at which the list begins, from 1.
     line: usize,
     entries: Vec<(String, Value)>,
 }
 
 #[derive(Debug)]
 enum Value {
-    /// A number or a text.
+    /// A number or a string.
     Text(String),
     List(List),
 }
@@ -69,7 +69,7 @@ impl List {
             line: 1,
         };
         let mut current = List::default();
-        // The lists around it, each with the key that the list inside has.
+        // The lists around the current one, each with the key of the list inside.
         let mut outer: Vec<(String, List)> = Vec::new();
         loop {
             let token = tokens.next();
@@ -134,7 +134,7 @@ enum Token<'a> {
     Close,
     /// A key or a number.
     Word(&'a str),
-    /// It stood in quotes.
+    /// A string in quotes.
     Text(String),
 }
 
@@ -144,7 +144,7 @@ struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    /// The next token; `None` at the end.
+    /// The next token; `None` at the end of the text.
     fn next(&mut self) -> Result<Option<Token<'a>>, &'static str> {
         loop {
             let spaces = self.rest.len() - self.rest.trim_start().len();
@@ -183,7 +183,7 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// A text with its characters in place of `&quot;`, `&#38;` and the like.
+/// Replaces entities such as `&quot;` and `&#38;` by their characters.
 fn unescaped(text: &str) -> String {
     let mut whole = String::new();
     let mut rest = text;
@@ -215,7 +215,7 @@ fn unescaped(text: &str) -> String {
     whole
 }
 
-/// The longest text, in bytes.
+/// Longest text, in bytes.
 const TEXT_MAX: usize = 16 << 20;
-/// How deep lists nest.
+/// Largest nesting depth of lists.
 const DEPTH_MAX: usize = 32;

@@ -1,5 +1,5 @@
-//! GraphML: nodes and edges with data (*GraphML Primer*, graphdrawing.org). Of the data, labels and
-//! the speeds of links are read as the Internet Topology Zoo writes them.
+//! Reads GraphML: nodes and edges with data (*GraphML Primer*, graphdrawing.org). Uses labels and
+//! speeds of links as the Internet Topology Zoo writes them; ignores other data.
 
 use std::collections::BTreeMap;
 
@@ -49,10 +49,10 @@ pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     draft.finish()
 }
 
-/// Names of attributes by the ids of keys.
+/// Names of attributes, by the ids of their keys.
 type Keys<'a> = BTreeMap<&'a str, &'a str>;
 
-/// Adds the nodes; their names by ids, which are what edges name.
+/// Adds the nodes. Returns their names by the ids that edges use.
 fn read_nodes<'a>(
     draft: &mut Draft,
     graph: &'a Element,
@@ -78,7 +78,7 @@ fn read_nodes<'a>(
     names
 }
 
-/// Adds the link of an edge between the nodes that it names. `speed` is its `LinkSpeedRaw`.
+/// Adds the link of an edge between two nodes. `speed` is the edge's `LinkSpeedRaw`.
 pub fn edge(draft: &mut Draft, ends: [Option<&String>; 2], speed: Option<&str>, line: usize) {
     let [Some(one), Some(other)] = ends else {
         let what = "an edge without two nodes";
@@ -100,7 +100,7 @@ pub fn edge(draft: &mut Draft, ends: [Option<&String>; 2], speed: Option<&str>, 
     draft.link(ends, of, line);
 }
 
-/// The text of the datum of this name.
+/// The text of the datum with this name.
 fn data<'a>(element: &'a Element, keys: &Keys<'_>, name: &str) -> Option<&'a str> {
     let mut all = element.children.iter();
     let found = all.find(|it| {
@@ -112,14 +112,14 @@ fn data<'a>(element: &'a Element, keys: &Keys<'_>, name: &str) -> Option<&'a str
         .filter(|it| !it.is_empty())
 }
 
-/// A rate in bits a second, as the Topology Zoo writes `LinkSpeedRaw`.
+/// Parses a rate in bits per second, as the Topology Zoo writes `LinkSpeedRaw`.
 fn bits(text: &str) -> Option<Rate> {
     let number: f64 = text.parse().ok()?;
-    // As a float, beyond 64 bits it is the largest number, which is no rate.
+    // A number beyond 64 bits becomes the largest integer, which is not a valid rate.
     Rate::from_bps(number as u64)
 }
 
-/// The root element.
+/// Parses the text, and returns the root element.
 pub fn parse(source: Source<'_>) -> Result<Element, ImportError> {
     parse_foreign(source.text).map_err(|error| ImportError::Document {
         file: source.file.to_owned(),
@@ -127,7 +127,7 @@ pub fn parse(source: Source<'_>) -> Result<Element, ImportError> {
     })
 }
 
-/// An error at a line.
+/// An error at a line of the file.
 pub fn wrong(source: Source<'_>, line: usize, what: &str) -> ImportError {
     ImportError::Document {
         file: source.file.to_owned(),

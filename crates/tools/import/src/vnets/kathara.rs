@@ -1,5 +1,6 @@
-//! `lab.conf` of Kathará: a line `DEVICE[N]="DOMAIN"` for each interface, `DEVICE[OPTION]="VALUE"`
-//! for each option, `LAB_NAME="…"` (Kathará, man page `kathara-lab.conf(5)`).
+//! Reads `lab.conf` of Kathará: a line `DEVICE[N]="DOMAIN"` for each interface,
+//! `DEVICE[OPTION]="VALUE"` for each option, and `LAB_NAME="…"` (Kathará, man page
+//! `kathara-lab.conf(5)`).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use super::draft::{Draft, DraftEnd, DraftLink, beginning};
 use super::{Imported, Source};
 use crate::error::ImportError;
 
-/// The interfaces of a collision domain, and the line of the first.
+/// The interfaces in a collision domain, and the line of the first one.
 #[derive(Default)]
 struct Domain {
     line: usize,
@@ -40,7 +41,7 @@ pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
             None => draft.note(line, beginning(left), "it is no line DEVICE[…]=VALUE"),
             Some((device, number)) if number.parse::<u32>().is_ok() => {
                 draft.node(device, line);
-                // A MAC address may follow the domain.
+                // A MAC address may follow the name of the domain.
                 let (domain, mac) = value.split_once('/').unwrap_or((value, ""));
                 if !mac.is_empty() {
                     let what = format!("the MAC address of {}", beginning(left));
@@ -97,7 +98,7 @@ fn read_option(draft: &mut Draft, device: &str, (option, value): (&str, &str), l
     }
 }
 
-/// Why an option of a device is not carried over.
+/// The reason why an option of a device is not translated.
 fn reason(option: &str) -> &'static str {
     match option {
         "image" => "a namespace has no image",
@@ -110,7 +111,7 @@ fn reason(option: &str) -> &'static str {
     }
 }
 
-/// The value without its quotes and without the comment behind it; `None` where other text follows
+/// The value without its quotes, and without the comment behind it; `None` if other text follows
 /// the closing quote.
 fn unquoted(value: &str) -> Option<&str> {
     let value = value.trim();
@@ -124,7 +125,7 @@ fn unquoted(value: &str) -> Option<&str> {
     (after.is_empty() || after.starts_with('#')).then_some(inner.trim())
 }
 
-/// `512m`, `1G`, `65536k`.
+/// Parses a size of memory such as `512m`, `1G` or `65536k`, in MiB.
 fn mebibytes(value: &str) -> Option<u64> {
     let end = value.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = value[..end].parse().ok()?;

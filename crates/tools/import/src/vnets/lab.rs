@@ -1,4 +1,4 @@
-//! `.lab` files: systems and VMs become nodes, links links.
+//! Reads `.lab` files: systems and VMs become nodes, links become links.
 
 use carina_lab::Topology;
 use carina_vnet::document::{Carrier, Kind, Rate};

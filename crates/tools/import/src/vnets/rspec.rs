@@ -1,5 +1,5 @@
-//! Requests in GENI RSpec, version 3: nodes with interfaces, links with references to them and
-//! properties (GENI, *RSpec 3 schema*, `request.xsd`).
+//! Reads requests in GENI RSpec, version 3: nodes with interfaces, and links that refer to
+//! interfaces and have properties (GENI, *RSpec 3 schema*, `request.xsd`).
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     draft.finish()
 }
 
-/// The nodes of interfaces, by the ids of these.
+/// The node of each interface, by the id of the interface.
 type Interfaces = BTreeMap<String, String>;
 
 fn read_node(draft: &mut Draft, node: &Element, interfaces: &mut Interfaces) {
@@ -66,7 +66,8 @@ fn read_node(draft: &mut Draft, node: &Element, interfaces: &mut Interfaces) {
             }
             "location" => match child.text("country").filter(|it| !it.trim().is_empty()) {
                 Some(country) => draft.node(name, line).location = vec![country.to_owned()],
-                // An extension of the same name, such as jFed's place on its canvas.
+                // An element of the same name in an extension, such as jFed's position on its
+                // canvas.
                 None => {
                     let what = format!("a <location> of {} without country", beginning(name));
                     draft.note(child.line, what, OTHER);
@@ -81,12 +82,12 @@ fn read_node(draft: &mut Draft, node: &Element, interfaces: &mut Interfaces) {
     }
 }
 
-/// What a node is, and how large: `<sliver_type name="…">`, with `<emulab:xen cores="…" ram="…"/>`
-/// in it.
+/// Reads kind and size of a node: `<sliver_type name="…">`, which may contain `<emulab:xen
+/// cores="…" ram="…"/>`.
 fn read_sliver(draft: &mut Draft, sliver: &Element, name: &str) {
     let kind = sliver.text("name").unwrap_or_default();
     match kind {
-        // The word that `carina vnet export` writes.
+        // `carina vnet export` writes this word.
         "namespace" => draft.node(name, sliver.line).kind = Some(Kind::Namespace),
         "vm" | "emulab-xen" | "default-vm" => {}
         other => {
@@ -164,10 +165,11 @@ fn read_link(draft: &mut Draft, link: &Element, interfaces: &Interfaces) {
     draft.join(name, &ends, of, link.line);
 }
 
-/// Capacity in kbit/s; each direction has a property of its own, and the link gets the greater one.
+/// Reads a property of a link. Each direction has a property with its capacity in kbit/s; the link
+/// gets the greater one.
 ///
-/// `latency` in ms and `packet_loss` as a share shape the link in a testbed. A document has bounds
-/// for both, which is something else, so that they are noted with the command that shapes.
+/// In a testbed, `latency` in ms and `packet_loss` as a share shape the link. A document has only
+/// upper bounds for both, so they are noted, with the command that shapes a link.
 fn read_property(draft: &mut Draft, property: &Element, link: &str, of: &mut DraftLink) {
     let number = |key: &str| -> Option<f64> {
         let number: f64 = property.text(key)?.trim().parse().ok()?;

@@ -1,4 +1,4 @@
-//! A network in each of the formats.
+//! Tests with a network in each of the formats.
 
 use carina_vnet::document::{Carrier, Kind};
 

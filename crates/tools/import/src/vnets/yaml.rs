@@ -1,9 +1,9 @@
-//! YAML 1.2 as a tree of values with lines, read by the parser of `saphyr-parser`.
+//! Reads YAML 1.2 as a tree of values with lines, with the parser of `saphyr-parser`.
 //!
-//! Every scalar stays a text: its reader decides what it means. An alias is a copy of the value of
-//! its anchor, and `<<` merges mappings as YAML 1.1 has it. Tags are ignored. Keys that are no
-//! scalars and further documents are refused with their line. Depth and number of values are
-//! bounded, and so is the number that aliases make of them.
+//! Every scalar stays a text, whose meaning its reader decides. An alias becomes a copy of its
+//! anchor's value, and `<<` merges mappings as in YAML 1.1. Tags are ignored. Keys that are not
+//! scalars, and a second document, are refused with their line. Depth and number of values are
+//! limited; values that aliases copy count too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,10 +11,10 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
 use crate::error::YamlError;
 
-/// A value and the line at which it begins.
+/// A value, and the line at which it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Yaml {
-    /// From 1.
+    /// Line, counted from 1.
     pub line: usize,
     /// The value.
     pub value: Value,
@@ -25,16 +25,16 @@ pub struct Yaml {
 pub enum Value {
     /// No value, `~` or `null`.
     Nothing,
-    /// A text.
+    /// A scalar.
     Text(String),
-    /// Keys with values, in their order.
+    /// Keys with values, in the order of the file.
     Map(Vec<(String, Yaml)>),
     /// A list.
     List(Vec<Yaml>),
 }
 
 impl Yaml {
-    /// Reads the one document of a text.
+    /// Reads a text that contains one document.
     ///
     /// # Errors
     /// The text is not YAML, has a second document, or exceeds a limit.
@@ -53,14 +53,14 @@ impl Yaml {
         }))
     }
 
-    /// The value of a key.
+    /// The value of a key; `None` if the value is not a mapping or lacks the key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Yaml> {
         let found = self.entries().iter().find(|(name, _)| name == key);
         found.map(|(_, value)| value)
     }
 
-    /// The keys with their values; none if it is no mapping.
+    /// The keys with their values; empty if the value is not a mapping.
     #[must_use]
     pub fn entries(&self) -> &[(String, Yaml)] {
         match &self.value {
@@ -69,7 +69,7 @@ impl Yaml {
         }
     }
 
-    /// The items; none if it is no list.
+    /// The items; empty if the value is not a list.
     #[must_use]
     pub fn items(&self) -> &[Yaml] {
         match &self.value {
@@ -78,7 +78,7 @@ impl Yaml {
         }
     }
 
-    /// The text, if it is one.
+    /// The text, if the value is a scalar.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match &self.value {
@@ -87,7 +87,7 @@ impl Yaml {
         }
     }
 
-    /// How many values it holds, itself included.
+    /// Number of values in it, itself included.
     fn count(&self) -> usize {
         let inner: usize = match &self.value {
             Value::Nothing | Value::Text(_) => 0,
@@ -98,10 +98,10 @@ impl Yaml {
     }
 }
 
-/// A collection whose end is still to come.
+/// A collection whose end has not been read yet.
 struct Open {
     line: usize,
-    /// The parser's number of its anchor; 0: it has no anchor.
+    /// The parser's number of the collection's anchor; 0 if it has none.
     anchor: usize,
     content: Content,
 }
@@ -110,20 +110,20 @@ enum Content {
     Map {
         entries: Vec<(String, Yaml)>,
         keys: HashSet<String>,
-        /// The key whose value is next.
+        /// The key whose value comes next.
         key: Option<String>,
-        /// The values of `<<`.
+        /// The values of `<<` keys.
         merged: Vec<Yaml>,
     },
     List(Vec<Yaml>),
 }
 
-/// Makes the tree of the parser's events.
+/// Builds the tree from the parser's events.
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,
     anchors: HashMap<usize, Yaml>,
-    /// Values so far, those of aliases included.
+    /// Number of values so far, including those that aliases copied.
     count: usize,
     document: Option<Yaml>,
 }
@@ -155,7 +155,7 @@ impl Builder {
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => {
-                // An alias within its own anchor's value comes before that value's end.
+                // An alias within the value of its own anchor comes before that value is complete.
                 let value = self.anchors.get(&anchor).cloned();
                 let value = value.ok_or_else(|| {
                     YamlError::new(line, "an alias within the value of its own anchor")
@@ -210,10 +210,10 @@ impl Builder {
         self.put(Yaml { line, value }, open.anchor)
     }
 
-    /// Adds a whole value to the collection that is open, or makes it the document.
+    /// Adds a complete value to the open collection, or makes it the document.
     fn put(&mut self, yaml: Yaml, anchor: usize) -> Result<(), YamlError> {
         let line = yaml.line;
-        // The values of a collection were counted one by one; those of an alias are new.
+        // The values of a collection have been counted one by one; those of an alias are new.
         self.count += match anchor {
             0 => yaml.count(),
             _ => 1,
@@ -256,7 +256,8 @@ impl Builder {
     }
 }
 
-/// Adds the entries of merged mappings whose keys are not there yet; an earlier mapping wins.
+/// Adds the entries of merged mappings whose keys are missing. Of several mappings the earlier one
+/// wins.
 fn merge(entries: &mut Vec<(String, Yaml)>, keys: &mut HashSet<String>, merged: Vec<Yaml>) {
     let mappings = merged.into_iter().flat_map(|yaml| match yaml.value {
         Value::List(items) => items,
@@ -278,13 +279,13 @@ fn not_yaml(error: &ScanError) -> YamlError {
     YamlError::new(error.marker().line().max(1), error.info())
 }
 
-/// The key of mappings that are merged (YAML 1.1, "Merge Key Language-Independent Type").
+/// Key of merged mappings (YAML 1.1, "Merge Key Language-Independent Type").
 const MERGE: &str = "<<";
-/// The longest text, in bytes.
+/// Longest text, in bytes.
 const TEXT_MAX: usize = 4 << 20;
-/// How deep values nest.
+/// Largest nesting depth of values.
 const DEPTH_MAX: usize = 32;
-/// The most values of a document.
+/// Largest number of values in a document.
 const VALUES_MAX: usize = 500_000;
 
 #[cfg(test)]

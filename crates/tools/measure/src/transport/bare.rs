@@ -1,4 +1,4 @@
-//! SDUs over two bare rings: the limit of what shared memory gives on this machine.
+//! SDUs over two bare rings: the upper limit of what shared memory achieves on this machine.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -15,29 +15,30 @@ use serde::{Deserialize, Serialize};
 use super::error::{Attempt, TransportError};
 use super::{Arrival, Transport};
 
-/// Bytes of each ring: as many as a flow has by default, so that caches see the same.
+/// Bytes of each ring, the same as the default of a flow's ring, so that caches have the same
+/// effect.
 const CAPACITY: usize = 1 << 20;
-/// Bytes of memory that both rings take.
+/// Bytes of memory for both rings.
 pub const BARE_BYTES: usize = 2 * bare_region_bytes(CAPACITY);
-/// The longest SDU that fits into a ring, in bytes.
+/// Longest SDU that fits into a ring, in bytes.
 pub const BARE_SDU_MAX: u64 = (CAPACITY - BARE_LENGTH_BYTES) as u64;
-/// Spins between two looks at the clock.
+/// Number of spins between two reads of the clock.
 const SPINS: u32 = 4096;
-/// The longest pause before a look at an empty ring, in spins.
+/// Longest pause between two polls of a ring, in spins.
 const PAUSE_SPINS_MAX: u32 = 127;
-/// A peer that takes nothing for so long has died.
+/// A peer that takes nothing from a full ring for this long counts as dead.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where two bare rings are.
+/// The place of two bare rings in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarePlace {
-    /// A file, or the memory of a device.
+    /// Path of a file, or of the memory of a device.
     pub path: PathBuf,
-    /// Where in it they begin, in bytes: a multiple of a page.
+    /// Offset of the rings in the file, in bytes: a multiple of the page size.
     pub offset: u64,
 }
 
-/// Two bare rings, one in each direction. Both ends spin.
+/// A transport of two bare rings, one in each direction. Both ends wait by spinning.
 #[derive(Debug)]
 pub struct BareTransport {
     sender: BareSender,
@@ -46,11 +47,11 @@ pub struct BareTransport {
 }
 
 impl BareTransport {
-    /// Makes both rings empty, in a file that is made or lengthened where that is needed. Only
-    /// while neither end is open.
+    /// Makes both rings empty. Creates or extends the file if necessary. May only be called while
+    /// neither end is open.
     ///
     /// # Errors
-    /// What the system says of the file or the mapping.
+    /// The file cannot be opened or mapped.
     pub fn prepare(place: &BarePlace) -> Result<(), TransportError> {
         let file = place.file(OpenOptions::new().create(true).truncate(false))?;
         let what = place.path.display().to_string();
@@ -69,10 +70,10 @@ impl BareTransport {
         Ok(())
     }
 
-    /// Maps the memory; one side is the first end, the other is not.
+    /// Opens one end of the rings. One side passes `first` as true, the other as false.
     ///
     /// # Errors
-    /// What the system says of the file or the mapping.
+    /// The file cannot be opened or mapped.
     pub fn open(place: &BarePlace, first: bool) -> Result<Self, TransportError> {
         let file = place.file(&mut OpenOptions::new())?;
         let [mut out, mut back] = place.rings();
@@ -88,12 +89,12 @@ impl BareTransport {
 }
 
 impl BarePlace {
-    /// The beginning of a file.
+    /// The place at the beginning of a file.
     pub fn file_at(path: PathBuf) -> Self {
         Self { path, offset: 0 }
     }
 
-    /// Where each ring begins.
+    /// Offset of each ring.
     fn rings(&self) -> [u64; 2] {
         [
             self.offset,
@@ -108,7 +109,8 @@ impl BarePlace {
 }
 
 impl BareTransport {
-    /// Pauses longer while pauses find more than one message, and not at all in an echo.
+    /// Lengthens the pause while more messages are waiting after each one that was read, as in a
+    /// stream; shortens it otherwise, down to none in an echo.
     #[inline]
     fn adapt(&mut self) {
         self.pause = match self.receiver.known_bytes() {
@@ -146,8 +148,8 @@ impl Transport for BareTransport {
     fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {
         let mut start = None;
         if self.receiver.known_bytes() == 0 {
-            // A receiver in step with the sender moves a cache line between CPUs for each message.
-            // A pause lets some messages of a stream gather.
+            // A receiver that keeps in step with the sender moves a cache line between CPUs for
+            // each message. A pause lets several messages of a stream gather.
             for _ in 0..self.pause {
                 std::hint::spin_loop();
             }

@@ -1,4 +1,4 @@
-//! Why a transport did not carry an SDU.
+//! Errors of transports.
 
 use std::borrow::Cow;
 use std::io;
@@ -8,12 +8,12 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// The system refused a call.
+    /// A system call failed.
     #[error("{action}: {source}")]
     System {
         /// What was attempted.
         action: Cow<'static, str>,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// A flow refused a call, or could not be allocated.
@@ -21,40 +21,40 @@ pub enum TransportError {
     Flow {
         /// What was attempted.
         action: Cow<'static, str>,
-        /// What the application library said.
+        /// The error of the application library.
         source: carina_client::Error,
     },
-    /// An SDU is longer than the transport, or the buffer given to it, can hold.
+    /// The SDU is longer than the transport, or the buffer given to it, can hold.
     #[error("an SDU of {bytes} bytes where at most {fits} fit")]
     SduTooLarge {
-        /// Its length in bytes.
+        /// Length of the SDU in bytes.
         bytes: usize,
-        /// What would have fitted, in bytes.
+        /// Largest length that fits, in bytes.
         fits: usize,
     },
-    /// A TCP connection ended before an SDU was complete.
+    /// The TCP connection ended before an SDU was complete.
     #[error("the TCP connection ended within an SDU")]
     CutShort,
-    /// A part of an SDU was sent, and the rest found no room.
+    /// A part of an SDU was sent, but there was no room for the rest in time.
     #[error("the TCP connection took {sent} bytes of an SDU and no more for {} s", limit.as_secs_f32())]
     Stuck {
-        /// Bytes of it that were sent, with the length in front.
+        /// Number of bytes that were sent, including the length in front.
         sent: usize,
-        /// How long the rest waited.
+        /// How long the rest waited for room.
         limit: Duration,
     },
-    /// A first datagram was sent many times, and no answer came.
+    /// First datagrams were sent many times, and none was answered.
     #[error("the other side does not answer first datagrams")]
     NoAnswer,
-    /// The peer of a bare ring has stopped reading.
+    /// The peer of a bare ring does not take messages from the full ring.
     #[error("the peer of the bare ring takes nothing")]
     PeerStopped,
-    /// An SDU was to be sent after [`Transport::finish`](super::Transport::finish).
+    /// The caller sent an SDU after [`Transport::finish`](super::Transport::finish).
     #[error("sending after the end")]
     Finished,
 }
 
-/// Says what was attempted when a call failed.
+/// Adds to an error what was attempted.
 pub(crate) trait Attempt<T> {
     /// Turns the error of a call into a [`TransportError`].
     fn attempt(self, action: impl Into<Cow<'static, str>>) -> Result<T, TransportError>;

@@ -7,7 +7,7 @@ use carina_client::{Error, Flow, FlowReceiver, FlowSender};
 use super::error::{Attempt, TransportError};
 use super::{Arrival, FOR_EVER, Transport};
 
-/// A flow whose sending half can be finished on its own.
+/// A transport over a flow of Carina. Its sending half can be closed alone.
 #[derive(Debug)]
 pub struct FlowTransport {
     sender: Option<FlowSender>,
@@ -16,7 +16,7 @@ pub struct FlowTransport {
 }
 
 impl FlowTransport {
-    /// Carries SDUs over `flow`.
+    /// A transport over `flow`.
     pub fn new(flow: Flow) -> Self {
         let is_lossy = flow.info().spec.max_loss > 0;
         let (sender, receiver) = flow.split();
@@ -57,7 +57,8 @@ impl Transport for FlowTransport {
     }
 
     fn finish(&mut self) -> Result<(), TransportError> {
-        // Dropping the sending half closes its ring; the peer drains what is queued first.
+        // Dropping the sending half closes its ring. The peer still reads what is queued before
+        // that.
         self.sender = None;
         Ok(())
     }

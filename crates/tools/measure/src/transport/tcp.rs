@@ -1,4 +1,4 @@
-//! SDUs over TCP: a length of 4 bytes in front of each.
+//! SDUs over TCP. In front of each SDU is its length, in 4 bytes.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -8,13 +8,14 @@ use super::error::{Attempt, TransportError};
 use super::{Arrival, SEND_LOOK, Transport};
 
 const LENGTH_BYTES: usize = 4;
-/// Bytes asked of the kernel at once; a stream reader that asks for single messages is slower.
+/// Number of bytes to request from the kernel in one read. Reading message by message would be
+/// slower.
 const READ_BYTES: usize = 256 << 10;
 
-/// How long the rest of an SDU that is sent in part waits for room.
+/// How long the rest of a partly sent SDU may wait for room.
 const STUCK: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 10_000 });
 
-/// A TCP connection without Nagle's delay.
+/// A transport over a TCP connection with TCP_NODELAY.
 #[derive(Debug)]
 pub struct TcpTransport {
     stream: TcpStream,
@@ -25,10 +26,10 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
-    /// Carries SDUs over a connection.
+    /// A transport over a connection.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection is closed.
     pub fn new(stream: TcpStream) -> Result<Self, TransportError> {
         stream.set_nodelay(true).attempt("setting TCP_NODELAY")?;
         let limit = Duration::from_secs(1);
@@ -48,7 +49,7 @@ impl TcpTransport {
         })
     }
 
-    /// Reads until `want` bytes are buffered; `Ok(Some(_))` says why they are not.
+    /// Reads until `want` bytes are buffered. Returns `None` then, or the reason why fewer are.
     fn fill(&mut self, want: usize, limit: Duration) -> Result<Option<Arrival>, TransportError> {
         if limit != self.limit {
             self.stream
@@ -92,7 +93,7 @@ impl Transport for TcpTransport {
                 IoSlice::new(&head[sent.min(LENGTH_BYTES)..]),
                 IoSlice::new(&sdu[sent.saturating_sub(LENGTH_BYTES)..]),
             ];
-            // One call for both: two would be two segments.
+            // One call sends both parts; two calls would make two segments.
             match self.stream.write_vectored(&parts) {
                 Ok(len) => (sent, stuck) = (sent + len, None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -101,7 +102,8 @@ impl Transport for TcpTransport {
                     if sent == 0 && now >= until {
                         return Ok(false);
                     }
-                    // What has begun is finished, unless nothing moves at all.
+                    // An SDU that was sent in part is finished, unless there is no progress for
+                    // `STUCK`.
                     let since = *stuck.get_or_insert(now);
                     if sent > 0 && now >= until.max(since + STUCK) {
                         return Err(TransportError::Stuck { sent, limit: STUCK });

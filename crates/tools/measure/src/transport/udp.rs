@@ -1,4 +1,4 @@
-//! SDUs as UDP datagrams: they may be lost, and a special datagram marks the end.
+//! SDUs as UDP datagrams. Datagrams may be lost, and a special datagram marks the end.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -7,23 +7,24 @@ use std::time::{Duration, Instant};
 use super::error::{Attempt, TransportError};
 use super::{Arrival, SEND_LOOK, Transport};
 
-/// The largest payload of a UDP datagram over IPv4.
+/// Largest payload of a UDP datagram over IPv4.
 pub const UDP_SDU_MAX: u64 = 65_507;
 
-/// Says that no more comes. No bench sends SDUs of its length.
+/// Datagram that marks the end. No benchmark sends SDUs of this length.
 const END: &[u8] = b"carina bench: no more SDUs";
-/// The first datagram of a side that cannot be reached before it has sent.
+/// First datagram of a side that the other one cannot reach before it has sent something.
 const CALL: &[u8] = b"carina bench: here I am";
-/// Time after which it is repeated; a network card that has just been started loses some.
+/// Interval at which the first datagram is repeated. A network card that has just started loses
+/// some.
 const CALL_AGAIN: Duration = Duration::from_millis(200);
-/// How often it is sent at most.
+/// Largest number of first datagrams.
 const CALLS: u32 = 50;
-/// How often the end is repeated, since each datagram can be lost.
+/// Number of times that the end is repeated, because each datagram can be lost.
 const END_REPEATS: usize = 2;
-/// Time between them, in which a queue that was full can empty.
+/// Time between two of them, in which a full queue can drain.
 const END_GAP: Duration = Duration::from_millis(25);
 
-/// A connected UDP socket.
+/// A transport over a connected UDP socket.
 #[derive(Debug)]
 pub struct UdpTransport {
     socket: UdpSocket,
@@ -31,10 +32,10 @@ pub struct UdpTransport {
 }
 
 impl UdpTransport {
-    /// Binds a socket of the given address, any port, and returns it with its address.
+    /// Binds a socket to the given address and a free port. Returns the socket and its address.
     ///
     /// # Errors
-    /// The address is not of this system.
+    /// The address does not belong to this system.
     pub fn bind(address: IpAddr) -> Result<(UdpSocket, SocketAddr), TransportError> {
         let socket = UdpSocket::bind((address, 0)).attempt(format!("binding UDP to {address}"))?;
         let local = socket
@@ -46,7 +47,7 @@ impl UdpTransport {
     /// Connects the socket to the other side.
     ///
     /// # Errors
-    /// There is no route.
+    /// There is no route to it.
     pub fn connect(socket: UdpSocket, to: SocketAddr) -> Result<Self, TransportError> {
         socket
             .connect(to)
@@ -61,7 +62,8 @@ impl UdpTransport {
         Ok(Self { socket, limit })
     }
 
-    /// Sends first datagrams until one is answered: so the other side learns where to send.
+    /// Sends first datagrams until one is answered, from which the other side learns this side's
+    /// address.
     ///
     /// # Errors
     /// There is no route, or no answer.
@@ -76,11 +78,11 @@ impl UdpTransport {
         Err(TransportError::NoAnswer)
     }
 
-    /// Waits for the first datagram of a side that [`UdpTransport::call`]s, connects to it and
-    /// answers.
+    /// Waits for the first datagram of a side that runs [`UdpTransport::call`], connects to that
+    /// side and answers.
     ///
     /// # Errors
-    /// None comes.
+    /// No datagram arrives.
     pub fn await_call(socket: UdpSocket) -> Result<Self, TransportError> {
         socket
             .set_read_timeout(Some(CALL_AGAIN * CALLS))
@@ -120,7 +122,7 @@ impl UdpTransport {
     }
 }
 
-/// What a datagram was.
+/// Kind of a received datagram.
 enum Taken {
     Sdu(usize),
     Call,
@@ -134,7 +136,8 @@ impl Transport for UdpTransport {
         loop {
             match self.socket.send(sdu) {
                 Ok(_) => return Ok(true),
-                // A full device queue is loss, as on any network; the receiver counts it.
+                // A full queue of the device counts as loss, as on any network; the receiver counts
+                // it.
                 Err(error) if error.raw_os_error() == Some(NO_BUFFERS) => return Ok(true),
                 Err(error) if is_transient(error.kind()) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -154,14 +157,14 @@ impl Transport for UdpTransport {
                 Taken::Sdu(len) => Arrival::Sdu(len),
                 Taken::End => Arrival::End,
                 Taken::Idle => Arrival::Idle,
-                // A call that was repeated before its answer arrived.
+                // The other side repeated its call before the answer arrived.
                 Taken::Call => continue,
             });
         }
     }
 
     fn finish(&mut self) -> Result<(), TransportError> {
-        // An error means that the other side has left already: it needs no end.
+        // Sending fails when the other side has already closed; it then needs no end mark.
         let _ = self.socket.send(END);
         for _ in 0..END_REPEATS {
             std::thread::sleep(END_GAP);
@@ -178,7 +181,8 @@ impl Transport for UdpTransport {
 /// `ENOBUFS` of Linux on every architecture that Carina runs on.
 const NO_BUFFERS: i32 = 105;
 
-/// Interruptions, and the echo of a datagram that found the other side's socket already closed.
+/// Whether an error is an interruption, or the report that an earlier datagram found the other
+/// side's socket closed. Neither breaks the transport.
 fn is_transient(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Interrupted | ErrorKind::ConnectionRefused)
 }

@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use super::error::{Attempt, TransportError};
 use super::{Arrival, SEND_LOOK, Transport};
 
-/// A connected socket.
+/// A transport over a connected Unix socket.
 #[derive(Debug)]
 pub struct UnixTransport {
     socket: OwnedFd,
@@ -18,10 +18,10 @@ pub struct UnixTransport {
 }
 
 impl UnixTransport {
-    /// Carries SDUs over a connected socket.
+    /// A transport over a connected socket.
     ///
     /// # Errors
-    /// The kernel will not make it a blocking one.
+    /// The kernel refuses to make the socket blocking.
     pub fn new(socket: OwnedFd) -> Result<Self, TransportError> {
         rustix::io::ioctl_fionbio(&socket, false).attempt("making a Unix socket blocking")?;
         let mut transport = Self {
@@ -35,7 +35,8 @@ impl UnixTransport {
     }
 
     fn set_limit(&mut self, limit: Duration) -> Result<(), TransportError> {
-        // A receive timeout in place of poll: one system call per message, as a program would.
+        // The socket has a receive timeout, so that each message takes one system call, as in a
+        // usual program. With poll it would take two.
         set_socket_timeout(&self.socket, Timeout::Recv, Some(limit))
             .attempt("setting a timeout")?;
         self.limit = limit;
@@ -64,7 +65,7 @@ impl Transport for UnixTransport {
         }
         loop {
             match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
-                // A message of no bytes looks like the end here; the benches send none.
+                // An empty message looks like the end; the benchmarks send none.
                 Ok((0, _)) => return Ok(Arrival::End),
                 Ok((len, _)) => return Ok(Arrival::Sdu(len)),
                 Err(Errno::INTR) => {}

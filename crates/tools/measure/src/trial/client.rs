@@ -1,4 +1,4 @@
-//! The client of a measurement: asks a server for jobs and does its own half.
+//! The client of a measurement: sends jobs to a server, and does its own half of each.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -19,28 +19,28 @@ use crate::transport::tcp::TcpTransport;
 use crate::transport::udp::UdpTransport;
 use crate::transport::unix::UnixTransport;
 
-/// How long the server may take to answer, beyond the time that the job itself takes.
+/// How long the server may take to answer, in addition to the duration of the job.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
-/// How long the server's report may take once the server has finished: the control channel may
-/// have stalled as well.
+/// How long the server's report may take after the server has finished, because the control channel
+/// may have stalled too.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
-/// What both sides saw of one job.
+/// The result of one job, as both sides saw it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What was asked.
+    /// The direction of the job.
     pub direction: Direction,
-    /// What the client saw.
+    /// Report of the client.
     pub client: SideReport,
-    /// What the server saw; empty where it did not report.
+    /// Report of the server; all zero if the server did not report.
     pub server: SideReport,
-    /// Why there is no report of the server.
+    /// Why the report of the server is missing; `None` if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreported: Option<String>,
 }
 
 impl Trial {
-    /// The side that sent.
+    /// Report of the side that sent.
     pub fn sender(&self) -> &SideReport {
         if self.direction == Direction::Reverse {
             &self.server
@@ -49,7 +49,8 @@ impl Trial {
         }
     }
 
-    /// The side that received and counted; the client of an echo, which got the answers.
+    /// Report of the side that received; for an echo that of the client, which received the
+    /// answers.
     pub fn receiver(&self) -> &SideReport {
         if self.direction == Direction::Forward {
             &self.server
@@ -58,17 +59,17 @@ impl Trial {
         }
     }
 
-    /// Whether the side that sent has reported what it saw.
+    /// Whether the report of the side that sent arrived.
     pub fn sender_reported(&self) -> bool {
         self.direction != Direction::Reverse || self.unreported.is_none()
     }
 
-    /// Whether the side that received has reported what it saw.
+    /// Whether the report of the side that received arrived.
     pub fn receiver_reported(&self) -> bool {
         self.direction != Direction::Forward || self.unreported.is_none()
     }
 
-    /// In words, that the flow did not bring everything in the time given; `None` when it did.
+    /// Text that says that the flow did not deliver everything in time; `None` if it did.
     pub fn stall(&self) -> Option<String> {
         let stall = match self.receiver().ending {
             Ending::Stalled => Some("the flow stalled: no SDU came any more".to_owned()),
@@ -89,7 +90,7 @@ impl Trial {
         }
     }
 
-    /// SDUs sent and never received, duplicates not counted as received.
+    /// Number of SDUs that were sent and never received. Duplicates do not count as received.
     pub fn lost(&self) -> u64 {
         let receiver = self.receiver();
         let duplicates = receiver.tally.map_or(0, |tally| tally.duplicates);
@@ -98,19 +99,19 @@ impl Trial {
             .saturating_sub(receiver.received - duplicates)
     }
 
-    /// CPU time of both processes per SDU received, in nanoseconds.
+    /// CPU time of both processes for each SDU received, in nanoseconds.
     pub fn cpu_ns_per_sdu(&self) -> f64 {
         (self.client.cpu_ns + self.server.cpu_ns) as f64 / self.receiver().received.max(1) as f64
     }
 }
 
-/// A client with its control channel.
+/// A client with its control channel to the server.
 #[derive(Debug)]
 pub struct TrialClient {
     control: Control,
     control_target: Target,
     target: Target,
-    /// Target of the flows that carry SDUs, where it is not that of the control channel.
+    /// Target of the flows that carry SDUs; `None` if it is that of the control channel.
     carried_over: Option<Target>,
     next_ticket: u64,
 }
@@ -125,14 +126,14 @@ impl TrialClient {
         Self::open_apart(&control, target)
     }
 
-    /// Opens the control channel to `control_target`, the flows of jobs to `target`.
+    /// Opens the control channel to `control_target`. The flows of jobs will go to `target`.
     ///
     /// # Errors
     /// The node refuses the flow.
     pub fn open_apart(control_target: &Target, target: Target) -> Result<Self, TrialError> {
         let mut control = Control::new(control_target.allocate()?);
         control.send(&Message::Control { version: VERSION })?;
-        // Unlikely to be the ticket of another client of the same server.
+        // Another client of the same server is unlikely to start with the same ticket.
         let next_ticket = (u64::from(std::process::id()) << 32) ^ carina_sys::monotonic_ns();
         Ok(Self {
             control,
@@ -143,8 +144,8 @@ impl TrialClient {
         })
     }
 
-    /// Opens a new control channel, after a job that failed: the ends of the old one may be in
-    /// different states.
+    /// Opens a new control channel after a job that failed, because the two ends of the old one may
+    /// disagree about the state of the job.
     ///
     /// # Errors
     /// The node refuses the flow.
@@ -155,21 +156,22 @@ impl TrialClient {
         Ok(())
     }
 
-    /// A ticket for `Via::Flow`.
+    /// Returns a new ticket for [`Via::Flow`].
     pub fn ticket(&mut self) -> u64 {
         self.next_ticket = self.next_ticket.wrapping_add(1);
         self.next_ticket
     }
 
-    /// Sets the target of the flows that carry SDUs; `None` for that of the control channel.
+    /// Sets the target of the flows that carry SDUs. `None` means the target of the control
+    /// channel.
     pub fn carry_over(&mut self, target: Option<Target>) {
         self.carried_over = target;
     }
 
-    /// Does one job; a stall of a transport that loses nothing is an error.
+    /// Runs one job. A stall of a transport without loss is an error.
     ///
     /// # Errors
-    /// As for [`TrialClient::measure`], and a flow that stalled.
+    /// Those of [`TrialClient::measure`], and [`TrialError::Stalled`] when the flow stalled.
     pub fn run(
         &mut self,
         job: &Job,
@@ -185,13 +187,13 @@ impl TrialClient {
         }
     }
 
-    /// Does one job. `on_interval` is called for each interval when the client receives. A flow
-    /// that stalled is not an error: the trial holds what arrived by the end time, see
-    /// [`Trial::stall`]. After a trial without the server's report the client cannot do further
+    /// Runs one job. Calls `on_interval` at each interval if the client receives. A flow that
+    /// stalled is not an error: the trial then holds what arrived by the end time, see
+    /// [`Trial::stall`]. After a trial without the server's report the client cannot run further
     /// jobs.
     ///
     /// # Errors
-    /// The server refuses, the transport breaks, or either side has gone.
+    /// The server refuses, the transport breaks, or either side has ended.
     pub fn measure(
         &mut self,
         job: &Job,
@@ -252,7 +254,7 @@ impl TrialClient {
         })
     }
 
-    /// Waits for the server's report, no longer than it can take.
+    /// Waits for the server's report for as long as the server can take to notice the end.
     fn report(
         &mut self,
         job: &Job,
@@ -260,9 +262,9 @@ impl TrialClient {
     ) -> Result<(SideReport, Option<String>), TrialError> {
         let limit = match (client.ending, job.direction) {
             (Ending::Finished, _) => ANSWER_WAIT,
-            // The server finds out by itself, a little later.
+            // Without an end time, the server notices a stall by itself, up to `STILL` later.
             (_, Direction::Forward) if job.duration_ns == 0 => STILL + REPORT_WAIT,
-            // The server waits for what is under way, and for no longer than this.
+            // The server waits for SDUs still on their way, but at most `DRAIN`.
             (_, Direction::Forward) => DRAIN + REPORT_WAIT,
             _ => REPORT_WAIT,
         };
@@ -311,7 +313,7 @@ impl TrialClient {
     }
 }
 
-/// The server's answer, unless it refused or closed the channel.
+/// The server's answer. Fails if the server refused, or closed the channel.
 fn answer_of(received: Option<Message>) -> Result<Message, TrialError> {
     match received {
         Some(Message::Refused(reason)) => Err(TrialError::Refused(reason)),
@@ -320,7 +322,7 @@ fn answer_of(received: Option<Message>) -> Result<Message, TrialError> {
     }
 }
 
-/// Runs a loop on a thread of its own, so that pinning it leaves nothing behind.
+/// Runs `work` on a thread of its own. Pinning to `cpu` then does not affect the calling thread.
 pub fn on_own_thread<T: Send>(
     cpu: Option<usize>,
     work: impl FnOnce() -> Result<T, TrialError> + Send,

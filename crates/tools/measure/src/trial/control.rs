@@ -1,4 +1,4 @@
-//! The control channel of a measurement: messages in JSON over a flow.
+//! The control channel of a measurement: JSON messages over a flow.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl Control {
     /// Sends a message to the other side.
     ///
     /// # Errors
-    /// The other side has gone.
+    /// The other side has ended.
     pub fn send(&mut self, message: &Message) -> Result<(), TrialError> {
         let text = serde_json::to_vec(message).map_err(|source| TrialError::Json {
             action: "writing",
@@ -44,19 +44,21 @@ impl Control {
         }
     }
 
-    /// Waits up to `limit` for a message; `None` when the other side has closed the channel.
+    /// Waits up to `limit` for a message. Returns `None` when the other side has closed the
+    /// channel.
     ///
     /// # Errors
-    /// Silence for longer than `limit`, or a message that makes no sense.
+    /// [`TrialError::Silent`] if nothing arrives within `limit`, or an error if the message is
+    /// invalid.
     pub fn receive(&mut self, limit: Duration) -> Result<Option<Message>, TrialError> {
         let received = self.receive_within(limit)?;
         received.ok_or(TrialError::Silent(limit))
     }
 
-    /// As [`Control::receive`], but gives `None` when nothing came within `limit`.
+    /// Like [`Control::receive`], but returns `Ok(None)` if nothing arrives within `limit`.
     ///
     /// # Errors
-    /// A message that makes no sense.
+    /// The message is invalid.
     pub fn receive_within(
         &mut self,
         limit: Duration,
@@ -77,7 +79,7 @@ impl Control {
         }
     }
 
-    /// The flow, which carries the SDUs of a job from now on.
+    /// Returns the flow, so that it can carry the SDUs of a job.
     pub fn into_flow(self) -> Flow {
         self.flow
     }

@@ -1,4 +1,4 @@
-//! Why a measurement did not take place.
+//! Errors of measurements.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::job::Message;
 use crate::traffic::ParseError;
 use crate::transport::TransportError;
 
-/// Why a measurement did not take place.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrialError {
@@ -19,37 +19,38 @@ pub enum TrialError {
     Json {
         /// `reading` or `writing`.
         action: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the message.
         source: serde_json::Error,
     },
-    /// The other side sent no control message in this time.
+    /// The other side sent no control message within this time.
     #[error("the other side said nothing for {0:?}")]
     Silent(Duration),
-    /// A control message came at a moment at which it has no meaning.
+    /// A control message arrived when another one was expected.
     #[error("a control message came out of turn: {0:?}")]
     OutOfTurn(Box<Message>),
     /// The server closed the control channel.
     #[error("the server closed the control channel")]
     ServerClosed,
-    /// The server did not do what it was asked.
+    /// The server refused the job.
     #[error("the server refused: {0}")]
     Refused(String),
     /// The flow stalled; see [`Trial::stall`](super::client::Trial::stall).
     #[error("{0}")]
     Stalled(String),
-    /// The other side has a socket whose address it did not say.
+    /// The other side opened a socket without reporting its address.
     #[error("the other side opened a socket and did not say where")]
     NoAddress,
-    /// The client went away between its request and its connection.
+    /// The client ended between its request and its connection.
     #[error("the client left before it connected")]
     ClientLeft,
-    /// The server serves flows only; sockets and files are for benches.
+    /// The job needs sockets or files, but the server serves flows only. Jobs over sockets and
+    /// files are for benchmarks.
     #[error("this server measures flows only")]
     FlowsOnly,
-    /// The client asks for sizes that no SDU has.
+    /// The SDU sizes of the job are not possible.
     #[error("{0}")]
     Sizes(#[from] ParseError),
-    /// Too many data flows wait for their jobs.
+    /// Too many data flows wait for their jobs; this is their number.
     #[error("{0} data flows already wait for a job")]
     WaitingFlows(usize),
     /// The data flow of a job did not arrive in time.
@@ -66,7 +67,7 @@ pub enum TrialError {
         /// Bytes of the answer.
         received: usize,
     },
-    /// No SDU came at all.
+    /// No SDU arrived within this time after the start.
     #[error("no SDU came within {} s of the start", .0.as_secs())]
     NothingCame(Duration),
     /// The measuring thread could not be pinned to its CPU.
@@ -74,7 +75,7 @@ pub enum TrialError {
     Pin {
         /// The CPU.
         cpu: usize,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The measuring thread panicked.

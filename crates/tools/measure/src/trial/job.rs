@@ -1,4 +1,4 @@
-//! What a measurement is to do, and what each side reports of it.
+//! The parameters of a measurement, and the report of each side.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::summary::Summary;
 use crate::traffic::{Arrivals, Rate, Sizes};
 use crate::transport::bare::BarePlace;
 
-/// The direction in which SDUs go.
+/// The direction in which SDUs are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -22,56 +22,56 @@ pub enum Direction {
     Echo,
 }
 
-/// What carries the SDUs, as the client asks for it.
+/// The transport for the SDUs, as the client requests it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Via {
-    /// Another flow to the server's name; the ticket distinguishes flows of several clients.
+    /// A further flow to the server's name. The ticket distinguishes the flows of several clients.
     Flow {
-        /// Any number that the client has not used before.
+        /// A number that the client has not used before.
         ticket: u64,
     },
-    /// UDP between the given address of the server and one of the client's.
+    /// UDP between an address of the server and an address of the client.
     Udp {
         /// An address of the server's system.
         server: IpAddr,
         /// An address of the client's system.
         client: IpAddr,
-        /// The address under which the server reaches the client, when a translator between the
-        /// two hides the server: it must send first.
+        /// The address at which the server reaches the client, if an address translator between
+        /// them hides the server. The server then has to send first.
         through: Option<IpAddr>,
     },
-    /// TCP to the given address of the server.
+    /// TCP to an address of the server.
     Tcp {
         /// An address of the server's system.
         server: IpAddr,
     },
     /// A Unix socket of type `SOCK_SEQPACKET`.
     Unix {
-        /// Where the server listens.
+        /// Path at which the server listens.
         path: PathBuf,
     },
     /// Bare rings in memory that the client has prepared.
     Bare {
-        /// Where they are in the client's system.
+        /// Place of the rings in the client's system.
         client: BarePlace,
-        /// Where they are in the server's.
+        /// Place of the rings in the server's system.
         server: BarePlace,
     },
 }
 
-/// One measurement.
+/// Parameters of one measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The direction in which SDUs go.
     pub direction: Direction,
-    /// What carries the SDUs.
+    /// Transport for the SDUs.
     pub via: Via,
-    /// How large the SDUs are.
+    /// Sizes of the SDUs.
     pub sizes: Sizes,
-    /// How fast they leave; `None` for as fast as they can.
+    /// Rate at which to send; `None` sends as fast as possible.
     pub rate: Option<Rate>,
-    /// How they are spread in time when there is a rate.
+    /// Distribution of the gaps between SDUs, if there is a rate.
     pub arrivals: Arrivals,
     /// The sender stops after this time, in nanoseconds; 0 for no limit.
     pub duration_ns: u64,
@@ -81,7 +81,7 @@ pub struct Job {
     pub seed: u64,
     /// Whether the receiver compares every byte with what was sent.
     pub verify: bool,
-    /// Interval reports of the receiver, in nanoseconds; 0 for none.
+    /// Interval between two reports of the receiver, in nanoseconds; 0 for no reports.
     pub interval_ns: u64,
     /// CPUs to which the client and the server are pinned.
     pub pin: Option<[usize; 2]>,
@@ -94,40 +94,40 @@ pub enum Ending {
     /// The sender finished, and the receiver saw the end.
     #[default]
     Finished,
-    /// A sender: the flow had taken nothing for some time when the end time came. On a slow path
-    /// that is only a long queue; the receiver's ending decides.
+    /// For a sender: the flow had accepted no SDU for some time when the end time came. On a slow
+    /// path this may only mean a long queue; the receiver's ending decides.
     HeldBack,
-    /// A receiver: after the end time neither an SDU nor the end came any more.
+    /// For a receiver: after the end time neither an SDU nor the end arrived.
     Stalled,
-    /// A receiver: SDUs still came one by one long after the end time.
+    /// For a receiver: SDUs still arrived one by one long after the end time.
     Late,
 }
 
-/// What one side saw. Both the sender's and the receiver's fields are present; those that do not
-/// apply are zero.
+/// Report of one side of a measurement. It has the fields of senders and of receivers; those that
+/// do not apply are zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideReport {
     /// SDUs sent.
     pub sent: u64,
-    /// Bytes in them.
+    /// Bytes in the SDUs sent.
     pub sent_bytes: u64,
     /// SDUs received.
     pub received: u64,
-    /// Bytes in them.
+    /// Bytes in the SDUs received.
     pub received_bytes: u64,
-    /// Bytes received after the first SDU: what was received in `elapsed_ns`.
+    /// Bytes received after the first SDU, that is within `elapsed_ns`.
     pub timed_bytes: u64,
-    /// From the first SDU to the last, in nanoseconds.
+    /// Time from the first SDU to the last, in nanoseconds.
     pub elapsed_ns: u64,
     /// CPU time of the process over the measurement, in nanoseconds.
     pub cpu_ns: u64,
-    /// SDUs whose content was not what was sent.
+    /// SDUs whose content differs from what was sent.
     pub damaged: u64,
-    /// Sequence accounting; `None` when SDUs are too short to carry a number.
+    /// Counts by sequence numbers; `None` when SDUs are too short to carry a number.
     pub tally: Option<Tally>,
-    /// Round-trip times in microseconds, of an echo client.
+    /// Round-trip times in microseconds, for the client of an echo.
     pub rtt_us: Option<Summary>,
-    /// How it ended.
+    /// How this side's half ended.
     #[serde(default)]
     pub ending: Ending,
 }
@@ -156,7 +156,7 @@ impl SideReport {
 pub enum Message {
     /// The first SDU of a flow that is a control channel.
     Control {
-        /// Version of these messages.
+        /// Version of these messages: [`VERSION`].
         version: u16,
     },
     /// The first SDU of a flow that carries the SDUs of a job.
@@ -164,17 +164,17 @@ pub enum Message {
         /// The ticket of the job.
         ticket: u64,
     },
-    /// The client asks for a measurement.
+    /// From the client: requests a measurement.
     Job(Job),
-    /// The server waits for the transport; the address where there is one.
+    /// From the server: its transport is open, with its address if it has one.
     Opened(Option<SocketAddr>),
-    /// The client has its end of the transport; its address where there is one.
+    /// From the client: its end of the transport is open, with its address if it has one.
     Connected(Option<SocketAddr>),
-    /// The server has its end as well.
+    /// From the server: its end of the transport is connected, so that SDUs may be sent.
     Go,
-    /// What the server saw.
+    /// From the server: its report.
     Report(SideReport),
-    /// The server could not do what was asked.
+    /// From the server: it cannot run the job; the text says why.
     Refused(String),
 }
 

@@ -1,14 +1,16 @@
-//! What SDUs contain: a sequence number when they have room for it, then bytes that follow from it.
+//! The content of SDUs: a sequence number if there is room for one, then bytes that are computed
+//! from the number.
 
 /// SDUs of at least this size carry a sequence number in their first 8 bytes.
 pub const NUMBERED_BYTES_MIN: usize = 16;
 const NUMBER_BYTES: usize = 8;
-/// Length of the repeating pattern; a prime, so that pages and pieces never line up with it.
+/// Length of the repeating pattern. It is a prime, so that it never lines up with pages or pieces.
 const PATTERN_BYTES: usize = 251;
-/// Bytes compared at once.
+/// Number of bytes compared at once.
 const CHECK_BYTES: usize = 64 * PATTERN_BYTES;
 
-/// A buffer in which each SDU is made without writing more than its number.
+/// A buffer that produces SDUs. For each SDU it writes the number only; the pattern is already
+/// there.
 #[derive(Debug)]
 pub struct Payload {
     pattern: Vec<u8>,
@@ -17,8 +19,8 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Room for SDUs of up to `max` bytes; with `vary` the pattern moves with the number, so that
-    /// every SDU differs from its neighbours in every byte.
+    /// A buffer for SDUs of up to `max` bytes. With `vary` the pattern shifts with the number, so
+    /// that every byte of an SDU differs from that of its neighbours.
     pub fn new(max: usize, vary: bool) -> Self {
         let pattern = |bytes: usize| (0..bytes).map(|i| (i % PATTERN_BYTES) as u8).collect();
         Self {
@@ -51,7 +53,7 @@ impl Payload {
         sdu
     }
 
-    /// Puts back the pattern where the numbers of earlier SDUs were written.
+    /// Restores the pattern where the numbers of earlier SDUs were written.
     fn heal(&mut self) {
         for (i, byte) in self.pattern[..PATTERN_BYTES + NUMBER_BYTES]
             .iter_mut()
@@ -61,20 +63,22 @@ impl Payload {
         }
     }
 
-    /// Whether an SDU is what `sdu` gave for its number; `fallback` numbers the short ones.
+    /// Whether an SDU equals what [`Payload::sdu`] produces for its number. SDUs too short for a
+    /// number are checked as number `fallback`.
     pub fn matches(&self, sdu: &[u8], fallback: u64) -> bool {
         let (number, from) = match number(sdu) {
             Some(number) => (number, NUMBER_BYTES),
             None => (fallback, 0),
         };
         let start = (self.start(number) + from) % PATTERN_BYTES;
-        // Every chunk is a whole number of patterns, so each begins at the same place of it.
+        // Every chunk is a whole number of patterns, so each begins at the same position of the
+        // pattern.
         let mut chunks = sdu[from..].chunks(CHECK_BYTES);
         chunks.all(|chunk| *chunk == self.check[start..start + chunk.len()])
     }
 }
 
-/// The sequence number of an SDU that has one.
+/// The sequence number of an SDU; `None` if the SDU is too short to have one.
 #[inline]
 pub fn number(sdu: &[u8]) -> Option<u64> {
     if sdu.len() < NUMBERED_BYTES_MIN {

@@ -17,21 +17,21 @@ use crate::transport::{Arrival, Transport};
 
 pub use self::end::{DRAIN, STILL};
 
-/// A sender that found no room for so long before the end time says so.
+/// A sender that has found no room for this long at the end time reports [`Ending::HeldBack`].
 const HELD_BACK: Duration = Duration::from_secs(1);
-/// SDUs between two looks at the clock, at most: so many that the looks cost nothing, few enough
-/// that a flow which slows down has its end time.
+/// Largest number of SDUs between two reads of the clock: large enough that the reads cost little,
+/// small enough that a flow that slows down still observes its end time.
 const LOOK_EVERY_MAX: u32 = 256;
 /// How long an echo client waits for an answer on a lossy transport before it counts a loss.
 const LOSSY_ANSWER: Duration = Duration::from_millis(250);
-/// Answers kept for percentiles; later ones replace a random earlier one.
+/// Number of round-trip times kept for percentiles; later ones replace a random earlier one.
 const RTT_SAMPLES_MAX: usize = 1 << 20;
 
-/// Called when an interval of the job is over, with SDUs, bytes and time so far.
+/// Called at the end of each interval of a job, with the SDUs, bytes and time so far.
 pub type OnInterval<'a> = &'a mut dyn FnMut(&SideReport);
 
-/// Looks at the clock only as often as it takes to see a millisecond pass: a look costs as much
-/// as a short SDU.
+/// Decides when to read the clock: often enough to notice each millisecond, but not for each SDU,
+/// because a read costs as much as a short SDU.
 struct Ticker {
     left: u32,
     every: u32,
@@ -47,7 +47,7 @@ impl Ticker {
         }
     }
 
-    /// The time, when it was due to look.
+    /// Counts an SDU, and returns the time if the clock was due to be read.
     #[inline]
     fn tick(&mut self) -> Option<u64> {
         self.left -= 1;
@@ -66,7 +66,7 @@ impl Ticker {
     }
 }
 
-/// When the next SDU may leave.
+/// Schedules when the next SDU may be sent.
 struct Pace {
     mean_ns: Option<f64>,
     due_ns: f64,
@@ -81,7 +81,7 @@ impl Pace {
         }
     }
 
-    /// Waits until the next SDU is due; says whether that is before the end time.
+    /// Waits until the next SDU is due. Returns false if the end time comes first.
     #[inline]
     fn wait(&mut self, job: &Job, random: &mut Random, limits: &Limits) -> bool {
         let Some(mean_ns) = self.mean_ns else {
@@ -96,7 +96,7 @@ impl Pace {
             if limits.is_over(now_ns) {
                 return false;
             }
-            // Sleeping is late by some 60 µs; the rest is spun away.
+            // A sleep overruns by some 60 µs, so the rest of the wait is spent yielding.
             if left > 200_000.0 {
                 std::thread::sleep(Duration::from_nanos((left - 100_000.0) as u64))
             } else {
@@ -149,10 +149,10 @@ pub fn send<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, Tr
     Ok(seen)
 }
 
-/// Receives the SDUs of a job until the sender has finished or the time to wait for it is over.
+/// Receives the SDUs of a job until the sender has finished or the time limits are reached.
 ///
 /// # Errors
-/// The transport broke, or nothing came at all over one that loses nothing and has no end time.
+/// The transport broke, or nothing arrived over a transport without loss and without an end time.
 pub fn receive<C: Transport>(
     transport: &mut C,
     job: &Job,
@@ -206,7 +206,7 @@ pub fn receive<C: Transport>(
     Ok(seen)
 }
 
-/// When interval reports of a measurement are due, in nanoseconds from its start.
+/// Times at which interval reports are due, in nanoseconds from the start.
 struct Reports {
     every_ns: u64,
     next_ns: u64,
@@ -220,7 +220,7 @@ impl Reports {
         }
     }
 
-    /// Reports the last interval if it is over.
+    /// Reports an interval if one has ended.
     #[inline]
     fn make(&mut self, seen: &mut SideReport, elapsed_ns: u64, on_interval: OnInterval<'_>) {
         if self.every_ns > 0 && elapsed_ns >= self.next_ns {
@@ -231,16 +231,17 @@ impl Reports {
     }
 }
 
-/// Sends each SDU and waits for it to come back, one at a time.
+/// Sends one SDU at a time, and waits until it comes back.
 ///
 /// # Errors
-/// The transport broke, or an answer is not what was sent.
+/// The transport broke, or an answer differs from what was sent.
 pub fn ping<C: Transport>(
     transport: &mut C,
     job: &Job,
     on_interval: OnInterval<'_>,
 ) -> Result<SideReport, TrialError> {
-    // Whatever carries the SDUs: what is timed is the round trip, not the wait for a processor.
+    // With every transport, the measured time should be the round trip, not the wait for a
+    // processor.
     let _ = ask_for_short_slices();
     let mut payload = Payload::new(job.sizes.max(), job.verify);
     let checker = Payload::new(0, job.verify);
@@ -298,17 +299,17 @@ pub fn ping<C: Transport>(
     Ok(seen)
 }
 
-/// The outcome of one round of an echo.
+/// Result of one round of an echo.
 enum Answer {
-    /// The SDU, of this length.
+    /// The answer arrived; it has this length.
     Sdu(usize),
-    /// It was lost, as it may be on a lossy transport.
+    /// The answer was lost, on a transport that may lose SDUs.
     Lost,
-    /// It did not come, and the end time is over.
+    /// The answer did not arrive before the end time.
     Stalled,
 }
 
-/// Waits for the answer to SDU `asked` of `size` bytes.
+/// Waits for the answer to SDU number `asked`, of `size` bytes.
 fn answer<C: Transport>(
     transport: &mut C,
     buffer: &mut [u8],
@@ -347,7 +348,7 @@ fn answer<C: Transport>(
     }
 }
 
-/// Keeps a sample of all round-trip times in bounded memory (reservoir sampling).
+/// Keeps a random sample of all round-trip times in bounded memory (reservoir sampling).
 fn keep(times: &mut Vec<f64>, time: f64, nth: u64, random: &mut Random) {
     if times.len() < RTT_SAMPLES_MAX {
         times.push(time);
@@ -364,7 +365,8 @@ fn keep(times: &mut Vec<f64>, time: f64, nth: u64, random: &mut Random) {
 /// # Errors
 /// The transport broke.
 pub fn reflect<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, TrialError> {
-    // Whatever carries the SDUs: what is timed is the round trip, not the wait for a processor.
+    // With every transport, the measured time should be the round trip, not the wait for a
+    // processor.
     let _ = ask_for_short_slices();
     let mut buffer = vec![0; job.sizes.max().max(64)];
     let mut seen = SideReport::default();

@@ -1,4 +1,5 @@
-//! The server of a measurement: accepts control flows and data flows, and does its half of jobs.
+//! The server of a measurement: accepts control flows and data flows, and does its half of each
+//! job.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -27,31 +28,31 @@ use crate::transport::unix::UnixTransport;
 const STEP: Duration = Duration::from_secs(20);
 /// How long a control channel may be silent between jobs.
 const BETWEEN_JOBS: Duration = Duration::from_secs(24 * 3600);
-/// Data flows that may wait for their job; more are refused.
+/// Largest number of data flows that wait for their job; further ones are refused.
 const WAITING_FLOWS_MAX: usize = 64;
 
-/// What a server reports while it serves.
+/// An event that a server reports while it serves.
 pub enum Event<'a> {
     /// A job begins.
     Begin(&'a Job),
-    /// An interval of it has passed.
+    /// An interval of a job has ended.
     Interval(&'a SideReport),
-    /// It has ended.
+    /// A job has ended.
     End(&'a Job, &'a SideReport),
-    /// A client's flow failed; other clients are served on.
+    /// A client's flow failed; the server goes on serving other clients.
     Failed(&'a TrialError),
 }
 
-/// Receives the events of all jobs, from the threads that do them.
+/// Receives the events of all jobs, on the threads that run the jobs.
 pub type Listener = dyn Fn(Event<'_>) + Send + Sync;
 
-/// What clients may ask for.
+/// Which jobs clients may request.
 #[derive(Debug, Clone, Copy)]
 pub enum Scope {
-    /// Jobs over flows.
+    /// Jobs over flows only.
     Flows,
-    /// Everything that a bench needs: sockets and files of this system. Only for a server that its
-    /// own bench has started.
+    /// All jobs, including those that use sockets and files of this system. Only for a server that
+    /// its own benchmark has started.
     Bench,
 }
 
@@ -62,11 +63,11 @@ struct WaitingFlows {
     arrived: Condvar,
 }
 
-/// Serves until the registration ends; `once` ends after the first control channel has closed.
-/// What is asked beyond `scope` is refused.
+/// Serves clients until the registration ends. With `once`, ends after the first control channel
+/// has closed. Refuses jobs that `scope` does not allow.
 ///
 /// # Errors
-/// The node has gone.
+/// The node has ended.
 pub fn serve(
     mut registration: Registration,
     once: bool,
@@ -86,7 +87,7 @@ pub fn serve(
         let Some(request) = request else { continue };
         let flow = match registration.accept_request(&request) {
             Ok(flow) => flow,
-            // The client gave up before it was accepted.
+            // The client gave up before the server accepted its flow.
             Err(carina_client::Error::Refused(_)) => continue,
             Err(error) => return Ok(Err(error).attempt("accepting a flow")?),
         };
@@ -104,7 +105,7 @@ pub fn serve(
     }
 }
 
-/// Reads what a flow is for and serves it; returns whether it was a control channel.
+/// Reads the purpose of a flow and serves it. Returns whether it was a control channel.
 fn serve_flow(
     flow: Flow,
     waiting: &WaitingFlows,
@@ -150,7 +151,7 @@ fn serve_control(
     Ok(())
 }
 
-/// The server's end of a transport before the client has connected.
+/// The server's end of a transport, before the client has connected.
 enum Opening {
     Flow(u64),
     Udp(UdpSocket),
@@ -174,7 +175,7 @@ fn open(via: &Via) -> Result<(Opening, Option<SocketAddr>), TrialError> {
             (Opening::Tcp(listener), Some(local))
         }
         Via::Unix { path } => {
-            // Left by an earlier job; the listener must make the file itself.
+            // An earlier job may have left the file; the listener must create it.
             let _ = std::fs::remove_file(path);
             let listener = listen_seqpacket(path).attempt("listening on a Unix socket")?;
             (Opening::Unix(listener), None)
@@ -224,7 +225,7 @@ fn perform(
     }
 }
 
-/// Accepts the connection of a client that says that it has connected.
+/// Accepts the connection of a client that has reported to be connected.
 fn accept(tcp: &TcpListener) -> Result<TcpStream, TrialError> {
     tcp.set_nonblocking(true).attempt("accepting TCP")?;
     let deadline = Instant::now() + STEP;

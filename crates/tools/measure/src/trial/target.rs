@@ -1,4 +1,4 @@
-//! The server of a measurement as its client names it, and flows to it.
+//! The server of a measurement, as its client names it, and the allocation of flows to it.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +8,29 @@ use carina_client::{Error, Flow, Node};
 use crate::transport::TransportError;
 use crate::transport::error::Attempt;
 
-/// An application to reach, and how to ask for a flow to it.
+/// An application to reach, and the parameters of flows to it.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The node through which flows are allocated.
     pub node: Node,
-    /// The name under which to ask.
+    /// Application name of the caller.
     pub local: AppName,
     /// The application to reach.
     pub remote: AppName,
-    /// The DIF; `None` for the first that knows the name.
+    /// DIF of the flows; `None` for the first DIF that knows the name.
     pub dif: Option<DifName>,
-    /// What is asked of the flow.
+    /// Flow specification.
     pub spec: FlowSpec,
-    /// How long to wait for a name that is just being registered, or a DIF that is just being
-    /// joined.
+    /// How long to retry while the name is not registered yet, or the DIF not joined yet.
     pub wait: Duration,
 }
 
 impl Target {
-    /// Allocates a flow; asks again within the time to wait where [`may_succeed_later`].
+    /// Allocates a flow. Retries a refusal for which [`may_succeed_later`] is true, for up to
+    /// `wait`.
     ///
     /// # Errors
-    /// The node refuses for another reason, or still does so at the end.
+    /// The node refuses for another reason, or still refuses at the end.
     pub fn allocate(&self) -> Result<Flow, TransportError> {
         let deadline = Instant::now() + self.wait;
         let (dif, spec) = (self.dif.as_ref(), &self.spec);
@@ -49,8 +49,9 @@ impl Target {
     }
 }
 
-/// Whether a refusal may come from something that is not there *yet*. `SpecNotMet` is one: the name
-/// may be known in a DIF below before it is in the DIF that meets the specification.
+/// Whether a refusal may be temporary, because something does not exist *yet*. `SpecNotMet` counts
+/// too: the name may become known in a lower DIF before the DIF that meets the specification knows
+/// it.
 pub fn may_succeed_later(refusal: &ErrorBody) -> bool {
     use ErrorCode::{LinkDown, NotFound, SpecNotMet, UnknownName};
     let may = matches!(refusal.code, UnknownName | SpecNotMet | LinkDown | NotFound);

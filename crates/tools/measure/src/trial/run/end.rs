@@ -1,15 +1,9 @@
 //! When a side of a measurement stops waiting.
 //!
-//! A measurement with a duration ends when its time is over, whatever the flow does: a sender that
-//! finds no room gives up, a receiver waits for what is under way and for the word of the end, but
-//! not for ever. One that is only counted has no such time; it ends when nothing has moved for
-//! [`STILL`], or for ten times the gap between SDUs where that is longer.
-//!
-//! ```text
-//!   start          end time                 STALL after the last SDU: Stalled
-//!     |---------------|- - - - - - - - - - - - - - -|
-//!                     '- - - - - - - - - - - - - - - - - - - - DRAIN: Late
-//! ```
+//! A measurement with a duration ends at its end time, whatever the flow does. A sender without
+//! room then gives up. A receiver waits for SDUs still on their way and for the end mark, but not
+//! forever. A measurement with only a count of SDUs has no end time: it ends when nothing has moved
+//! for [`STILL`], or for ten times the gap between SDUs if that is longer.
 
 use std::time::{Duration, Instant};
 
@@ -19,46 +13,46 @@ use crate::transport::{Arrival, FOR_EVER, Transport};
 use crate::trial::error::TrialError;
 use crate::trial::job::{Ending, Job};
 
-/// A flow on which nothing has moved for so long after the end time has stalled.
+/// A flow without movement for this long after the end time has stalled.
 pub const STALL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 3000 });
-/// A flow without an end time on which nothing has moved for so long has stalled.
+/// A flow without an end time has stalled after this long without movement.
 pub const STILL: Duration = Duration::from_millis(if cfg!(test) { 400 } else { 30_000 });
-/// How long after the end time SDUs that still come are waited for.
+/// How long after the end time a receiver still waits for SDUs.
 pub const DRAIN: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
-/// A receiver of a lossy transport takes such a silence for the end.
+/// A receiver takes this much silence on a lossy transport as the end.
 pub const LOSSY_SILENCE: Duration = Duration::from_millis(500);
-/// A lossy transport that has been silent for so long when the end time comes has stalled.
+/// A lossy transport that has been silent for this long at the end time has stalled.
 const LULL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 1000 });
-/// A silence of this length does not count as time of receiving when the end follows it.
+/// A silence of at least this length before the end does not count as receiving time.
 const LOSSY_PAUSE: Duration = Duration::from_millis(20);
-/// How many times the mean gap between SDUs is still no silence.
+/// A silence of up to this many mean gaps between SDUs is normal.
 const GAPS_MAX: f64 = 10.0;
-/// A receiver gives up when the first SDU does not come in this time.
+/// A receiver gives up if the first SDU does not arrive within this time.
 const FIRST_SDU_WAIT: Duration = Duration::from_secs(5);
 
-/// What follows an SDU.
+/// What a receiver gets after an SDU.
 pub enum Next {
-    /// Another one of this size.
+    /// Another SDU of this size.
     Sdu(usize),
-    /// The end, which was at this time, and how it came.
+    /// The end: its time, and how the measurement ended.
     End(Instant, Ending),
 }
 
-/// How long a side waits.
+/// Time limits of one side.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The end time; `None` for a side that waits for ever.
+    /// The end time; `None` for a side without one.
     pub end: Option<Instant>,
-    /// The same on the monotonic clock in nanoseconds; `u64::MAX` where `end` is absent.
+    /// The end time on the monotonic clock, in nanoseconds; `u64::MAX` if `end` is `None`.
     pub end_ns: u64,
-    /// When it began: a time that has passed.
+    /// The start of the job. As a deadline it has always passed.
     start: Instant,
-    /// Silence on a lossy transport that is the end.
+    /// Length of a silence on a lossy transport that counts as the end.
     silence: Duration,
 }
 
 impl Limits {
-    /// The limits of a job that begins now.
+    /// The limits of a job that starts now.
     pub fn of(job: &Job) -> Self {
         let duration = (job.duration_ns > 0).then(|| Duration::from_nanos(job.duration_ns));
         let gaps_s = job.rate.map_or(0.0, |rate| {
@@ -78,27 +72,27 @@ impl Limits {
         }
     }
 
-    /// Whether the end time has come at `now_ns`.
+    /// Whether the end time is reached at `now_ns`.
     #[inline]
     pub fn is_over(&self, now_ns: u64) -> bool {
         now_ns >= self.end_ns
     }
 
-    /// Whether SDUs that still come at `now_ns` are no longer waited for.
+    /// Whether a receiver no longer waits for SDUs at `now_ns`.
     #[inline]
     pub fn is_late(&self, now_ns: u64) -> bool {
         now_ns >= self.end_ns.saturating_add(DRAIN.as_nanos() as u64)
     }
 
-    /// How long nothing may move where there is no end time.
+    /// Without an end time, how long nothing may move.
     pub fn still(&self) -> Duration {
         STILL.max(self.silence)
     }
 
-    /// Sends one SDU; says whether it went before the end time.
+    /// Sends one SDU. Returns whether it was sent before the end time.
     #[inline]
     pub fn send<C: Transport>(&self, transport: &mut C, sdu: &[u8]) -> Result<bool, TrialError> {
-        // Without an end time, the clock is looked at only when there is no room.
+        // Without an end time, the clock is read only when there is no room.
         if transport.send_until(sdu, self.end.unwrap_or(self.start))? {
             return Ok(true);
         }
@@ -128,7 +122,8 @@ impl Limits {
         }
     }
 
-    /// Nothing came over a transport that loses nothing for `waited`.
+    /// Waits on after a silence of `waited` on a transport without loss, and reports a stall when
+    /// the limits are reached.
     fn stall<C: Transport>(
         &self,
         transport: &mut C,
@@ -154,8 +149,8 @@ impl Limits {
         }
     }
 
-    /// Nothing came over a lossy transport for `waited`. The word of the end may be lost or come
-    /// late: the end then was when silence began, unless that was long before the end time.
+    /// Waits on after a silence of `waited` on a lossy transport. The end mark may be lost or late:
+    /// then the end is the time when the silence began, unless that is long before the end time.
     fn hush<C: Transport>(
         &self,
         transport: &mut C,
@@ -180,7 +175,8 @@ impl Limits {
     /// Waits for the first SDU.
     ///
     /// # Errors
-    /// The transport broke, or nothing came at all over one that loses nothing and has no end time.
+    /// The transport broke, or nothing arrived over a transport without loss and without an end
+    /// time.
     pub fn first<C: Transport>(
         &self,
         transport: &mut C,

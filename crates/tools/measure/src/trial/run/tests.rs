@@ -1,4 +1,4 @@
-//! The loops over every transport that needs no node.
+//! Tests of the loops over every transport that needs no node.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
@@ -75,10 +75,10 @@ fn udp() -> (UdpTransport, UdpTransport) {
 
 fn bare(name: &str) -> (BareTransport, BareTransport) {
     let path = std::env::temp_dir().join(format!("carina-bare-{name}-{}", std::process::id()));
-    // Behind something else, which stays.
+    // The rings are behind other content of the file, which must stay.
     std::fs::write(&path, [7; 4096]).unwrap();
     let place = BarePlace { path, offset: 4096 };
-    // The second time it is the memory of others.
+    // The second call finds rings that were used.
     let _ = [(); 2].map(|()| BareTransport::prepare(&place).unwrap());
     let ends = (
         BareTransport::open(&place, true).unwrap(),
@@ -155,7 +155,7 @@ fn sender_that_sends_nothing_leaves_an_empty_report() {
     assert_eq!((seen.goodput_mbps(), seen.sdus_per_s()), (0.0, 0.0));
 }
 
-/// A transport that takes and gives some SDUs, and then nothing any more.
+/// A transport that accepts and delivers some SDUs, and then stalls.
 struct Stuck {
     takes: u64,
     gives: u64,
@@ -191,7 +191,8 @@ impl Transport for Stuck {
     }
 }
 
-/// A job with an end time, over a transport that stalls after `takes` and `gives` SDUs.
+/// A job with an end time, and a transport that stalls after it accepted `takes` and delivered
+/// `gives` SDUs.
 fn stuck(takes: u64, gives: u64, is_lossy: bool) -> (Job, Stuck) {
     let mut job = job("8", 0);
     job.verify = false;
@@ -210,7 +211,7 @@ fn sender_on_a_stalled_transport_has_its_end_time() {
         let (mut job, mut transport) = stuck(5, 0, is_lossy);
         let seen = send(&mut transport, &job).unwrap();
         assert_eq!((seen.sent, seen.ending), (5, Ending::Finished));
-        // Held back for longer than a second it says so.
+        // A sender that was held back for longer than a second reports it.
         job.duration_ns = 1_200_000_000;
         transport.takes = 5;
         let seen = send(&mut transport, &job).unwrap();
@@ -222,7 +223,7 @@ fn sender_on_a_stalled_transport_has_its_end_time() {
 fn receiver_of_a_stalled_transport_reports_what_arrived() {
     for (gives, is_lossy) in [(7, false), (0, false), (7, true)] {
         let (mut job, mut transport) = stuck(0, gives, is_lossy);
-        // So long that the silence before the end time cannot be that of a lost word of the end.
+        // The silence before the end time is too long to come from a lost end mark.
         job.duration_ns = 1_000_000_000;
         let seen = receive(&mut transport, &job, &mut |_| {}).unwrap();
         assert_eq!((seen.received, seen.ending), (gives, Ending::Stalled));
@@ -256,7 +257,7 @@ fn receiver_waits_for_slow_sdus_only_so_long() {
 
 #[test]
 fn echo_over_a_stalled_transport_has_its_end_time() {
-    // No answer, and no room for the question.
+    // Once there is no answer, and once no room for the next SDU.
     for (takes, gives, rounds) in [(9, 3, 3), (4, 4, 4)] {
         let (job, mut transport) = stuck(takes, gives, false);
         let seen = ping(&mut transport, &job, &mut |_| {}).unwrap();
@@ -291,7 +292,7 @@ fn counted_job_ends_when_nothing_moves_any_more() {
     assert_eq!((seen.sent, seen.ending), (3, Ending::Stalled));
 }
 
-/// Sends until there is no room, to a peer that reads nothing.
+/// Sends to a peer that reads nothing, until there is no room.
 fn fill<C: Transport>(transport: &mut C, bytes: usize) -> Result<bool, TransportError> {
     let sdu = vec![0; bytes];
     let until = Instant::now() + Duration::from_millis(300);
@@ -308,7 +309,7 @@ fn fill<C: Transport>(transport: &mut C, bytes: usize) -> Result<bool, Transport
 fn sockets_whose_peer_reads_nothing_hold_no_sender() {
     let (mut a, _b) = unix();
     assert!(!fill(&mut a, 4000).unwrap());
-    // TCP takes a part of an SDU, which it must finish, or whole ones only.
+    // TCP accepts a part of an SDU, which the sender must finish, or whole SDUs only.
     let (mut a, _b) = tcp();
     match fill(&mut a, 100_000) {
         Ok(false) => {}
