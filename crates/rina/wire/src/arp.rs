@@ -1,7 +1,7 @@
-//! RINA ARP: how a shim DIF over Ethernet finds the MAC address of an application's system.
+//! RINA ARP: a shim DIF over Ethernet finds the MAC address of an application's system with it.
 //!
-//! The frame is that of RFC 826, with other protocol addresses, as the Pouzin Society's shim DIF
-//! over 802.1Q uses it.
+//! The frame format is that of RFC 826 with other protocol addresses, as in the Pouzin Society's
+//! specification of the shim DIF over 802.1Q.
 //!
 //! The protocol address is an application name as text, padded with NUL:
 //!
@@ -13,9 +13,9 @@
 //!  +------+------+------+------+-------+--------+---------+--------+---------+--------
 //! ```
 //!
-//! A request asks for the system that has the target's name, and requests a flow from the sender's
-//! name; a reply accepts it. Frame type, separator and minimisation differ between implementations:
-//! [`Dialect`].
+//! A request asks for the system of the target application, and requests a flow from the sender
+//! application. A reply accepts the flow. Implementations differ in frame type, separator and
+//! minimization: see [`Dialect`].
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,27 +23,27 @@ use core::fmt;
 
 use crate::ether::{ETHERTYPE_ARP, ETHERTYPE_RINA, Mac};
 
-/// Longest name in bytes, with separators.
+/// Longest name in bytes, including separators.
 pub const NAME_BYTES_MAX: usize = 255;
 
 const HARDWARE_ETHERNET: u16 = 1;
 const MAC_BYTES: u8 = 6;
 
-/// What differs between implementations.
+/// Details of RINA ARP in which implementations differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialect {
-    /// Type of the frames that carry ARP.
+    /// Ethertype of the frames that carry RINA ARP.
     pub ethertype: u16,
-    /// What stands between the parts of a name. ASCII.
+    /// ASCII character between the parts of a name.
     pub separator: u8,
-    /// Empty parts at the end of a name are left out, with their separators.
+    /// Whether empty parts at the end of a name, and their separators, are omitted.
     pub is_minimised: bool,
-    /// MAC address of the target in a request.
+    /// Target MAC address in a request, where the real one is unknown.
     pub unknown: Mac,
 }
 
 impl Dialect {
-    /// Carina's own.
+    /// Carina's own dialect.
     pub const NATIVE: Dialect = Dialect {
         ethertype: ETHERTYPE_ARP,
         separator: b'|',
@@ -51,10 +51,10 @@ impl Dialect {
         unknown: Mac::ZERO,
     };
 
-    /// rlite's, after which the native one is made.
+    /// The dialect of rlite, which is identical to the native one.
     pub const RLITE: Dialect = Dialect::NATIVE;
 
-    /// IRATI's. Its frame type is assigned to another protocol, batman-adv.
+    /// The dialect of IRATI. Its Ethertype is officially assigned to another protocol, batman-adv.
     pub const IRATI: Dialect = Dialect {
         ethertype: 0x4305,
         separator: b'/',
@@ -63,7 +63,7 @@ impl Dialect {
     };
 }
 
-/// An application name in parts.
+/// An application name, split into its four parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Name<'a> {
     /// Application process name.
@@ -77,7 +77,7 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// An application process by its name alone.
+    /// A name that consists of the application process name only.
     #[must_use]
     pub fn of(ap: &'a str) -> Name<'a> {
         Name {
@@ -86,10 +86,11 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Reads the text of a name.
+    /// Parses the text form of a name.
     ///
     /// # Errors
-    /// It has more than four parts, no first part, or a control character.
+    /// [`ArpError::Name`] if the text has more than four parts, no first part, or a control
+    /// character.
     pub fn parse(text: &'a str, dialect: &Dialect) -> Result<Name<'a>, ArpError> {
         if text.chars().any(char::is_control) {
             return Err(ArpError::Name);
@@ -99,7 +100,7 @@ impl<'a> Name<'a> {
             .ok_or(ArpError::Name)
     }
 
-    /// A name whose parts have `separator` between; `None` for more than four.
+    /// Splits a text at `separator` into the parts of a name; `None` if there are more than four.
     #[must_use]
     pub fn split(text: &'a str, separator: char) -> Option<Name<'a>> {
         let mut parts = text.split(separator);
@@ -113,7 +114,7 @@ impl<'a> Name<'a> {
         parts.next().is_none().then_some(name)
     }
 
-    /// The text of a name.
+    /// Writes the name as text.
     ///
     /// # Errors
     /// A part contains the separator or a control character, the first part is empty, or the text
@@ -138,35 +139,35 @@ impl<'a> Name<'a> {
     }
 }
 
-/// What a message does.
+/// Kind of a RINA ARP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Asks for the station with the target's name. The sender asks for a flow.
+    /// Asks for the station that has the target's name, and requests a flow to it.
     Request,
-    /// The sender has the name that was asked for, and accepts.
+    /// The sender has the requested name, and accepts the flow.
     Reply,
 }
 
-/// A message.
+/// A RINA ARP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp<'a> {
-    /// What it does.
+    /// Request or reply.
     pub operation: Operation,
-    /// MAC address of the sender.
+    /// MAC address of the sending station.
     pub sender_mac: Mac,
-    /// Name of the sender, as text.
+    /// Application name of the sender, as text.
     pub sender: &'a str,
     /// MAC address of the target; [`Dialect::unknown`] in a request.
     pub target_mac: Mac,
-    /// Name of the target, as text.
+    /// Application name of the target, as text.
     pub target: &'a str,
 }
 
 impl<'a> Arp<'a> {
-    /// Reads the payload of a frame; what follows the message is padding.
+    /// Decodes the payload of a frame. Bytes after the message are padding.
     ///
     /// # Errors
-    /// Why it is no RINA ARP.
+    /// Why the payload is not a RINA ARP message.
     pub fn decode(payload: &'a [u8]) -> Result<Arp<'a>, ArpError> {
         let (fixed, rest) = payload.split_first_chunk::<8>().ok_or(ArpError::Short)?;
         let &[h0, h1, p0, p1, mac_bytes, name_bytes, o0, o1] = fixed;
@@ -194,7 +195,8 @@ impl<'a> Arp<'a> {
         })
     }
 
-    /// The payload of a frame, not padded to the shortest frame.
+    /// Encodes the message as the payload of a frame. The caller pads the frame to its minimum
+    /// length.
     ///
     /// # Errors
     /// A name is empty, has a control character, or is longer than [`NAME_BYTES_MAX`].
@@ -225,7 +227,7 @@ impl<'a> Arp<'a> {
     }
 }
 
-/// The text before the padding.
+/// The text in a name field, without its padding.
 fn unpadded(field: &[u8]) -> Result<&str, ArpError> {
     let end = field.iter().rposition(|byte| *byte != 0);
     let used = end.map_or(0, |last| last + 1);
@@ -241,17 +243,17 @@ fn check_text(text: &str) -> Result<(), ArpError> {
     Ok(())
 }
 
-/// Why a payload is no RINA ARP, or a message cannot be written.
+/// Why a payload is not a RINA ARP message, or why a message cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ArpError {
-    /// It ends too early.
+    /// The payload ends before the message does.
     Short,
-    /// It is ARP of another protocol or another medium: no fault, to be ignored.
+    /// The payload is ARP for another protocol or medium, and should be ignored.
     Other,
-    /// The operation is unknown.
+    /// The operation is neither request nor reply.
     Operation,
-    /// A name is empty, too long, not UTF-8, or has a character that it may not have.
+    /// A name is empty, too long, not UTF-8, or contains a character that is not allowed.
     Name,
 }
 
@@ -272,7 +274,7 @@ impl core::error::Error for ArpError {}
 mod tests {
     use super::*;
 
-    /// As captured between two nodes of another implementation.
+    /// A request that was captured between two nodes of another implementation.
     const REQUEST: &[u8] =
         b"\x00\x01\xd1\xf0\x06\x07\x00\x01\x32\xdd\xd3\xe7\xc0\x5ared.n\0\0\0\0\0\0\0\0green.n";
     const IRATI_REQUEST: &[u8] = b"\x00\x01\xd1\xf0\x06\x14\x00\x01\x52\x54\x00\x00\x00\x02\

@@ -1,9 +1,9 @@
-//! Capture files of either kind, pcap and pcapng, and the Ethernet frames in them.
+//! Capture files in the formats pcap and pcapng, and the Ethernet frames in them.
 //!
-//! [`Reader`] reads what is in a file: sections, interfaces, packets. [`FrameReader`] makes
-//! Ethernet frames of the packets of the link types for which that is possible ([`Encapsulation`]),
-//! and says of each other packet why it is not one ([`NoFrame`]). Both take bytes in portions of
-//! any size and keep at most one packet.
+//! [`Reader`] reads the contents of a file: sections, interfaces and packets. [`FrameReader`] makes
+//! Ethernet frames of packets whose link type allows it ([`Encapsulation`]); for other packets it
+//! reports why not ([`NoFrame`]). Both accept the file in portions of any size and keep at most one
+//! packet in memory.
 
 mod encapsulation;
 mod frames;
@@ -16,7 +16,7 @@ use crate::pcapng::{self, Item};
 pub use encapsulation::{Encapsulation, Stations};
 pub use frames::{FrameReader, NoFrame, Record, Skipped};
 
-/// Reads a file of either kind, portion by portion.
+/// Reads a file in either format, portion by portion.
 #[derive(Debug, Default)]
 pub struct Reader {
     kind: Kind,
@@ -24,7 +24,7 @@ pub struct Reader {
 
 #[derive(Debug)]
 enum Kind {
-    /// Not known before the fourth byte.
+    /// The format is unknown before the fourth byte: the first bytes, and how many there are.
     Unknown([u8; 4], usize),
     Pcap(pcap::Reader),
     Pcapng(pcapng::Reader),
@@ -37,13 +37,13 @@ impl Default for Kind {
 }
 
 impl Reader {
-    /// A reader that has seen nothing.
+    /// A reader at the beginning of a file.
     #[must_use]
     pub fn new() -> Reader {
         Reader::default()
     }
 
-    /// Takes the next bytes of the file.
+    /// Adds the next bytes of the file.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         if let Kind::Unknown(magic, there) = &mut self.kind {
             while let (true, Some((byte, rest))) = (*there < 4, bytes.split_first()) {
@@ -69,10 +69,10 @@ impl Reader {
         }
     }
 
-    /// The next item; `None` when more bytes are needed.
+    /// Returns the next item; `None` when it needs more bytes.
     ///
     /// # Errors
-    /// What is wrong with the file; nothing can be read behind it.
+    /// The file is damaged; nothing after that point can be read.
     pub fn poll(&mut self) -> Result<Option<Item<'_>>, CaptureError> {
         match &mut self.kind {
             Kind::Unknown(magic, 4) => Err(CaptureError::Foreign(*magic)),
@@ -82,7 +82,7 @@ impl Reader {
         }
     }
 
-    /// Says that no more bytes follow.
+    /// Checks that the file may end after the bytes fed so far.
     ///
     /// # Errors
     /// The file ends within its header, a block or a packet.
@@ -101,22 +101,22 @@ impl Reader {
     }
 }
 
-/// The first bytes of a pcapng file.
+/// The first four bytes of a pcapng file.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Why bytes are no capture file.
+/// Why bytes are not a valid capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// The file begins with these bytes, as neither kind does.
+    /// The file starts with these bytes, which belong to neither format.
     Foreign([u8; 4]),
-    /// There are no bytes.
+    /// The file is empty.
     Empty,
-    /// A packet of a pcap file is impossible.
+    /// A packet of a pcap file has an impossible length.
     Pcap(PcapError),
     /// A block of a pcapng file is malformed.
     Pcapng(pcapng::CaptureError),
-    /// The file ends within its header, a block or a packet, of which so many bytes are there.
+    /// The file ends inside its header, a block or a packet, of which this many bytes are present.
     Cut(usize),
 }
 

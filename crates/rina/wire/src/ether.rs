@@ -1,4 +1,4 @@
-//! Ethernet headers, with or without an 802.1Q tag.
+//! Ethernet headers, with and without an 802.1Q tag.
 //!
 //! ```text
 //!  0        6        12                    12 or 16
@@ -12,28 +12,28 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Ethertype of RINA: a normal DIF's PDUs directly in Ethernet frames.
+/// Ethertype of RINA: PDUs of a normal DIF directly in Ethernet frames.
 pub const ETHERTYPE_RINA: u16 = 0xd1f0;
 
 /// Ethertype of ARP.
 pub const ETHERTYPE_ARP: u16 = 0x0806;
 
-/// TPID of a customer's tag, the common one.
+/// TPID of a customer tag (802.1Q), the usual one.
 pub const TPID_CUSTOMER: u16 = 0x8100;
 
-/// TPID of a provider's tag (802.1ad).
+/// TPID of a provider tag (802.1ad).
 pub const TPID_PROVIDER: u16 = 0x88a8;
 
-/// TPID that the PRISTINE experiments with RINA used to keep their VLANs apart.
+/// TPID that RINA experiments in the PRISTINE project used for their VLANs.
 pub const TPID_PRISTINE: u16 = 0x7100;
 
-/// Length of a header with a tag in bytes; without it four less.
+/// Length of a header with a tag, in bytes. A header without tag is four bytes shorter.
 pub const HEADER_BYTES_MAX: usize = 18;
 
-/// Highest VLAN id that a tag may carry.
+/// Highest valid VLAN id.
 pub const VLAN_MAX: u16 = 4094;
 
-/// Bytes of a header without tag.
+/// Length of a header without tag, in bytes.
 const UNTAGGED: usize = 14;
 
 /// A MAC address.
@@ -41,13 +41,13 @@ const UNTAGGED: usize = 14;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// All stations of the segment.
+    /// The address of all stations.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// No station.
+    /// The address with all bits zero, which no station has.
     pub const ZERO: Mac = Mac([0; 6]);
 
-    /// True for broadcast and multicast addresses.
+    /// Whether this is a broadcast or multicast address.
     #[must_use]
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
@@ -64,7 +64,7 @@ impl fmt::Display for Mac {
 impl FromStr for Mac {
     type Err = MacError;
 
-    /// Six pairs of hexadecimal digits with colons between.
+    /// Parses six pairs of hexadecimal digits with colons between.
     fn from_str(text: &str) -> Result<Mac, MacError> {
         let mut parts = text.split(':');
         let mut mac = [0; 6];
@@ -83,7 +83,7 @@ impl FromStr for Mac {
     }
 }
 
-/// A text that is no MAC address.
+/// Error: the text is not a MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacError;
 
@@ -98,31 +98,31 @@ impl core::error::Error for MacError {}
 /// An 802.1Q tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// What marks the tag; see the constants of this module.
+    /// Type of the tag; see the constants of this module.
     pub tpid: u16,
-    /// VLAN id, 0 to [`VLAN_MAX`]; 0 carries a priority and no VLAN.
+    /// VLAN id, 0 to [`VLAN_MAX`]. With 0 the tag carries a priority only.
     pub vlan: u16,
     /// Priority, 0 to 7.
     pub priority: u8,
-    /// To be dropped first.
+    /// Whether to drop this frame before others in congestion.
     pub drop_eligible: bool,
 }
 
-/// The header of a frame.
+/// Header of an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Destination.
+    /// Destination address.
     pub dst: Mac,
-    /// Source.
+    /// Source address.
     pub src: Mac,
-    /// The tag, in a tagged frame.
+    /// The tag; `None` in an untagged frame.
     pub tag: Option<Tag>,
-    /// What the payload is.
+    /// Protocol of the payload.
     pub ethertype: u16,
 }
 
 impl Tag {
-    /// The tag of a VLAN; `None` for VLAN id 0, which means untagged.
+    /// The tag of a VLAN; `None` for VLAN id 0, which means an untagged frame.
     #[must_use]
     pub fn of_vlan(tpid: u16, vlan: u16) -> Option<Tag> {
         (vlan != 0).then_some(Tag {
@@ -133,7 +133,7 @@ impl Tag {
         })
     }
 
-    /// The tag of a tag control field, as a network interface reports it.
+    /// Decodes a tag control field, as a network interface reports it.
     #[must_use]
     pub fn from_control(tpid: u16, control: u16) -> Tag {
         Tag {
@@ -144,7 +144,7 @@ impl Tag {
         }
     }
 
-    /// The tag control field: priority, drop eligible and VLAN id.
+    /// Encodes the tag control field: priority, drop eligible and VLAN id.
     #[must_use]
     pub fn control(&self) -> u16 {
         u16::from(self.priority & 7) << 13
@@ -154,7 +154,7 @@ impl Tag {
 }
 
 impl Header {
-    /// Writes the header; returns its length.
+    /// Writes the header and returns its length.
     pub fn encode(&self, out: &mut [u8; HEADER_BYTES_MAX]) -> usize {
         out[..6].copy_from_slice(&self.dst.0);
         out[6..12].copy_from_slice(&self.src.0);
@@ -168,8 +168,8 @@ impl Header {
         at + 2
     }
 
-    /// Reads the header and its length. A type that is one of `tpids` begins a tag; only the outer
-    /// tag is read.
+    /// Decodes the header and returns it with its length. A type in `tpids` starts a tag; only the
+    /// outer tag is decoded.
     ///
     /// # Errors
     /// The frame ends before the header does.
@@ -194,14 +194,14 @@ impl Header {
         Ok((header, HEADER_BYTES_MAX))
     }
 
-    /// VLAN id of the frame; 0 when it belongs to none.
+    /// VLAN id of the frame; 0 for a frame without VLAN.
     #[must_use]
     pub fn vlan(&self) -> u16 {
         self.tag.map_or(0, |tag| tag.vlan)
     }
 }
 
-/// A frame that ends within its header.
+/// Error: the frame ends inside its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameError;
 

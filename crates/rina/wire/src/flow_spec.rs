@@ -1,30 +1,30 @@
-//! What a flow must offer, as it is carried between two systems.
+//! The flow specification, as two systems exchange it.
 
-/// What an application asks of a flow. The fields and units are those of rlite's version 2
-/// specification; zero means "no requirement" unless a field says otherwise.
+/// QoS that an application requests for a flow. Fields and units are those of version 2 of rlite's
+/// specification. Zero means "no requirement" unless a field says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowSpec {
-    /// Longest tolerable delay of an SDU in microseconds; 0: any.
+    /// Longest tolerable delay of an SDU in microseconds; 0 for any.
     pub max_delay_us: u32,
-    /// Largest tolerable number of consecutively lost SDUs; `u64::MAX`: any.
+    /// Largest tolerable number of consecutively lost SDUs; `u64::MAX` for any.
     pub max_sdu_gap: u64,
-    /// Mean bandwidth needed, in bits per second; 0: none in particular.
+    /// Average bandwidth in bits per second; 0 for any.
     pub avg_bandwidth_bps: u64,
-    /// Largest tolerable share of lost SDUs, in hundredths of a percent: 0..=10000.
+    /// Largest tolerable share of lost SDUs, in 1/10000: 0 to 10000.
     pub max_loss: u16,
-    /// SDUs must arrive in the order in which they were sent.
+    /// Whether SDUs must arrive in the order in which they were sent.
     pub in_order: bool,
-    /// A read must return exactly one written SDU.
+    /// Whether a read must return exactly one SDU as it was written.
     pub msg_boundaries: bool,
-    /// Largest tolerable variation of delay in microseconds; 0: any.
+    /// Largest tolerable variation of delay in microseconds; 0 for any.
     pub max_jitter_us: u32,
 }
 
 impl FlowSpec {
-    /// Largest value of [`FlowSpec::max_loss`]: everything may be lost.
+    /// The value of [`FlowSpec::max_loss`] that allows the loss of all SDUs.
     pub const MAX_LOSS: u16 = 10_000;
 
-    /// The specification that every DIF can meet.
+    /// A specification that every DIF can meet.
     pub const fn unreliable() -> FlowSpec {
         FlowSpec {
             max_delay_us: 0,
@@ -37,7 +37,7 @@ impl FlowSpec {
         }
     }
 
-    /// Everything arrives, whole and in order.
+    /// A specification that requires every SDU, complete and in order.
     pub const fn reliable() -> FlowSpec {
         FlowSpec {
             max_sdu_gap: 0,

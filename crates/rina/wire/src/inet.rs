@@ -1,5 +1,5 @@
-//! Headers of the Internet protocols, as far as apps of frames read them: IPv4 (RFC 791), its
-//! checksum (RFC 1071), and ARP for it (RFC 826).
+//! Internet headers, as far as apps of frames need them: IPv4 (RFC 791), its checksum (RFC 1071),
+//! and ARP for IPv4 (RFC 826).
 
 /// Ethertype of IPv4.
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -7,13 +7,13 @@ pub const ETHERTYPE_IPV4: u16 = 0x0800;
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// Protocol number of ICMP.
 pub const PROTOCOL_ICMP: u8 = 1;
-/// Protocol number of IPv4 in another packet.
+/// Protocol number of IPv4 inside an IP packet.
 pub const PROTOCOL_IPV4: u8 = 4;
 /// Protocol number of TCP.
 pub const PROTOCOL_TCP: u8 = 6;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
-/// Protocol number of IPv6 in another packet.
+/// Protocol number of IPv6 inside an IP packet.
 pub const PROTOCOL_IPV6: u8 = 41;
 /// Protocol number of GRE.
 pub const PROTOCOL_GRE: u8 = 47;
@@ -24,8 +24,8 @@ pub const PROTOCOL_ICMP6: u8 = 58;
 /// Protocol number of L2TPv3.
 pub const PROTOCOL_L2TP: u8 = 115;
 
-/// The Internet checksum over `bytes`, where `start` is the sum of words that are not among them,
-/// such as those of a pseudo header. (RFC 1071)
+/// Computes the Internet checksum over `bytes`. `start` is the sum of further words, such as those
+/// of a pseudo header. (RFC 1071)
 #[must_use]
 pub fn checksum(bytes: &[u8], start: u32) -> u16 {
     let words = bytes.chunks(2).map(|word| {
@@ -39,8 +39,8 @@ pub fn checksum(bytes: &[u8], start: u32) -> u16 {
     !(sum as u16)
 }
 
-/// The checksum of what had the checksum `sum`, after one of its words changed from `old` to `new`.
-/// A wrong one stays wrong. (RFC 1624 §3)
+/// Updates the checksum `sum` after one word changed from `old` to `new`. A wrong checksum stays
+/// wrong. (RFC 1624 §3)
 #[must_use]
 #[inline]
 pub fn checksum_after(sum: u16, old: u16, new: u16) -> u16 {
@@ -49,49 +49,49 @@ pub fn checksum_after(sum: u16, old: u16, new: u16) -> u16 {
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// Sum over the pseudo header of IPv6: source and destination, and the length of what follows.
-/// (RFC 8200 §8.1)
+/// Sum over the IPv6 pseudo header: source and destination addresses, length of the upper-layer
+/// packet, and protocol. (RFC 8200 §8.1)
 #[must_use]
 pub fn pseudo_sum6(addresses: &[u8; 32], length: usize, protocol: u8) -> u32 {
     u32::from(!checksum(addresses, 0)) + length as u32 + u32::from(protocol)
 }
 
-/// A header of IPv4 that was checked.
+/// A decoded and checked IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Header {
     /// Length of the header in bytes, 20 to 60.
     pub header_bytes: usize,
-    /// Length of header and payload in bytes; no more than there are.
+    /// Length of header and payload in bytes; at most the length of the given bytes.
     pub total_bytes: usize,
     /// Time to live.
     pub ttl: u8,
-    /// What the payload is.
+    /// Protocol number of the payload.
     pub protocol: u8,
-    /// True for every fragment of a packet, the first one too.
+    /// Whether the packet is a fragment, including the first one.
     pub is_fragment: bool,
-    /// Where the packet comes from.
+    /// Source address.
     pub source: [u8; 4],
-    /// Where it goes.
+    /// Destination address.
     pub destination: [u8; 4],
 }
 
-/// Why bytes are no packet of IPv4.
+/// Why bytes are not an IPv4 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ipv4Error {
-    /// Fewer bytes than the header says, or than the shortest header has.
+    /// There are fewer bytes than the header says, or than the shortest header has.
     Short,
-    /// Another version, or a header of an impossible length.
+    /// The version is not 4, or the length of the header is impossible.
     Header,
     /// The header's checksum is wrong.
     Checksum,
 }
 
 impl Ipv4Header {
-    /// Reads the header that `packet` begins with.
+    /// Decodes and checks the IPv4 header at the start of `packet`.
     ///
     /// # Errors
-    /// The packet is cut, malformed, or its header damaged.
+    /// The packet is truncated or malformed, or the header checksum is wrong.
     pub fn decode(packet: &[u8]) -> Result<Ipv4Header, Ipv4Error> {
         let head = packet.first_chunk::<20>().ok_or(Ipv4Error::Short)?;
         let header_bytes = usize::from(head[0] & 0x0f) * 4;
@@ -121,22 +121,22 @@ impl Ipv4Header {
     }
 }
 
-/// ARP between Ethernet and IPv4. (RFC 826)
+/// An ARP message between Ethernet and IPv4. (RFC 826)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp4 {
-    /// An answer; else a request.
+    /// Whether this is a reply; otherwise a request.
     pub is_reply: bool,
     /// MAC and IPv4 address of the sender.
     pub sender: ([u8; 6], [u8; 4]),
-    /// MAC and IPv4 address of the target; in a request the MAC address means nothing.
+    /// MAC and IPv4 address of the target. In a request the MAC address has no meaning.
     pub target: ([u8; 6], [u8; 4]),
 }
 
-/// Bytes of [`Arp4`] behind the header of Ethernet.
+/// Length of an encoded [`Arp4`] in bytes, without the Ethernet header.
 pub const ARP4_BYTES: usize = 28;
 
 impl Arp4 {
-    /// Reads what follows the header of Ethernet; `None` for any other ARP.
+    /// Decodes the bytes after the Ethernet header; `None` for any other kind of ARP.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Arp4> {
         let bytes = bytes.first_chunk::<ARP4_BYTES>()?;
@@ -158,7 +158,7 @@ impl Arp4 {
         })
     }
 
-    /// The bytes behind the header of Ethernet.
+    /// Encodes the message, to follow the Ethernet header.
     #[must_use]
     pub fn encode(&self) -> [u8; ARP4_BYTES] {
         let mut bytes = [0; ARP4_BYTES];
@@ -175,7 +175,7 @@ impl Arp4 {
 mod tests {
     use super::*;
 
-    /// The example header of many texts on RFC 1071, from a capture.
+    /// An IPv4 header from a capture, with a known checksum; many texts on RFC 1071 use it.
     const HEADER: [u8; 20] = [
         0x45, 0x00, 0x00, 0x14, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x80, 0xc0, 0xa8, 0x00,
         0x01, 0xc0, 0xa8, 0x00, 0xc7,

@@ -1,4 +1,4 @@
-//! Extension headers of IPv6: the one walk over them for all that look behind. (RFC 8200 §4)
+//! Extension headers of IPv6 (RFC 8200 §4). All code that looks behind them uses this module.
 //!
 //! ```text
 //!   IPv6 40 | hop-by-hop options | destination options, routing, fragment, in any order | payload
@@ -6,106 +6,107 @@
 //!   fragment: next header 1 | 0 1 | offset 13 bits, 0 2 bits, more follow 1 bit | identification 4
 //! ```
 //!
-//! There are two readers. [`Upper::of`] reads as the packet's destination, which has to refuse what
-//! it does not know. [`Upper::seen`] reads as an observer, which looks at any packet as far as it
-//! is there. Both take at most [`EXTENSIONS_MAX`] headers, so that the cost of a packet is bounded.
+//! [`Upper::of`] reads a packet as its destination, which must refuse what it does not know.
+//! [`Upper::seen`] reads as an observer, which reads as far as it can. Both read at most
+//! [`EXTENSIONS_MAX`] headers, which limits the cost of a packet.
 
-/// Bytes of the header in front of all others.
+/// Bytes of the fixed IPv6 header.
 pub const IPV6_BYTES: usize = 40;
 /// Bytes of a fragment header.
 pub const FRAGMENT_BYTES: usize = 8;
-/// The most extension headers in front of a payload. RFC 8200 §4.1 has one of each kind, and
-/// destination options twice.
+/// Most extension headers in front of a payload. RFC 8200 §4.1 recommends one of each kind, and
+/// two of destination options.
 pub const EXTENSIONS_MAX: usize = 8;
 
-/// Next header of hop-by-hop options.
+/// Next header value of hop-by-hop options.
 pub const HOP_BY_HOP: u8 = 0;
-/// Next header of a routing header.
+/// Next header value of a routing header.
 pub const ROUTING: u8 = 43;
-/// Next header of a fragment header.
+/// Next header value of a fragment header.
 pub const FRAGMENT: u8 = 44;
-/// Next header of destination options.
+/// Next header value of destination options.
 pub const DESTINATION_OPTIONS: u8 = 60;
 
-/// What stands behind the extension headers of a packet.
+/// What follows the extension headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper {
-    /// Its protocol: no extension header, but for [`FRAGMENT`] where [`Upper::of`] finds a part of
-    /// a packet, and [`HOP_BY_HOP`] in a place where no node accepts it.
+    /// Protocol of the payload. It can be [`FRAGMENT`], if [`Upper::of`] reads a fragment, and
+    /// [`HOP_BY_HOP`], if that header is in a place where no node accepts it.
     pub protocol: u8,
-    /// Where the byte with the protocol is in the packet.
+    /// Offset in the packet of the next-header byte that names the protocol.
     pub named_at: usize,
-    /// Where the payload begins in the packet.
+    /// Offset in the packet of the payload.
     pub start: usize,
-    /// Where it ends. What follows is padding of Ethernet.
+    /// Offset of the end of the payload. Bytes after it are padding of Ethernet.
     pub end: usize,
-    /// The headers that nodes on the way read: up to the last one of hop-by-hop options, routing
-    /// and fragment. (RFC 8200 §4.5, RFC 4303 §3.1.1)
+    /// The boundary after the headers that nodes on the path read: after the last header of
+    /// hop-by-hop options, routing or fragment. (RFC 8200 §4.5, RFC 4303 §3.1.1)
     pub on_the_way: Boundary,
-    /// What the last fragment header says.
+    /// Contents of the last fragment header, if there is one.
     pub part: Option<Part>,
 }
 
-/// A place between two headers.
+/// The boundary between two headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
-    /// What follows.
+    /// Next header value of the header or payload that follows.
     pub next: u8,
-    /// Where the byte with that is in the packet.
+    /// Offset in the packet of the byte with that value.
     pub named_at: usize,
-    /// Where the next header begins.
+    /// Offset in the packet where the next header starts.
     pub at: usize,
 }
 
-/// What a fragment header says.
+/// Contents of a fragment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where the payload belongs, in bytes.
+    /// Offset of the fragment in the original packet, in bytes.
     pub offset: usize,
-    /// More fragments follow.
+    /// Whether more fragments follow.
     pub has_more: bool,
-    /// What identifies the packet.
+    /// Identification of the original packet.
     pub id: u32,
-    /// What the payload of the whole packet begins with.
+    /// Next header value of the original packet's fragmentable part.
     pub next: u8,
 }
 
-/// Why a destination refuses a packet.
+/// Why a destination must discard a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ipv6Error {
-    /// The packet is cut, of another version, or a header or an option is longer than what it
-    /// stands in.
+    /// The packet is truncated, its version is not 6, or a header or option exceeds the space it is
+    /// in.
     Malformed,
-    /// It has more than [`EXTENSIONS_MAX`] extension headers.
+    /// The packet has more than [`EXTENSIONS_MAX`] extension headers.
     TooMany,
-    /// An option is unknown, and asks to be refused then. (RFC 8200 §4.2)
+    /// An option is unknown and requires that such packets are discarded. (RFC 8200 §4.2)
     Option {
-        /// Where it is in the packet.
+        /// Offset of the option in the packet.
         at: usize,
-        /// What the sender gets.
+        /// Whether the sender gets an error message.
         answer: Answer,
     },
-    /// The packet is to be forwarded to another node first. (RFC 8200 §4.4)
+    /// The packet must first be forwarded to another node. (RFC 8200 §4.4)
     Routing {
-        /// Where the type of the routing header is in the packet.
+        /// Offset of the routing type in the packet.
         at: usize,
     },
 }
 
-/// Who gets an error about an unknown option: its two highest bits. (RFC 8200 §4.2)
+/// Whether a sender gets an error message about an unknown option, as the option's two highest bits
+/// say. (RFC 8200 §4.2)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// No sender.
+    /// No error message.
     Never,
-    /// Every sender.
+    /// An error message to every sender.
     Always,
-    /// The sender of a packet to a single station.
+    /// An error message only if the packet was not sent to a multicast address.
     NotToGroups,
 }
 
 impl Part {
-    /// Reads a fragment header.
+    /// Decodes a fragment header.
     #[must_use]
     fn decode(header: &[u8; FRAGMENT_BYTES]) -> Part {
         let word = u16::from_be_bytes([header[2], header[3]]);
@@ -117,7 +118,7 @@ impl Part {
         }
     }
 
-    /// True of a packet that has a fragment header, and is not cut all the same. (RFC 6946)
+    /// Whether the packet is complete although it has a fragment header. (RFC 6946)
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.offset == 0 && !self.has_more
@@ -131,14 +132,14 @@ struct Extension<'a> {
     bytes: &'a [u8],
 }
 
-/// A walk over the extension headers of a packet, which ends with the payload.
+/// Walks over the extension headers of a packet until the payload.
 struct Walk<'a> {
     packet: &'a [u8],
     place: Boundary,
     on_the_way: Boundary,
     part: Option<Part>,
     count: usize,
-    /// Hop-by-hop options may still come.
+    /// Whether hop-by-hop options may still follow.
     is_first: bool,
 }
 
@@ -210,11 +211,11 @@ impl<'a> Walk<'a> {
 }
 
 impl Upper {
-    /// Reads a packet as its destination. The walk ends at the fragment header of a packet that is
-    /// cut; that of one which is not ([`Part::is_whole`]) is passed over.
+    /// Reads a packet as its destination. The walk stops at the fragment header of a fragment; it
+    /// skips the fragment header of a complete packet ([`Part::is_whole`]).
     ///
     /// # Errors
-    /// The packet has to be discarded.
+    /// Why the packet must be discarded.
     #[inline]
     pub fn of(packet: &[u8]) -> Result<Upper, Ipv6Error> {
         let header = packet.first_chunk::<IPV6_BYTES>();
@@ -224,10 +225,11 @@ impl Upper {
         Upper::of_all(packet.ok_or(Ipv6Error::Malformed)?)
     }
 
-    /// As [`Upper::of`], of a packet that takes all the bytes, whatever its header says.
+    /// Like [`Upper::of`], for a packet that occupies all of the bytes; ignores the length in its
+    /// header.
     ///
     /// # Errors
-    /// As [`Upper::of`].
+    /// As for [`Upper::of`].
     #[inline]
     pub fn of_all(packet: &[u8]) -> Result<Upper, Ipv6Error> {
         let walk = Walk::of(packet).ok_or(Ipv6Error::Malformed)?;
@@ -252,7 +254,7 @@ impl Upper {
                     });
                 }
                 (FRAGMENT, _) => {}
-                // Without segments left a routing header of any type is passed over.
+                // A routing header of any type is skipped if no segments are left.
                 (ROUTING, _) if header.bytes[3] != 0 => {
                     return Err(Ipv6Error::Routing { at: header.at + 2 });
                 }
@@ -262,10 +264,10 @@ impl Upper {
         }
     }
 
-    /// Reads a packet as an observer, which neither judges options nor puts packets together: the
-    /// walk goes on behind the first fragment, and ends where the packet is cut or has too many
-    /// headers. Of fragments but the first the payload is empty. `None` when there is no header of
-    /// IPv6.
+    /// Reads a packet as an observer, which neither checks options nor reassembles fragments. The
+    /// walk continues after the first fragment's header. It stops where the packet is truncated or
+    /// has too many headers. For fragments other than the first, the payload is empty. `None` if
+    /// there is no IPv6 header.
     #[must_use]
     #[inline]
     pub fn seen(packet: &[u8]) -> Option<Upper> {
@@ -290,7 +292,7 @@ impl Upper {
     }
 }
 
-/// Checks hop-by-hop or destination options as a node that knows padding alone. (RFC 8200 §4.2)
+/// Checks hop-by-hop or destination options as a node that only knows padding. (RFC 8200 §4.2)
 fn check_options(header: &Extension<'_>) -> Result<(), Ipv6Error> {
     let mut at = 2;
     while let Some(kind) = header.bytes.get(at) {
@@ -318,8 +320,8 @@ fn check_options(header: &Extension<'_>) -> Result<(), Ipv6Error> {
     Ok(())
 }
 
-/// The option of one byte of padding; PadN and the tunnel encapsulation limit (RFC 2473 §4.1.1)
-/// have the bits that ask for nothing.
+/// The padding option of one byte. PadN and the tunnel encapsulation limit (RFC 2473 §4.1.1) need
+/// no constants, because their two highest bits allow a node to skip them.
 const PAD1: u8 = 0;
 
 #[cfg(test)]
@@ -328,7 +330,7 @@ mod tests {
 
     use super::*;
 
-    /// A packet of these headers, each with its kind, and a payload of UDP.
+    /// A packet with these extension headers, each with its kind, and a UDP payload.
     fn packet(headers: &[(u8, &[u8])]) -> Vec<u8> {
         let mut packet = [0; IPV6_BYTES].to_vec();
         packet[0] = 0x60;
@@ -346,7 +348,7 @@ mod tests {
         packet
     }
 
-    /// The tunnel encapsulation limit as Linux sends it, behind the next header.
+    /// The tunnel encapsulation limit as Linux sends it, after the next-header byte.
     const LIMIT: &[u8] = &[0, 4, 1, 4, 1, 1, 0];
     const LONG: &[u8] = &[1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     const ROUTED: &[u8] = &[0, 0, 0, 0, 0, 0, 0];

@@ -1,8 +1,8 @@
-//! Headers on the wire and on the VMPI: views and checks, no I/O.
+//! Encoders and decoders of headers on the wire and on the VMPI. No I/O.
 //!
-//! Every decoder here takes bytes that an adversary may have chosen. It never panics, never reads
-//! outside its input and never allocates. The VMPI's formats are drawn in
-//! `docs/explanation/vmpi-protocol.md`.
+//! Every decoder accepts bytes that an attacker may have chosen. It never panics, never reads
+//! outside its input and never allocates memory. `docs/explanation/vmpi-protocol.md` draws the
+//! formats of the VMPI.
 
 #![no_std]
 #![forbid(unsafe_code)]

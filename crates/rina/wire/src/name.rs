@@ -1,15 +1,15 @@
-//! Names of applications, DIFs and systems: what is allowed in one.
+//! Rules for names of applications, DIFs and systems.
 
 use core::fmt;
 
 /// Longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Checks a name: 1 to 255 bytes, no control character, not beginning with `|`, which separates
-/// the parts of a name that has an instance or an entity: `process|instance|entity|instance`.
+/// Checks a name: 1 to 255 bytes, no control characters, and no `|` at the start. `|` separates the
+/// parts of a name that has an instance or an entity: `process|instance|entity|instance`.
 ///
 /// # Errors
-/// Says which rule was broken.
+/// The rule that the name violates.
 pub fn check_name(name: &str) -> Result<(), NameError> {
     if name.is_empty() {
         return Err(NameError::Empty);
@@ -26,19 +26,19 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// Why a string is not a well-formed name.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameError {
-    /// No byte at all.
+    /// The text is empty.
     Empty,
-    /// More than [`NAME_BYTES_MAX`] bytes.
+    /// The text has more than [`NAME_BYTES_MAX`] bytes.
     TooLong {
-        /// The length found.
+        /// Length of the text in bytes.
         bytes: usize,
     },
-    /// A control character, or `|` in front.
+    /// The text contains a control character, or starts with `|`.
     Character {
-        /// Its offset in bytes.
+        /// Offset of the character in bytes.
         at: usize,
     },
 }

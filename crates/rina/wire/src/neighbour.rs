@@ -1,4 +1,4 @@
-//! Neighbour solicitations and advertisements of IPv6. (RFC 4861 §4.3, §4.4)
+//! Neighbour solicitations and advertisements of IPv6 (RFC 4861 §4.3, §4.4).
 //!
 //! ```text
 //!   IPv6 40, next header 58, hop limit 255 | type 135 or 136, code 0, checksum 2 | flags 4
@@ -8,66 +8,68 @@
 use crate::inet::{PROTOCOL_ICMP6 as ICMP6, checksum, pseudo_sum6};
 use crate::ipv6::{IPV6_BYTES, Upper};
 
-/// A solicitation or an advertisement with the packet's addresses.
+/// A neighbour solicitation or advertisement, with the addresses of its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Which of the two.
+    /// Solicitation or advertisement.
     pub kind: NeighbourKind,
-    /// Where the packet comes from.
+    /// Source address of the packet.
     pub source: [u8; 16],
-    /// The destination address, IPv6.
+    /// Destination address of the packet.
     pub destination: [u8; 16],
-    /// The address whose MAC address is asked for, or given.
+    /// The address whose MAC address is requested or reported.
     pub target: [u8; 16],
-    /// In a solicitation the MAC address of the source, in an advertisement that of the target.
+    /// MAC address: of the source in a solicitation, of the target in an advertisement.
     pub link: Option<[u8; 6]>,
 }
 
-/// What a [`Neighbour`] is.
+/// Kind of a [`Neighbour`] message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourKind {
-    /// It asks.
+    /// Requests a MAC address.
     Solicitation,
-    /// It answers.
+    /// Reports a MAC address.
     Advertisement {
-        /// It answers a solicitation of the destination.
+        /// Whether it answers a solicitation.
         is_solicited: bool,
-        /// The sender forwards packets.
+        /// Whether the sender is a router.
         is_router: bool,
-        /// Its MAC address takes the place of one that is known. (RFC 4861 §7.2.5)
+        /// Whether the receiver must replace a MAC address that it already knows. (RFC 4861
+        /// §7.2.5)
         is_override: bool,
     },
 }
 
-/// Why a packet is no [`Neighbour`].
+/// Why a packet is not a [`Neighbour`] message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NeighbourError {
-    /// It is something else.
+    /// The packet is something else.
     Other,
-    /// It must be discarded: cut, from beyond a router, with a wrong checksum, a multicast target
-    /// or an option of no length (RFC 4861 §7.1), or with a fragment header (RFC 6980 §5).
+    /// The packet must be discarded: it is truncated, came through a router, or has a wrong
+    /// checksum, a multicast target or an option of length 0 (RFC 4861 §7.1), or a fragment header
+    /// (RFC 6980 §5).
     Invalid,
 }
 
-/// Bytes of a packet with one option.
+/// Bytes of an IPv6 packet that carries a message with one option.
 pub const NEIGHBOUR_BYTES: usize = 72;
 
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Flags: router, solicited, and override.
+/// Flags of an advertisement: router, solicited and override.
 const ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
-/// Types of options with the MAC address of the source and of the target.
+/// Types of the options with the MAC address of the source and of the target.
 const SOURCE_LINK: u8 = 1;
 const TARGET_LINK: u8 = 2;
 
 impl Neighbour {
-    /// Reads a packet of IPv6.
+    /// Decodes an IPv6 packet.
     ///
     /// # Errors
-    /// It is something else, or must be discarded.
+    /// The packet is something else, or must be discarded.
     pub fn decode(packet: &[u8]) -> Result<Neighbour, NeighbourError> {
         let seen = Upper::seen(packet).ok_or(NeighbourError::Other)?;
         let is_ours = seen.protocol == ICMP6
@@ -93,7 +95,7 @@ impl Neighbour {
         let is_valid = head[7] == 255
             && fixed[1] == 0
             && target[0] != 0xff
-            // One that was cut, or has the header for it, is not believed. (RFC 6980 §5)
+            // A packet with a fragment header must be ignored. (RFC 6980 §5)
             && upper.part.is_none()
             && checksum(message, pseudo_sum6(addresses, message.len(), ICMP6)) == 0;
         if !is_valid {
@@ -122,7 +124,8 @@ impl Neighbour {
             options = &options[length..];
         }
         let is_meant = match kind {
-            // Who has no address yet asks the group, and cannot be answered by its MAC address.
+            // A station without an address asks the group of the target, and gives no MAC address
+            // to answer to.
             NeighbourKind::Solicitation if *source == [0; 16] => {
                 *destination == solicited_node(*target) && link.is_none()
             }
@@ -143,7 +146,7 @@ impl Neighbour {
         })
     }
 
-    /// The packet, with the MAC address, or zeros in its place.
+    /// Encodes the message as an IPv6 packet. Without a MAC address, the option contains zeros.
     #[must_use]
     pub fn encode(&self) -> [u8; NEIGHBOUR_BYTES] {
         let mut packet = [0; NEIGHBOUR_BYTES];
@@ -176,7 +179,7 @@ impl Neighbour {
     }
 }
 
-/// The group that the owner of an address listens on. (RFC 4291 §2.7.1)
+/// The solicited-node multicast group, on which the owner of `address` listens. (RFC 4291 §2.7.1)
 #[must_use]
 pub fn solicited_node(address: [u8; 16]) -> [u8; 16] {
     let mut group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0];
@@ -184,7 +187,7 @@ pub fn solicited_node(address: [u8; 16]) -> [u8; 16] {
     group
 }
 
-/// The MAC address of a group. (RFC 2464 §7)
+/// The MAC address of an IPv6 multicast group. (RFC 2464 §7)
 #[must_use]
 pub fn group_mac(group: [u8; 16]) -> [u8; 6] {
     [0x33, 0x33, group[12], group[13], group[14], group[15]]
@@ -237,7 +240,8 @@ mod tests {
         let mut packet = unspecified.encode();
         let invalid = Err(NeighbourError::Invalid);
         assert_eq!(Neighbour::decode(&packet), invalid);
-        // Another option in place of the MAC address makes it good; its sum follows by RFC 1624.
+        // Without the MAC address option the packet becomes valid. The checksum is updated by RFC
+        // 1624.
         packet[64] = 14;
         let sum = u32::from(u16::from_be_bytes([packet[42], packet[43]])) + 0xffff - 0x0d00;
         let sum = (sum % 0xffff) as u16;

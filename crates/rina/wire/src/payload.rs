@@ -1,12 +1,12 @@
-//! The bytes that data transfer moves, independent of their owner.
+//! The bytes that data transfer moves, independent of where they are stored.
 //!
-//! A protocol machine neither knows nor cares whether an SDU lies in a ring that an application
-//! shares, in a buffer of a pool or in a vector of a simulation. [`Payload`] is all it needs.
+//! An SDU may lie in a ring that an application shares, in a buffer of a pool, or in a vector of a
+//! simulation. Protocol machines access all of them through [`Payload`].
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// A run of bytes with room in front for headers.
+/// A sequence of bytes, with space in front for headers.
 pub trait Payload: Sized {
     /// Number of bytes.
     fn len(&self) -> usize;
@@ -16,45 +16,44 @@ pub trait Payload: Sized {
         self.len() == 0
     }
 
-    /// Copies the first bytes, as many as there are and fit; returns how many.
+    /// Copies the first bytes into `to`, as many as exist and fit. Returns how many.
     fn copy_prefix(&self, to: &mut [u8]) -> usize;
 
-    /// Takes `count` bytes off the front; more than there are empties it.
+    /// Removes `count` bytes from the front. The payload becomes empty if it has fewer.
     fn advance(&mut self, count: usize);
 
-    /// Cuts to the first `len` bytes; longer content stays as it is.
+    /// Keeps only the first `len` bytes. A shorter payload does not change.
     fn truncate(&mut self, len: usize);
 
-    /// Puts a header of at most 64 bytes in front. False when there is no buffer for it: the PDU
-    /// must be dropped then, under a counted reason.
+    /// Puts a header of at most 64 bytes in front. Returns false when no buffer is free for it; the
+    /// caller must then drop the PDU and count it.
     #[must_use]
     fn prepend(&mut self, header: &[u8]) -> bool;
 
-    /// A second handle to the same bytes, which data transfer expects not to copy them: each lasts
-    /// as long as the other, or until it is made to last by [`Payload::keep`]. `None` when there is
-    /// no buffer.
+    /// Returns a second handle to the same bytes, normally without a copy. Each handle is valid as
+    /// long as the other, or longer after [`Payload::keep`]. `None` when no buffer is free.
     fn share(&mut self) -> Option<Self>;
 
-    /// Makes the bytes last beyond the present burst: before it they may lie in a ring whose
-    /// space is given back at the burst's end. False when there is no buffer: it must be dropped.
+    /// Makes the bytes valid beyond the current burst. Before this call they may lie in a ring
+    /// whose space is released at the end of the burst. Returns false when no buffer is free; the
+    /// caller must then drop the payload.
     #[must_use]
     fn keep(&mut self) -> bool;
 
     /// Appends the bytes to a vector.
     fn append_to(&self, to: &mut Vec<u8>);
 
-    /// Takes over a vector. `None` when there is no buffer.
+    /// Makes a payload of a vector. `None` when no buffer is free.
     fn from_vec(bytes: Vec<u8>) -> Option<Self>;
 
-    /// An empty payload with room for `capacity` bytes to be appended. `None` when there is no
-    /// buffer.
+    /// An empty payload to which `capacity` bytes can be appended. `None` when no buffer is free.
     #[must_use]
     fn with_capacity(capacity: usize) -> Option<Self> {
         Self::from_vec(Vec::with_capacity(capacity))
     }
 
-    /// Appends bytes to a payload that was made [`Payload::with_capacity`]. False, and nothing is
-    /// appended, when there is no room.
+    /// Appends bytes to a payload made by [`Payload::with_capacity`]. Returns false and appends
+    /// nothing when there is no room.
     #[must_use]
     fn extend(&mut self, bytes: &[u8]) -> bool {
         let mut whole = Vec::with_capacity(self.len() + bytes.len());
@@ -63,7 +62,7 @@ pub trait Payload: Sized {
         self.replace(whole)
     }
 
-    /// The same with the bytes of another payload.
+    /// Appends the bytes of another payload, like [`Payload::extend`].
     #[must_use]
     fn extend_with(&mut self, other: &Self) -> bool {
         let mut whole = Vec::with_capacity(self.len() + other.len());
@@ -72,19 +71,19 @@ pub trait Payload: Sized {
         self.replace(whole)
     }
 
-    /// Nothing more will be appended: much room that was not used is given back.
+    /// Declares that nothing more will be appended. The payload may release unused capacity.
     fn fit(&mut self) {}
 
-    /// Takes over a vector in place of what is there. False when there is no buffer; what was
-    /// there stays.
+    /// Replaces the contents by those of a vector. Returns false when no buffer is free; the old
+    /// contents then remain.
     #[must_use]
     fn replace(&mut self, bytes: Vec<u8>) -> bool {
         Self::from_vec(bytes).map(|whole| *self = whole).is_some()
     }
 }
 
-/// A payload in a vector: for simulations, tests and management. Handles of [`Payload::share`] have
-/// the vector in common until one of them writes.
+/// A payload in a vector, for simulations, tests and layer management. Handles from
+/// [`Payload::share`] share the vector until one of them writes.
 #[derive(Clone, Debug, Default)]
 pub struct Bytes {
     bytes: Arc<Vec<u8>>,
@@ -93,13 +92,13 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// The content.
+    /// The bytes of the payload.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// The vector, owned by this handle alone and ending with its content.
+    /// The vector, made exclusive to this handle and truncated to the payload's end.
     fn own(&mut self) -> &mut Vec<u8> {
         if Arc::get_mut(&mut self.bytes).is_none() {
             *self = self.copy(&[]);
@@ -109,7 +108,7 @@ impl Bytes {
         bytes
     }
 
-    /// A copy with room in front and a header before the content.
+    /// A copy with headroom and with `header` in front of the bytes.
     fn copy(&self, header: &[u8]) -> Bytes {
         let mut bytes = Vec::with_capacity(HEADROOM + header.len() + self.len());
         bytes.resize(HEADROOM, 0);
@@ -202,7 +201,7 @@ impl Payload for Bytes {
     }
 }
 
-/// Room made for further headers when the first does not fit, in bytes.
+/// Headroom of a copy in bytes, for further headers.
 const HEADROOM: usize = 96;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Capture files of the older kind, pcap, as `tcpdump -w` writes them (draft-ietf-opsawg-pcap).
+//! Capture files in the older format, pcap, as `tcpdump -w` writes them (draft-ietf-opsawg-pcap).
 //!
 //! ```text
 //!   magic 4 | version 2 + 2 | 0 4 | 0 4 | snap length 4 | FCS and link type 4
@@ -8,9 +8,9 @@
 //!   FCS and link type:  n 4 bits | 0 1 | f 1 | 0 10 | link type 16
 //! ```
 //!
-//! Byte order, unit of the fraction and length of the record's header follow from the magic. With
-//! f set each packet ends with an FCS of 2n bytes. [`Reader`] takes bytes in portions of any size
-//! and keeps at most one packet, of at most [`BLOCK_BYTES_MAX`].
+//! The magic determines the byte order, the unit of the fraction and the length of the record
+//! header. If bit f is set, each packet ends with an FCS of 2n bytes. [`Reader`] accepts the file
+//! in portions of any size, and keeps at most one packet, of at most [`BLOCK_BYTES_MAX`].
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -19,19 +19,19 @@ use core::fmt;
 
 use crate::pcapng::{BLOCK_BYTES_MAX, Direction, Interface, Item, LinkType, Packet};
 
-/// Bytes of a file's header.
+/// Bytes of the file header.
 pub const FILE_HEADER_BYTES: usize = 24;
-/// Bytes in front of each packet that [`record`] makes.
+/// Bytes of the record header that [`record`] makes for each packet.
 pub const RECORD_BYTES: usize = 16;
-/// The longest packet that a file may have: the longest that `tcpdump` writes.
+/// Longest packet that `tcpdump` writes, in bytes.
 pub const PACKET_BYTES_MAX: u32 = 262_144;
 
-/// Reads a file portion by portion.
+/// Reads a pcap file portion by portion.
 #[derive(Debug)]
 pub struct Reader {
     kind: Kind,
     buffer: Vec<u8>,
-    /// Bytes at the front of the buffer that are done with.
+    /// Bytes at the front of the buffer that were already processed.
     done: usize,
     interface: Option<Interface>,
     fcs_bytes: u32,
@@ -39,7 +39,7 @@ pub struct Reader {
     packets: u64,
 }
 
-/// What the magic says.
+/// What the magic determines.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     is_big: bool,
@@ -57,7 +57,8 @@ impl Kind {
         let known = |word| match word {
             MICROS => Some(kind(1000, RECORD_BYTES)),
             NANOS => Some(kind(1, RECORD_BYTES)),
-            // Of old Linux distributions: interface, protocol and type of the packet follow.
+            // Format of old Linux distributions: the record header also has interface, protocol and
+            // packet type.
             KUZNETZOV => Some(kind(1000, RECORD_BYTES + 8)),
             _ => None,
         };
@@ -81,8 +82,8 @@ impl Kind {
 }
 
 impl Reader {
-    /// A reader for a file that begins with these bytes, which must then be fed to it; `None` when
-    /// no such file does.
+    /// A reader for a file that starts with `magic`; `None` if pcap files do not. The magic must
+    /// also be fed to the reader.
     #[must_use]
     pub fn of_magic(magic: [u8; 4]) -> Option<Reader> {
         let kind = Kind::of_magic(magic)?;
@@ -97,29 +98,29 @@ impl Reader {
         })
     }
 
-    /// Takes the next bytes of the file.
+    /// Adds the next bytes of the file.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.done);
         self.done = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes that are left: part of a packet when the file ends here.
+    /// Number of unprocessed bytes. If the file ends here, they are a part of a packet.
     #[must_use]
     pub fn rest(&self) -> usize {
         self.buffer.len() - self.done
     }
 
-    /// True when the file may end here: after its header, and not within a packet.
+    /// Whether the file may end here: after its header and not inside a packet.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.interface.is_some() && self.rest() == 0
     }
 
-    /// The next item; `None` when more bytes are needed.
+    /// Returns the next item; `None` when it needs more bytes.
     ///
     /// # Errors
-    /// A packet of a length that no packet has.
+    /// A packet has an impossible length.
     pub fn poll(&mut self) -> Result<Option<Item<'_>>, PcapError> {
         if self.interface.is_none() {
             let kind = self.kind;
@@ -182,12 +183,12 @@ impl Reader {
     }
 }
 
-/// A packet of an impossible length: what follows cannot be read.
+/// Error: a packet has an impossible length, so the rest of the file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcapError {
     /// Number of the packet, from 1.
     pub number: u64,
-    /// Its length in bytes.
+    /// Length of the packet in bytes, as the file states it.
     pub bytes: u32,
 }
 
@@ -204,8 +205,8 @@ impl fmt::Display for PcapError {
 
 impl core::error::Error for PcapError {}
 
-/// The header of a file of Ethernet frames with nanoseconds, of which at most `snap` bytes each
-/// are kept.
+/// Header of a file for Ethernet frames with times in nanoseconds, of which at most `snap` bytes
+/// each are kept.
 #[must_use]
 pub fn file_header(snap: u32) -> [u8; FILE_HEADER_BYTES] {
     let mut header = [0; FILE_HEADER_BYTES];
@@ -216,7 +217,7 @@ pub fn file_header(snap: u32) -> [u8; FILE_HEADER_BYTES] {
     header
 }
 
-/// The record that stands in front of a frame of `length` bytes of which `captured` follow.
+/// The record header for a frame of `length` bytes, of which `captured` bytes follow.
 #[must_use]
 pub fn record(nanos: u64, captured: usize, length: usize) -> [u8; RECORD_BYTES] {
     let mut record = [0; RECORD_BYTES];
@@ -235,7 +236,7 @@ pub fn record(nanos: u64, captured: usize, length: usize) -> [u8; RECORD_BYTES] 
 const MICROS: u32 = 0xa1b2_c3d4;
 const NANOS: u32 = 0xa1b2_3c4d;
 const KUZNETZOV: u32 = 0xa1b2_cd34;
-/// The bit f of the word with the link type.
+/// Bit f of the word with the link type.
 const FCS_IS_KNOWN: u32 = 1 << 26;
 
 #[cfg(test)]
@@ -245,8 +246,8 @@ mod tests {
 
     use super::*;
 
-    /// A file in big-endian order: magic, word of the link type, and packets of their original
-    /// length and bytes.
+    /// A big-endian file: magic, word with the link type, and packets with original length and
+    /// bytes.
     fn big(magic: u32, link: u32, packets: &[(u32, &[u8])]) -> Vec<u8> {
         let mut file = magic.to_be_bytes().to_vec();
         file.extend([0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
@@ -332,10 +333,10 @@ mod tests {
                 .map(|(_, original, bytes)| (*original, bytes.len()));
             lengths.collect::<Vec<_>>()
         };
-        // Four bytes of FCS; the second packet has lost nothing but a part of it.
+        // The FCS has four bytes; the third packet lacks more than its FCS.
         assert_eq!(lengths(0x2400_0001), [(10, 10), (10, 10), (10, 7)]);
         assert_eq!(lengths(0x1400_0001), [(12, 12), (12, 12), (12, 7)]);
-        // Without the bit f the length means nothing; reserved bits never do.
+        // Without bit f the length of the FCS has no meaning. Reserved bits are ignored.
         assert_eq!(lengths(0x2bff_0001), [(14, 14), (14, 12), (14, 7)]);
         assert_eq!(lengths(0x0000_0001), [(14, 14), (14, 12), (14, 7)]);
     }

@@ -1,7 +1,7 @@
-//! Capture files of the newer kind, pcapng, as far as captures of packets need it
-//! (draft-ietf-opsawg-pcapng). [`crate::capture`] reads the older kind too.
+//! Capture files in the newer format, pcapng, as far as captures of packets need it
+//! (draft-ietf-opsawg-pcapng). [`crate::capture`] also reads the older format.
 //!
-//! A file is a run of blocks, each a multiple of four bytes long:
+//! A file is a sequence of blocks. The length of a block is a multiple of four bytes:
 //!
 //! ```text
 //!  0      4        8                      n-4      n
@@ -21,9 +21,9 @@
 //!                            options: 4 packets that came, 5 of them not in the file
 //! ```
 //!
-//! [`Writer`] writes little endian and nanoseconds. [`Reader`] takes either byte order and any time
-//! unit, bytes in portions of any size, and skips blocks that it does not know, of any length. It
-//! keeps at most one block, of at most [`BLOCK_BYTES_MAX`].
+//! [`Writer`] writes little-endian blocks with times in nanoseconds. [`Reader`] accepts both byte
+//! orders, any unit of time, and bytes in portions of any size. It skips blocks of unknown types,
+//! of any length, and keeps at most one block, of at most [`BLOCK_BYTES_MAX`].
 
 mod read;
 mod write;
@@ -36,10 +36,10 @@ pub use write::Writer;
 /// Longest block of a known type that a reader accepts, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 
-/// Interfaces of one section that a reader remembers.
+/// Most interfaces of one section that a reader accepts.
 pub const INTERFACES_MAX: usize = 1024;
 
-/// What the packets of an interface are.
+/// Link type: the format of an interface's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkType(pub u16);
 
@@ -50,12 +50,12 @@ impl LinkType {
     pub const PDU: LinkType = LinkType(147);
     /// Records of the VMPI: header and payload (USER1).
     pub const VMPI: LinkType = LinkType(148);
-    /// SDUs of a flow of a shim DIF, which are PDUs of the DIF above or an application's (USER2).
+    /// SDUs of a flow of a shim DIF: PDUs of the DIF above, or SDUs of an application (USER2).
     pub const SDU: LinkType = LinkType(149);
 }
 
 impl fmt::Display for LinkType {
-    /// The number and, where it is a common one, the name: `101 (RAW)`.
+    /// Writes the number and, if it is a common one, the name: `101 (RAW)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = LINK_NAMES.iter().find(|(number, _)| *number == self.0);
         match known {
@@ -65,7 +65,7 @@ impl fmt::Display for LinkType {
     }
 }
 
-/// Names of common link types, as the registry of IANA has them.
+/// Names of common link types, from the registry of IANA.
 const LINK_NAMES: &[(u16, &str)] = &[
     (0, "NULL"),
     (1, "ETHERNET"),
@@ -98,20 +98,20 @@ const LINK_NAMES: &[(u16, &str)] = &[
     (276, "LINUX_SLL2"),
 ];
 
-/// Which way a packet went.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// Not known.
+    /// The direction is unknown.
     #[default]
     Unknown,
-    /// Into this system or IPCP.
+    /// Received by this system or IPCP.
     In,
-    /// Out of it.
+    /// Sent by this system or IPCP.
     Out,
 }
 
 impl Direction {
-    /// The two low bits of a packet's flags.
+    /// The two low bits of a packet's flags that encode the direction.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Direction::Unknown => 0,
@@ -129,38 +129,37 @@ impl Direction {
     }
 }
 
-/// Where packets were captured.
+/// An interface on which packets were captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// What they are.
+    /// Format of the packets.
     pub link: LinkType,
-    /// Name for people.
+    /// Name of the interface, for people.
     pub name: alloc::string::String,
-    /// What a reader must know to understand the packets; see `docs/how-to/capture.md`.
+    /// Information that a reader needs to decode the packets; see `docs/how-to/capture.md`.
     pub description: alloc::string::String,
-    /// Bytes that are kept of a packet at most; 0 for all.
+    /// Most bytes that are kept of a packet; 0 for all.
     pub snap_bytes: u32,
 }
 
-/// A packet as it lies in a file, without the frame check sequence (FCS) that some files have
-/// behind it.
+/// A packet in a file, without the frame check sequence (FCS) that follows it in some files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Number of the interface within its section, from 0.
     pub interface: u32,
-    /// When, in nanoseconds since 1970.
+    /// Time of capture, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// Which way.
+    /// Direction of the packet.
     pub direction: Direction,
-    /// Its first bytes.
+    /// The captured bytes, from the start of the packet.
     pub bytes: &'a [u8],
-    /// How long it was.
+    /// Original length of the packet in bytes.
     pub original_bytes: u32,
 }
 
 impl<'a> Packet<'a> {
-    /// The packet without the `fcs` bytes that its frame had at the end. What the capture cut off
-    /// are the last bytes, so that a frame may be whole of which only the FCS is missing.
+    /// Removes the `fcs` bytes at the end of the frame. A capture truncates the end first, so a
+    /// frame is complete if only its FCS is missing.
     pub(crate) fn without_fcs(self, fcs: u32) -> Packet<'a> {
         let original = self.original_bytes.max(self.bytes.len() as u32);
         if fcs == 0 || original < fcs {
@@ -176,16 +175,16 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// How many packets an interface had, from the begin of the file to where this stands.
+/// Number of packets of an interface, from the start of the file to this block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
     /// Number of the interface within its section, from 0.
     pub interface: u32,
-    /// When, in nanoseconds since 1970.
+    /// Time of the count, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// Packets that came.
+    /// Packets that arrived.
     pub packets: u64,
-    /// Those of them for which there was no room, and which are not in the file.
+    /// Packets that arrived but are not in the file, because there was no room for them.
     pub missed: u64,
 }
 
@@ -207,7 +206,7 @@ const OPTION_FLAGS: u16 = 2;
 const OPTION_CAME: u16 = 4;
 const OPTION_MISSED: u16 = 5;
 
-/// Length rounded up to a multiple of four.
+/// Rounds a length up to a multiple of four.
 fn padded(length: usize) -> usize {
     length.div_ceil(4) * 4
 }

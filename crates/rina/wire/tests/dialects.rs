@@ -1,5 +1,5 @@
-//! The layouts of rlite and IRATI: PDUs that those stacks sent, decoded and encoded to the same
-//! bytes, at all widths, and bytes that anyone chose.
+//! The layouts of rlite and IRATI. PDUs that those stacks sent are decoded and encoded to the same
+//! bytes. Round trips are tested with all widths, and decoders with arbitrary bytes.
 
 use carina_wire::dif::{
     Ack, Address, CepId, Control, Dialect, PCI_BYTES_MAX, Pci, PciError, PduType, QosId, Sack,
@@ -12,7 +12,7 @@ use crate::headers::{bytes, decode, encode, replay};
 const RLITE: Syntax = Syntax::of_dialect(Dialect::Rlite);
 const IRATI: Syntax = Syntax::of_dialect(Dialect::Irati);
 
-/// rlite over UDP and Ethernet: two IPCPs with addresses 1 and 3.
+/// PDUs of rlite over UDP and Ethernet, between two IPCPs with addresses 1 and 3.
 const RLITE_SENT: &[&str] = &[
     "00808000000040000000000001000000030000000000000030000000 02",
     "00808000000040000000000003000000010000000000000020000000 00",
@@ -34,7 +34,7 @@ const RLITE_SENT: &[&str] = &[
     "004000000000400000000000010000000300000000000000ef0000000800100c20002a06615f",
 ];
 
-/// IRATI over Ethernet: two IPCPs with addresses 16 and 17.
+/// PDUs of IRATI over Ethernet, between two IPCPs with addresses 16 and 17.
 const IRATI_SENT: &[&str] = &[
     "010000110001000000000040009700 00000000 0873100018012a00",
     "010000100001000000000040007c00 00000000 0873100118012a00",
@@ -136,7 +136,7 @@ fn an_acknowledgement_of_rlite_means_this() {
             delay_us: 0,
             ecn_marks: 0,
         }),
-        // Right edges are written as the last that may be sent: 513 and 512.
+        // The wire carries right edges as the last number that may be sent: 513 and 512.
         window: Some(Window {
             left: 1,
             right: 514,
@@ -155,7 +155,7 @@ fn control_pdus_of_irati_mean_this() {
     let expected = Window {
         left: 0,
         right: 0xb53c_8895,
-        // It has sent 0x0b63ea72 and no more.
+        // The sender has sent 0x0b63ea72 and nothing after it.
         my_left: 0x0b63_ea73,
         my_right: 0x0b63_eaa5,
         rate: 0,
@@ -248,7 +248,7 @@ fn a_relay_counts_the_ttl_down_and_the_checksum_follows() {
         damaged[at] ^= 0x10;
         assert!(!RLITE.has_valid_checksum(&damaged), "byte {at}");
     }
-    // Without a checksum a relay makes none.
+    // A relay does not add a checksum to a PDU without one.
     let mut bare = bytes(RLITE_SENT[2]);
     assert!(!RLITE.has_valid_checksum(&bare));
     RLITE.mark(&mut bare, 9, true);
@@ -378,7 +378,7 @@ fn cut(value: u64, width: u8) -> u64 {
     value & (u64::MAX >> (64 - 8 * u32::from(width)))
 }
 
-/// PDU types of one dialect or the other.
+/// PDU types that occur in either dialect.
 const KINDS: &[u8] = &[0x40, 0x80, 0xc0, 0xc1, 0xc4, 0xc5, 0xc8, 0xcc, 0xcf];
 
 proptest! {
@@ -427,7 +427,7 @@ proptest! {
         let has_window = has_window || (is_irati && !has_ack);
         let control = Control {
             seq,
-            // An acknowledgement or flow control alone does not tell it in IRATI.
+            // In IRATI, PDUs with only an acknowledgement or only flow control lack this field.
             last_seq: if is_irati && !(has_ack && has_window) { 0 } else { last_seq },
             ack: has_ack.then(|| Ack {
                 next,
@@ -443,7 +443,7 @@ proptest! {
                 frame: 0,
             }),
         };
-        // The one value that means nothing sent.
+        // This value cannot be represented: it means that nothing was sent.
         prop_assume!(!(is_irati && control.window.is_some_and(|window| window.my_left == 1)));
         let pci = Pci {
             kind: PduType::Control,
@@ -482,7 +482,7 @@ proptest! {
         if let Ok((header, control)) = decode(syntax, &pdu, pdu.len()) {
             prop_assert!(header.header_bytes <= header.pdu_bytes);
             prop_assert!(header.pdu_bytes <= pdu.len());
-            // Types that this side never sends are written as others.
+            // Decoded types that this encoder never writes are encoded as other types.
             if control.is_none_or(|said| said.ack.is_some() || said.window.is_some()) {
                 let again = encode(syntax, &header, control.as_ref());
                 let shown = decode(syntax, &again, header.pdu_bytes.max(again.len()));

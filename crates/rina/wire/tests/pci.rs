@@ -1,5 +1,5 @@
-//! PCI: the examples of `docs/explanation/pci.md`, round trips at all widths, and bytes that anyone
-//! chose.
+//! PCI: the examples of `docs/explanation/pci.md`, round trips with all widths, and arbitrary
+//! bytes.
 
 use carina_wire::dif::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PciError, PduType, QosId, SACK_RANGES_MAX,
@@ -11,7 +11,7 @@ use crate::headers::decode;
 
 const DOCUMENT: &str = include_str!("../../../../docs/explanation/pci.md");
 
-/// The bytes of an example in the documentation.
+/// The bytes of an example in the document.
 fn example(name: &str) -> Vec<u8> {
     let begin = format!("\n```{name}\n");
     let (_, block) = DOCUMENT

@@ -1,4 +1,4 @@
-//! The VMPI's codec: golden bytes, round trips, and bytes that an adversary chose.
+//! The codec of the VMPI: expected bytes, round trips, and bytes that an attacker chose.
 
 use std::path::Path;
 
@@ -175,7 +175,7 @@ fn long_reasons_are_cut_at_a_character() {
     );
 }
 
-/// Whatever decodes encodes to the same bytes again.
+/// Checks that a decoded message encodes to the same bytes.
 fn check(bytes: &[u8]) {
     if let Ok(message) = Control::decode(bytes) {
         assert_eq!(encode(&message), bytes);

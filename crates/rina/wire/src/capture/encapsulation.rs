@@ -1,4 +1,4 @@
-//! Packets of link types other than Ethernet, and the Ethernet header that they can get.
+//! Link types other than Ethernet, and the Ethernet header that their packets can get.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use crate::ether::{ETHERTYPE_ARP, Mac, TPID_CUSTOMER};
 use crate::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use crate::pcapng::LinkType;
 
-/// What the header of a packet says, in the words of Ethernet.
+/// The header of a packet, translated to Ethernet.
 ///
 /// | link type | header |
 /// |---|---|
@@ -17,29 +17,30 @@ use crate::pcapng::LinkType;
 /// | LINUX_SLL2 276 | protocol 2, 0 2, interface 4, ARPHRD 2, type 1, length 1, address 8 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encapsulation {
-    /// The protocol. `None`: a frame of IEEE 802.3, whose header has its length instead.
+    /// Ethertype of the payload. `None` for a frame of IEEE 802.3, whose header has a length
+    /// instead.
     pub ethertype: Option<u16>,
-    /// The sender, where the header has a MAC address.
+    /// MAC address of the sender, if the header has one.
     pub source: Option<Mac>,
-    /// True when the packet was sent to all stations.
+    /// Whether the packet was sent to all stations.
     pub is_broadcast: bool,
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub bytes: usize,
 }
 
-/// The MAC addresses and VLAN of frames whose packets were captured without.
+/// MAC addresses and VLAN for the frames of packets that were captured without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stations {
-    /// Destination of packets to one station.
+    /// Destination address of packets to a single station.
     pub destination: Mac,
-    /// Source.
+    /// Source address.
     pub source: Mac,
     /// The VLAN of the frame, if any.
     pub vlan: Option<u16>,
 }
 
 impl Default for Stations {
-    /// `02:00:00:00:00:01` sends to `02:00:00:00:00:02`.
+    /// From `02:00:00:00:00:01` to `02:00:00:00:00:02`, without VLAN.
     fn default() -> Stations {
         Stations {
             destination: Mac([2, 0, 0, 0, 0, 2]),
@@ -50,11 +51,11 @@ impl Default for Stations {
 }
 
 impl Encapsulation {
-    /// Reads the header of a packet.
+    /// Decodes the header of a packet.
     ///
     /// # Errors
-    /// The link type has no such header, the packet is shorter than it, or Ethernet does not carry
-    /// its protocol.
+    /// The link type has no known header, the packet is shorter than its header, or Ethernet does
+    /// not carry its protocol.
     pub fn decode(link: LinkType, packet: &[u8]) -> Result<Encapsulation, NoFrame> {
         match link.0 {
             NULL | LOOP => of_family(packet),
@@ -80,7 +81,7 @@ impl Encapsulation {
         }
     }
 
-    /// Begins an Ethernet frame with the header for a payload.
+    /// Appends an Ethernet header for `payload` to `out`.
     pub(super) fn begin_frame(self, stations: &Stations, payload: &[u8], out: &mut Vec<u8>) {
         let group = if self.is_broadcast {
             Some(Mac::BROADCAST)
@@ -98,13 +99,14 @@ impl Encapsulation {
     }
 }
 
-/// The header of a loopback interface of BSD.
+/// Decodes the header of a BSD loopback interface: an address family.
 fn of_family(packet: &[u8]) -> Result<Encapsulation, NoFrame> {
     let family = u32::from_be_bytes(*packet.first_chunk().ok_or(NoFrame::Short)?);
-    // The writer's order is not the file's for certain; families are small numbers in either.
+    // The byte order of the family may differ from the file's. Families are small numbers, so the
+    // smaller reading is right.
     let ethertype = match family.min(family.swap_bytes()) {
         2 => ETHERTYPE_IPV4,
-        // Linux, NetBSD and OpenBSD, FreeBSD, macOS.
+        // AF_INET6 of Linux, of NetBSD and OpenBSD, of FreeBSD, and of macOS.
         10 | 24 | 28 | 30 => ETHERTYPE_IPV6,
         _ => return Err(NoFrame::Protocol),
     };
@@ -130,7 +132,8 @@ fn of_ip(packet: &[u8]) -> Result<Encapsulation, NoFrame> {
     })
 }
 
-/// The header of a "cooked" capture of Linux, of all interfaces or of one without MAC addresses.
+/// Decodes a header of Linux "cooked" captures, which are made of all interfaces together or of
+/// interfaces without MAC addresses.
 fn cooked(
     packet_type: u16,
     hardware: u16,
@@ -140,7 +143,7 @@ fn cooked(
 ) -> Result<Encapsulation, NoFrame> {
     let ethertype = match protocol {
         _ if NOT_ETHERTYPES.contains(&hardware) => return Err(NoFrame::Protocol),
-        // 802.3 without and with LLC.
+        // IEEE 802.3 without and with LLC.
         1 | 4 => None,
         0x0600.. => Some(protocol),
         _ => return Err(NoFrame::Protocol),
@@ -154,8 +157,8 @@ fn cooked(
     })
 }
 
-/// The group to which a packet goes: of IPv4 (RFC 1112 §6.4), of IPv6 (RFC 2464 §7), and requests
-/// of ARP, to all.
+/// The MAC address of the group to which a packet goes: multicast of IPv4 (RFC 1112 §6.4) or IPv6
+/// (RFC 2464 §7), and broadcast for ARP requests. `None` for a packet to a single station.
 fn group_of(ethertype: u16, packet: &[u8]) -> Option<Mac> {
     match ethertype {
         ETHERTYPE_IPV4 => match *packet.get(16..20)?.first_chunk()? {
@@ -181,8 +184,8 @@ const SLL: u16 = 113;
 const IPV4: u16 = 228;
 const IPV6: u16 = 229;
 const SLL2: u16 = 276;
-/// The type of packets to all stations of a cooked capture.
+/// Packet type of broadcasts in a cooked capture.
 const TO_ALL: u16 = 1;
-/// Hardware types (ARPHRD) whose packets have no Ethertype in the field of the protocol: FRAD,
-/// IEEE 802.11, the same with Prism and radiotap headers, netlink.
+/// Hardware types (ARPHRD) whose protocol field is not an Ethertype: FRAD, IEEE 802.11 plain and
+/// with Prism and radiotap headers, netlink.
 const NOT_ETHERTYPES: [u16; 5] = [770, 801, 802, 803, 824];

@@ -1,4 +1,4 @@
-//! Packets of a capture file as Ethernet frames.
+//! Reads the packets of a capture file as Ethernet frames.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,42 +8,42 @@ use super::encapsulation::{Encapsulation, Stations};
 use super::{CaptureError, Reader};
 use crate::pcapng::{INTERFACES_MAX, Item, LinkType, Packet};
 
-/// Reads a file of either kind and makes Ethernet frames of its packets.
+/// Reads a capture file in either format and makes Ethernet frames of its packets.
 #[derive(Debug)]
 pub struct FrameReader {
     reader: Reader,
     stations: Stations,
-    /// Of the interfaces of the present section.
+    /// Link types of the interfaces in the current section.
     links: Vec<LinkType>,
     packets: u64,
     frame: Vec<u8>,
 }
 
-/// A packet of a file.
+/// A packet of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Its number in the file, from 1.
+    /// Number of the packet in the file, from 1.
     pub number: u64,
-    /// When it was captured, in nanoseconds since 1970.
+    /// Time of capture, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// The Ethernet frame without FCS, or why the packet is not one.
+    /// The Ethernet frame without FCS, or the reason why there is none.
     pub frame: Result<&'a [u8], NoFrame>,
-    /// The packet's link type. Unless it is Ethernet, [`Stations`] gives the MAC addresses that
-    /// the packet lacks.
+    /// Link type of the packet. For types other than Ethernet, [`Stations`] supplies missing MAC
+    /// addresses.
     pub link: LinkType,
 }
 
-/// Why a packet is no Ethernet frame that can be sent.
+/// Why a packet cannot be made an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum NoFrame {
-    /// The capture kept only its beginning.
+    /// The capture kept only the beginning of the packet.
     Cut,
-    /// It is shorter than its header.
+    /// The packet is shorter than its header.
     Short,
-    /// Ethernet does not carry its protocol.
+    /// Ethernet does not carry the protocol of the packet.
     Protocol,
-    /// Packets of this link type are not carried by Ethernet, or not known.
+    /// The link type is unknown, or Ethernet does not carry its packets.
     LinkType(LinkType),
 }
 
@@ -60,28 +60,28 @@ impl fmt::Display for NoFrame {
 
 impl core::error::Error for NoFrame {}
 
-/// How many packets are no frames, by the reason.
+/// Counts packets that are not frames, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped(BTreeMap<NoFrame, u64>);
 
 impl Skipped {
-    /// Counts a packet.
+    /// Counts one packet with this reason.
     pub fn count(&mut self, reason: NoFrame) {
         *self.0.entry(reason).or_default() += 1;
     }
 
-    /// The reasons and their packets.
+    /// All reasons with their numbers of packets.
     pub fn iter(&self) -> impl Iterator<Item = (NoFrame, u64)> + '_ {
         self.0.iter().map(|(reason, count)| (*reason, *count))
     }
 
-    /// Packets of a reason.
+    /// Number of packets with this reason.
     #[must_use]
     pub fn of(&self, reason: NoFrame) -> u64 {
         self.0.get(&reason).copied().unwrap_or(0)
     }
 
-    /// All of them.
+    /// Number of packets with any reason.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.values().sum()
@@ -89,7 +89,8 @@ impl Skipped {
 }
 
 impl fmt::Display for Skipped {
-    /// Such as `3 are cut short by the capture (snap length), 1 is shorter than a header`.
+    /// Writes the counts in the form `3 are cut short by the capture (snap length), 1 is shorter
+    /// than a header`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (reason, count)) in self.iter().enumerate() {
             let comma = if place > 0 { ", " } else { "" };
@@ -101,7 +102,7 @@ impl fmt::Display for Skipped {
 }
 
 impl FrameReader {
-    /// A reader that gives packets without MAC addresses these.
+    /// A reader that uses the addresses of `stations` for packets without MAC addresses.
     #[must_use]
     pub fn new(stations: Stations) -> FrameReader {
         FrameReader {
@@ -113,15 +114,15 @@ impl FrameReader {
         }
     }
 
-    /// Takes the next bytes of the file.
+    /// Adds the next bytes of the file.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.reader.feed(bytes);
     }
 
-    /// The next packet; `None` when more bytes are needed.
+    /// Returns the next packet; `None` when it needs more bytes.
     ///
     /// # Errors
-    /// What is wrong with the file; nothing can be read behind it.
+    /// The file is damaged; nothing after that point can be read.
     pub fn poll(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         let (time_ns, link, made) = loop {
             match self.reader.poll()? {
@@ -149,7 +150,7 @@ impl FrameReader {
         }))
     }
 
-    /// Says that no more bytes follow.
+    /// Checks that the file may end after the bytes fed so far.
     ///
     /// # Errors
     /// The file ends within its header, a block or a packet.
@@ -158,7 +159,8 @@ impl FrameReader {
     }
 }
 
-/// The packet's bytes, if the capture has all of them.
+/// The bytes of the packet, if the capture has all of them and the packet is not shorter than its
+/// header.
 fn whole<'a>(packet: &Packet<'a>, header: usize) -> Result<&'a [u8], NoFrame> {
     match packet.bytes.len() {
         length if length < packet.original_bytes as usize => Err(NoFrame::Cut),
@@ -167,7 +169,7 @@ fn whole<'a>(packet: &Packet<'a>, header: usize) -> Result<&'a [u8], NoFrame> {
     }
 }
 
-/// Appends the frame of a packet.
+/// Appends the Ethernet frame of a packet to `out`.
 fn make(
     link: LinkType,
     packet: &Packet<'_>,
@@ -178,7 +180,8 @@ fn make(
         frame.extend_from_slice(whole(packet, MAC_BYTES)?);
         return Ok(());
     }
-    // What it is comes before how much of it was kept: the link type is the better reason.
+    // The protocol is checked before the length, because an unsupported link type is the more
+    // helpful reason.
     let encapsulation = Encapsulation::decode(link, packet.bytes)?;
     let payload = &whole(packet, encapsulation.bytes)?[encapsulation.bytes..];
     if encapsulation.ethertype.is_none() && payload.len() > LENGTH_MAX {
@@ -189,9 +192,9 @@ fn make(
     Ok(())
 }
 
-/// Bytes of a header of Ethernet.
+/// Bytes of an Ethernet header.
 const MAC_BYTES: usize = 14;
-/// The longest payload of a frame of IEEE 802.3.
+/// Longest payload of an IEEE 802.3 frame, in bytes.
 const LENGTH_MAX: usize = 1500;
-/// Of an interface that the file does not describe.
+/// Link type for packets of an interface that the file does not describe.
 const UNKNOWN: LinkType = LinkType(u16::MAX);

@@ -1,4 +1,4 @@
-//! Files of both kinds and of many link types, as frames.
+//! Reads files of both formats and of many link types as frames.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -10,7 +10,7 @@ use super::*;
 use crate::pcap::{file_header, record};
 use crate::pcapng::{Direction, Interface, LinkType, Packet, Writer};
 
-/// A pcap file of packets of a link type, each with its original length.
+/// A pcap file with packets of one link type. Each packet has its original length and its bytes.
 fn pcap(link: u16, packets: &[(usize, &[u8])]) -> Vec<u8> {
     let mut file = file_header(65_535).to_vec();
     file[20..22].copy_from_slice(&link.to_le_bytes());
@@ -21,7 +21,7 @@ fn pcap(link: u16, packets: &[(usize, &[u8])]) -> Vec<u8> {
     file
 }
 
-/// A pcapng file with an interface for each packet.
+/// A pcapng file with one interface for each packet.
 fn pcapng(packets: &[(u16, &[u8])]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = Writer::begin(&mut file);
@@ -63,14 +63,14 @@ fn frames(file: &[u8], step: usize) -> Result<Frames, CaptureError> {
     reader.end().map(|()| frames)
 }
 
-/// The frame of a packet of a link type.
+/// The frame made of a packet; checks that both formats give the same.
 fn frame(link: u16, packet: &[u8]) -> Result<Vec<u8>, NoFrame> {
     let of_pcap = frames(&pcap(link, &[(packet.len(), packet)]), 64).unwrap();
     assert_eq!(frames(&pcapng(&[(link, packet)]), 64).unwrap(), of_pcap);
     of_pcap.into_iter().next().unwrap()
 }
 
-/// An IPv4 packet to an address.
+/// An IPv4 packet to this address.
 fn ipv4(to: [u8; 4]) -> Vec<u8> {
     let mut packet = vec![0; 24];
     packet[0] = 0x45;
@@ -152,7 +152,7 @@ fn cooked_packets_keep_sender_and_ethertype() {
         assert_eq!(of(0, 1, 0x0800), Ok(ethernet(NEXT, 7, 0x0800, &packet)));
         let to_all = ethernet([0xff; 6], 7, 0x0806, &packet);
         assert_eq!(of(1, 1, 0x0806), Ok(to_all));
-        // Of IEEE 802.3: the length stands where the Ethertype does.
+        // IEEE 802.3: the header has a length in place of the Ethertype.
         let length = packet.len() as u16;
         assert_eq!(of(0, 1, 4), Ok(ethernet(NEXT, 7, length, &packet)));
         assert_eq!(of(4, 824, 0), Err(NoFrame::Protocol));
@@ -233,7 +233,7 @@ fn what_is_no_capture_file_is_named() {
 fn long_blocks_of_unknown_types_are_passed_over() {
     let (whole, length) = ([7; 60], 5 << 20);
     let mut file = pcapng(&[(1, &whole)]);
-    // Behind the section's header and the interface.
+    // After the section header and the interface block.
     let packet = file.split_off(28 + usize::from(file[28 + 4]));
     for word in [0xbadu32, length] {
         file.extend(word.to_le_bytes());

@@ -1,7 +1,7 @@
-//! The checksum of the Internet (RFC 1071) over little-endian words. It is never 0, which stands
-//! for none: of the two zeros of one's complement the other is written.
+//! The Internet checksum (RFC 1071) over little-endian words. In this use 0 means "no checksum"; a
+//! computed 0 is written as 0xffff, the other zero of one's complement.
 
-/// The checksum of bytes in which the field for it is 0.
+/// Computes the checksum of bytes whose checksum field is 0.
 pub(super) fn of(bytes: &[u8]) -> u16 {
     match !sum(bytes) {
         0 => u16::MAX,
@@ -9,12 +9,12 @@ pub(super) fn of(bytes: &[u8]) -> u16 {
     }
 }
 
-/// True when bytes that have their checksum in them have the right one.
+/// Whether bytes that contain their checksum are undamaged.
 pub(super) fn is_right(bytes: &[u8]) -> bool {
     sum(bytes) == u16::MAX
 }
 
-/// The checksum after one word has changed (RFC 1624, equation 3).
+/// Updates a checksum after one 16-bit word has changed (RFC 1624, equation 3).
 pub(super) fn changed(checksum: u16, before: u16, after: u16) -> u16 {
     let sum = fold(u64::from(!checksum) + u64::from(!before) + u64::from(after));
     match !sum {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_rfc() {
-        // RFC 1071, section 3: the sum of these words is ddf2, whatever the byte order.
+        // RFC 1071, section 3: the sum of these words is ddf2, in either byte order.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(of(&bytes), (!0xddf2_u16).swap_bytes());
         let mut whole = bytes.to_vec();

@@ -1,6 +1,6 @@
-//! Whole numbers of 1, 2, 4 or 8 bytes, in network byte order or little-endian.
+//! Reads and writes integers of 1, 2, 4 or 8 bytes, in network byte order or little-endian.
 
-/// A cursor that reads fields off the front of bytes that anyone may have written.
+/// A cursor that reads fields from the front of untrusted bytes.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -11,7 +11,8 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// The next field; `None` when the bytes end before it does or there is no such width.
+    /// Reads the next field in network byte order. `None` if the bytes end too early or `width` is
+    /// not 1, 2, 4 or 8.
     #[inline(always)]
     pub(super) fn take(&mut self, width: u8) -> Option<u64> {
         Some(match width {
@@ -23,7 +24,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The next field, little-endian.
+    /// Like `take`, but in little-endian byte order.
     #[inline(always)]
     pub(super) fn take_le(&mut self, width: u8) -> Option<u64> {
         Some(match width {
@@ -43,7 +44,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A cursor that writes fields one after the other.
+/// A cursor that writes fields one after another.
 pub(super) struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,
@@ -55,13 +56,14 @@ impl<'a> Writer<'a> {
         Writer { out, at: 0 }
     }
 
-    /// Bytes written so far.
+    /// Number of bytes written.
     #[inline(always)]
     pub(super) fn written(&self) -> usize {
         self.at
     }
 
-    /// Writes the low `width` bytes of a value; `None` when there is no such width or no room.
+    /// Writes the low `width` bytes of a value in network byte order. `None` if there is no room or
+    /// `width` is not 1, 2, 4 or 8.
     #[inline(always)]
     pub(super) fn put(&mut self, width: u8, value: u64) -> Option<()> {
         #[expect(
@@ -77,7 +79,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the low `width` bytes of a value, little-endian.
+    /// Like `put`, but in little-endian byte order.
     #[inline(always)]
     pub(super) fn put_le(&mut self, width: u8, value: u64) -> Option<()> {
         #[expect(
@@ -102,7 +104,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The low `width` bytes of a value.
+/// Truncates a value to its low `width` bytes.
 #[inline(always)]
 pub(super) const fn cut(value: u64, width: u8) -> u64 {
     if width >= 8 {
@@ -112,7 +114,7 @@ pub(super) const fn cut(value: u64, width: u8) -> u64 {
     }
 }
 
-/// True when a value can be written in `width` bytes.
+/// Whether a value fits in `width` bytes.
 #[inline(always)]
 pub(super) const fn fits(value: u64, width: u8) -> bool {
     width >= 8 || value >> (8 * width as u32) == 0

@@ -1,34 +1,34 @@
-//! A header as it was decoded, the part of it that a relay reads, and why it is refused.
+//! A decoded header, the part of it that a relay reads, and errors of headers.
 
 use core::fmt;
 
 use super::field::fits;
 use super::{Address, CepId, Pci, PduType, QosId, Widths};
 
-/// PCI of a PDU that came, with what goes with it.
+/// The decoded PCI of a received PDU, and the lengths of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
     /// The header. Sequence numbers are as on the wire: truncated to
     /// [`Syntax::seq_bits`](super::Syntax::seq_bits).
     pub pci: Pci,
-    /// Relays that the PDU may still pass; 255 also for more, and where the dialect has no limit.
+    /// How many more relays the PDU may pass, at most 255. Dialects without hop limit have 255.
     pub hop_limit: u8,
-    /// Length of the header in bytes. The user data begin here, or what a control or rendezvous
-    /// PDU says: [`Syntax::decode_control`](super::Syntax::decode_control).
+    /// Length of the header in bytes. After it come the user data, or the contents of a control or
+    /// rendezvous PDU: see [`Syntax::decode_control`](super::Syntax::decode_control).
     pub header_bytes: usize,
-    /// Length of the PDU in bytes; what comes after is padding of the N-1 flow's medium.
+    /// Length of the PDU in bytes. Bytes after it are padding by the medium of the N-1 flow.
     pub pdu_bytes: usize,
 }
 
-/// What a relay needs of a PDU: all of it lies at fixed places within
+/// The prefix of a PCI that a relay reads. All fields lie at fixed offsets within
 /// [`Syntax::base_bytes`](super::Syntax::base_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayHeader {
-    /// What it is.
+    /// Type of the PDU.
     pub kind: PduType,
-    /// Where it goes.
+    /// Destination address.
     pub dst: Address,
-    /// Where it comes from.
+    /// Source address.
     pub src: Address,
     /// QoS cube of the connection.
     pub qos: QosId,
@@ -36,17 +36,17 @@ pub struct RelayHeader {
     pub dst_cep: CepId,
     /// CEP-id at the source.
     pub src_cep: CepId,
-    /// Relays that the PDU may still pass; 255 also for more, and where the dialect has no limit.
+    /// How many more relays the PDU may pass, at most 255. Dialects without hop limit have 255.
     pub hop_limit: u8,
-    /// A relay before met congestion.
+    /// Whether an earlier relay marked congestion.
     pub ecn: bool,
-    /// Length of the PDU in bytes, header included, as the header says; not yet compared with what
-    /// came.
+    /// Length of the PDU in bytes including the header, as the header states it. Not yet compared
+    /// with the number of received bytes.
     pub pdu_bytes: usize,
 }
 
 impl RelayHeader {
-    /// With what the rest of the header says. Only data PDUs have a sequence number.
+    /// Combines the relay header with the other fields. Only data PDUs have a sequence number.
     pub(super) fn decoded(&self, drf: bool, seq: u64, header_bytes: usize) -> Decoded {
         Decoded {
             pci: Pci {
@@ -67,46 +67,46 @@ impl RelayHeader {
     }
 }
 
-/// Why bytes are no PDU of this DIF.
+/// Why bytes are not a valid PDU of this DIF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum PciError {
-    /// They end before the header does.
+    /// The bytes end before the header does.
     Short,
     /// The version is unknown.
     Version,
     /// The PDU type is unknown.
     Type,
-    /// The PDU type has a name in this dialect, but no implementation sends it.
+    /// The PDU type is defined in this dialect, but no implementation sends it.
     ReservedType(&'static str),
-    /// Reserved bits are set, or an acknowledgement has no place for what it announces.
+    /// Reserved bits are set, or an acknowledgement is too short for its announced contents.
     Reserved,
-    /// A CEP-id or a QoS-id is larger than any that can be in use.
+    /// A CEP-id or QoS-id is too large to be in use.
     Range,
-    /// The length is smaller than the header, larger than what came, or a control PDU has user
-    /// data.
+    /// The length is smaller than the header or larger than the received bytes, or a control PDU
+    /// has user data.
     Length,
     /// A configured field width is invalid: see [`Syntax::check`](super::Syntax::check).
     Widths,
 }
 
-/// Why a header cannot be written: the value does not fit the DIF's field.
+/// Why a header cannot be encoded: a value does not fit the DIF's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum FieldError {
-    /// An address.
+    /// An address is too large.
     Address,
-    /// A CEP-id.
+    /// A CEP-id is too large.
     Cep,
-    /// A QoS-id.
+    /// A QoS-id is too large.
     Qos,
-    /// The length of the PDU.
+    /// The length of the PDU is too large.
     Length,
-    /// A rate.
+    /// A rate is too large.
     Rate,
-    /// A time frame of a rate.
+    /// The time frame of a rate is too large.
     Frame,
-    /// A control part is missing or is there although the PDU type has none, a control PDU has
+    /// The control part is missing, or present although the PDU type has none. Or a control PDU has
     /// user data, or a management or control PDU has a sequence number in its [`Pci`].
     Kind,
     /// A configured field width is invalid: see [`Syntax::check`](super::Syntax::check).
@@ -114,7 +114,7 @@ pub enum FieldError {
 }
 
 impl PciError {
-    /// A word for counters.
+    /// Name of the error for counters.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -166,7 +166,7 @@ impl fmt::Display for FieldError {
 
 impl core::error::Error for FieldError {}
 
-/// Checks that addresses, CEP-ids and QoS-id fit the widths.
+/// Checks that addresses, CEP-ids and the QoS-id fit the widths.
 #[inline(always)]
 pub(super) fn check_fields(w: Widths, pci: &Pci) -> Result<(), FieldError> {
     if !fits(pci.dst.0 | pci.src.0, w.address) {

@@ -1,4 +1,4 @@
-//! The layout of IRATI, little-endian. `docs/explanation/pci.md` has the same with captured
+//! PCI in the layout of IRATI, little-endian. `docs/explanation/pci.md` explains it with captured
 //! examples.
 //!
 //! ```text
@@ -15,10 +15,11 @@
 //! rendezvous   | left edge | right edge | my left edge | my right edge | rate | frame
 //! ```
 //!
-//! Fields without a number have the DIF's widths, edges that of sequence numbers. Acknowledged and
-//! the left edge are the last number received; right edges are the last that may be sent. My left
-//! edge is the first number that is not acknowledged, but the last sent in a PDU of flow control
-//! alone, and 0 before. There is no hop limit: see [`HOP_LIMIT`].
+//! Numbers give widths in bytes. Fields without a number have the width that the DIF configures;
+//! edges are as wide as sequence numbers. *Acknowledged* and the left edge are the last number
+//! received. Right edges are the last number that may be sent. My left edge is the first
+//! unacknowledged number. In a PDU with flow control only, it is the last number sent, or 0 if none
+//! was. There is no hop limit: see [`HOP_LIMIT`].
 
 use super::field::{Reader, Writer, cut, fits};
 use super::header::{Decoded, FieldError, PciError, RelayHeader, check_fields};
@@ -36,20 +37,20 @@ const TYPE_WINDOW: u8 = 0xc4;
 const TYPE_ACK_WINDOW: u8 = 0xc5;
 const TYPE_RENDEZVOUS: u8 = 0xcf;
 
-/// A relay met congestion.
+/// Flag: a relay marked congestion.
 const FLAG_ECN: u8 = 0x01;
-/// The data run flag: on every PDU of a connection with control.
+/// The data run flag. IRATI sets it on every PDU of a connection with DTCP.
 const FLAG_DRF: u8 = 0x80;
 
-/// Stands for no limit: it is never counted down.
+/// The hop limit of decoded PDUs. It means no limit, because relays do not decrement it.
 pub(super) const HOP_LIMIT: u8 = u8::MAX;
 
-/// Where type and flags are.
+/// Offset of the type field; the flags follow it.
 const fn type_at(w: Widths) -> usize {
     1 + 2 * w.address as usize + w.qos as usize + 2 * w.cep as usize
 }
 
-/// The bytes up to and with the flags.
+/// Bytes from the start of the PDU up to and including the flags.
 pub(super) const fn mark_bytes(w: Widths) -> usize {
     type_at(w) + 2
 }
@@ -66,7 +67,7 @@ pub(super) const fn pci_bytes(w: Widths, kind: PduType) -> usize {
         }
 }
 
-/// Length of what follows the base in a control PDU of this type.
+/// Length of the part after the base in a control PDU of this type.
 const fn control_bytes(w: Widths, kind: u8) -> usize {
     let (number, seq) = (w.ctrl_seq as usize, w.seq as usize);
     let rate = w.rate as usize + w.frame as usize;
@@ -87,7 +88,7 @@ pub(super) fn check(w: Widths) -> Result<(), &'static str> {
         return Err("in an IRATI DIF all fields have 1, 2 or 4 bytes");
     }
     if w.ctrl_seq != w.seq {
-        // IRATI reads and writes the last control sequence number with the width of the others.
+        // IRATI uses the width of sequence numbers for the last control sequence number.
         return Err("in an IRATI DIF control sequence numbers are as wide as sequence numbers");
     }
     Ok(())
@@ -256,7 +257,8 @@ pub(super) fn decode(w: Widths, prefix: &[u8], present: usize) -> Result<Decoded
     Ok(route.decoded(drf, seq, header_bytes))
 }
 
-/// What a control or rendezvous PDU says behind its header. Parts that its type has not are 0.
+/// Decodes the part after the header of a control or rendezvous PDU. Fields that its type does not
+/// have are 0.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the widths of rates and frames are checked before"
@@ -315,7 +317,7 @@ pub(super) fn decode_control(
     Ok(control)
 }
 
-/// Sets the ECN flag.
+/// Sets the ECN flag if `ecn` is true.
 pub(super) fn mark(w: Widths, prefix: &mut [u8], ecn: bool) {
     if let Some(flags) = prefix.get_mut(type_at(w) + 1)
         && ecn

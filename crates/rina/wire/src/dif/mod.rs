@@ -1,10 +1,10 @@
-//! PCI: the headers of a normal DIF's PDUs, with the field widths of that DIF.
+//! PCI: the headers of PDUs in a normal DIF, whose field widths each DIF configures.
 //!
-//! The fields are those of the Pouzin Society's *Error and Flow Control Protocol Specification*;
-//! the specification leaves widths and order to the DIF.
+//! The fields are defined in the Pouzin Society's *Error and Flow Control Protocol Specification*,
+//! which leaves their widths and order to the DIF.
 //!
-//! What a field *means* is the same in every DIF; how it is laid out is the DIF's [`Syntax`]. The
-//! layouts are drawn byte by byte in `docs/explanation/pci.md`.
+//! The meaning of a field is the same in every DIF; the layout is the DIF's [`Syntax`].
+//! `docs/explanation/pci.md` draws the layouts byte by byte.
 
 mod checksum;
 mod field;
@@ -22,22 +22,22 @@ pub use pci::{Ack, Control, Pci, PduType, SACK_RANGES_MAX, Sack, Window};
 
 use core::fmt;
 
-/// An address: a synonym for an IPCP's name that is valid within its DIF only. 0 is not an address:
+/// An address: a synonym of an IPCP's name that is valid within its DIF only. 0 is not an address;
 /// in a PDU it means the neighbour at the other end of the N-1 flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub u64);
 
-/// One end of a connection, chosen by the IPCP that has it. 0 is not a CEP-id, except
-/// in an rlite DIF, whose other members count from 0.
+/// CEP-id: the number of one end of a connection, chosen by the IPCP at that end. 0 is not a
+/// CEP-id, except in a DIF of rlite, whose members count from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CepId(pub u32);
 
-/// A QoS cube of the DIF.
+/// Number of a QoS cube of the DIF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QosId(pub u16);
 
 impl Address {
-    /// No address.
+    /// The value 0, which is not an address.
     pub const NONE: Address = Address(0);
 }
 
@@ -62,30 +62,30 @@ impl fmt::Display for QosId {
 /// Longest header of any PDU in any DIF, in bytes. Data and management PDUs have at most 42.
 pub const PCI_BYTES_MAX: usize = 209;
 
-/// Widths of the PCI's fields in bytes: each 1, 2, 4 or 8. [`Syntax::check`] knows which of them a
-/// dialect has.
+/// Widths of the PCI's fields in bytes, each 1, 2, 4 or 8. [`Syntax::check`] checks which widths a
+/// dialect supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Widths {
-    /// Addresses.
+    /// Width of addresses.
     pub address: u8,
-    /// CEP-ids.
+    /// Width of CEP-ids.
     pub cep: u8,
-    /// QoS-ids; 1 or 2.
+    /// Width of QoS-ids; 1 or 2.
     pub qos: u8,
-    /// Sequence numbers of data PDUs, and window edges.
+    /// Width of the sequence numbers of data PDUs, and of window edges.
     pub seq: u8,
-    /// Sequence numbers of control PDUs.
+    /// Width of the sequence numbers of control PDUs.
     pub ctrl_seq: u8,
-    /// Length of the PDU; 2 or 4.
+    /// Width of the length of the PDU; 2 or 4.
     pub length: u8,
-    /// Rates in control PDUs.
+    /// Width of rates in control PDUs.
     pub rate: u8,
-    /// Time frames of rates in control PDUs.
+    /// Width of the time frames of rates in control PDUs.
     pub frame: u8,
 }
 
 impl Widths {
-    /// What a DIF has unless configured otherwise: 19 bytes in front of user data.
+    /// Default of a native DIF: 19 bytes in front of user data.
     pub const DEFAULT: Widths = Widths {
         address: 2,
         cep: 2,
@@ -97,8 +97,8 @@ impl Widths {
         frame: 4,
     };
 
-    /// What an rlite DIF has unless its modules were compiled otherwise: 28 bytes in front of user
-    /// data. Rates and time frames are not on the wire.
+    /// Widths that rlite is compiled with by default: 28 bytes in front of user data. rlite does
+    /// not transmit rates and time frames.
     pub const RLITE: Widths = Widths {
         address: 4,
         cep: 2,
@@ -110,7 +110,7 @@ impl Widths {
         frame: 4,
     };
 
-    /// What the template of an IRATI DIF has unless it was changed: 19 bytes in front of user data.
+    /// Widths in the default DIF template of IRATI: 19 bytes in front of user data.
     pub const IRATI: Widths = Widths {
         address: 2,
         cep: 2,
@@ -122,7 +122,7 @@ impl Widths {
         frame: 4,
     };
 
-    /// The widest of everything.
+    /// The largest width of every field.
     pub const WIDEST: Widths = Widths {
         address: 8,
         cep: 4,
@@ -141,17 +141,17 @@ impl Default for Widths {
     }
 }
 
-/// How a DIF writes its PDUs down: a family of layouts, and the widths in it.
+/// How a DIF encodes its PDUs: a dialect, and the widths of the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Syntax {
-    /// The family.
+    /// The dialect, which determines the order of fields.
     pub dialect: Dialect,
-    /// The widths.
+    /// The widths of the fields.
     pub widths: Widths,
 }
 
 impl Syntax {
-    /// A dialect with the widths that it usually has.
+    /// A dialect with its default widths.
     #[must_use]
     pub const fn of_dialect(dialect: Dialect) -> Syntax {
         Syntax {
@@ -161,25 +161,27 @@ impl Syntax {
     }
 }
 
-/// Families of layouts: byte order, field order, PDU type values, base of acknowledgements.
+/// Families of layouts. They differ in byte order, order of fields, values of PDU types, and
+/// whether acknowledgements name the next or the last number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// Carina's own, in network byte order.
+    /// Carina's own layout, in network byte order (default).
     #[default]
     Native,
-    /// That of rlite: 28 bytes, little-endian, acknowledgements name what is expected next.
+    /// The layout of rlite: little-endian, 28 bytes. Acknowledgements name the next expected
+    /// number.
     Rlite,
-    /// That of IRATI: 19 bytes with the widths of its template, little-endian, acknowledgements
-    /// name what was received last.
+    /// The layout of IRATI: little-endian, 19 bytes with the default widths. Acknowledgements name
+    /// the last number received.
     Irati,
 }
 
 impl Dialect {
-    /// All of them.
+    /// All dialects.
     pub const ALL: [Dialect; 3] = [Dialect::Native, Dialect::Rlite, Dialect::Irati];
 
-    /// The widths of a DIF that is not configured otherwise.
+    /// The default widths of the dialect.
     #[must_use]
     pub const fn widths(self) -> Widths {
         match self {
@@ -189,7 +191,7 @@ impl Dialect {
         }
     }
 
-    /// Its name in configurations.
+    /// Name of the dialect in configurations.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -199,7 +201,7 @@ impl Dialect {
         }
     }
 
-    /// The dialect of this name.
+    /// The dialect with this name, if there is one.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Dialect> {
         Dialect::ALL

@@ -1,4 +1,5 @@
-//! The native layout, in network byte order. `docs/explanation/pci.md` has the same with examples.
+//! PCI in Carina's native layout, in network byte order. `docs/explanation/pci.md` explains it with
+//! examples.
 //!
 //! ```text
 //! every PDU    version 1 | type 1 | flags 1 | hop limit 1 | QoS-id | length
@@ -10,7 +11,7 @@
 //!              | if parts has WINDOW: left | right | my left | my right | rate | frame
 //! ```
 //!
-//! Fields without a number have the DIF's widths.
+//! Numbers give widths in bytes. Fields without a number have the width that the DIF configures.
 
 use super::field::{Reader, Writer, fits};
 use super::header::{Decoded, FieldError, PciError, RelayHeader, check_fields};
@@ -26,26 +27,26 @@ const TYPE_DATA: u8 = 0x80;
 const TYPE_CONTROL: u8 = 0xc0;
 const TYPE_RENDEZVOUS: u8 = 0xcf;
 
-/// A relay met congestion.
+/// Flag: a relay marked congestion.
 const FLAG_ECN: u8 = 0x01;
-/// First PDU of a run.
+/// Data run flag: the first PDU of a run.
 const FLAG_DRF: u8 = 0x80;
 
-/// An acknowledgement follows.
+/// Bit of *parts*: an acknowledgement follows.
 const PART_ACK: u8 = 0x01;
-/// Flow control follows.
+/// Bit of *parts*: flow control follows.
 const PART_WINDOW: u8 = 0x02;
-/// Number of ranges in the acknowledgement.
+/// Position of the bits of *parts* with the number of ranges in the acknowledgement.
 const PART_RANGES_SHIFT: u32 = 4;
 const PART_RANGES: u8 = 0x70;
 
 const FLAGS_AT: usize = 2;
 const HOP_LIMIT_AT: usize = 3;
 
-/// The bytes up to and with the hop limit.
+/// Bytes from the start of the PDU up to and including the hop limit.
 pub(super) const MARK_BYTES: usize = 4;
 
-/// Delay and ECN marks of an acknowledgement.
+/// Widths of the delay and the ECN marks of an acknowledgement.
 const DELAY: u8 = 4;
 const MARKS: u8 = 2;
 
@@ -151,7 +152,7 @@ fn put_base(
     to.put(w.cep, u64::from(pci.src_cep.0))
 }
 
-/// Length of a control part, whose values fit.
+/// Length of a control part. Fails if one of its values does not fit its field.
 fn control_bytes(w: Widths, control: &Control) -> Result<usize, FieldError> {
     let seq = usize::from(w.seq);
     let mut bytes = 2 * usize::from(w.ctrl_seq) + 1;
@@ -204,7 +205,7 @@ fn put_control(w: Widths, to: &mut Writer<'_>, control: &Control) -> Option<()> 
     Some(())
 }
 
-/// The fields that every PDU has.
+/// Writes the fields that every PDU has.
 #[inline(always)]
 #[expect(
     clippy::cast_possible_truncation,
@@ -280,7 +281,7 @@ pub(super) fn decode(w: Widths, prefix: &[u8], present: usize) -> Result<Decoded
     })
 }
 
-/// What a control or rendezvous PDU says behind its header.
+/// Decodes the part after the header of a control or rendezvous PDU.
 pub(super) fn decode_control(
     w: Widths,
     prefix: &[u8],

@@ -1,8 +1,8 @@
-//! The check of management PDUs between neighbours in a native DIF.
+//! The checksum of management PDUs between neighbours in a native DIF.
 //!
-//! SDU protection begins when the exchange that makes two IPCPs neighbours is over, so that damage
-//! to a PDU of the exchange needs a check of its own. It finds accidents, not attackers: the
-//! exchange authenticates, and a PDU that fails the check changes nothing at the receiver.
+//! SDU protection starts only after the exchange that makes two IPCPs neighbours, so PDUs of that
+//! exchange need a checksum of their own. It detects accidental damage, not attacks: the exchange
+//! itself authenticates, and the receiver ignores a PDU that fails the check.
 //!
 //! ```text
 //!  | PCI, hop limit 0 | one CDAP message | CRC-32: u32 |
@@ -10,22 +10,23 @@
 //!  |<------------- length field ------------------->|
 //! ```
 //!
-//! CRC-32 of IEEE 802.3, in network byte order. It is there in every such PDU: a flag that
-//! announced it could be damaged as well. `docs/explanation/pci.md`, section 8, has an example.
+//! The checksum is the CRC-32 of IEEE 802.3, in network byte order. Every such PDU has it, because
+//! a flag that announces it could be damaged as well. `docs/explanation/pci.md`, section 8, has an
+//! example.
 
 use alloc::vec::Vec;
 
-/// Bytes that the check adds to a PDU. The length field of the PCI counts them.
+/// Bytes that the checksum adds to a PDU. The length field of the PCI includes them.
 pub const NEIGHBOUR_CHECK_BYTES: usize = 4;
 
-/// Appends the check of a PDU whose PCI already counts it.
+/// Appends the checksum to a PDU whose length field already includes it.
 pub fn append_neighbour_check(pdu: &mut Vec<u8>) {
     let sum = crc32fast::hash(pdu);
     pdu.extend_from_slice(&sum.to_be_bytes());
 }
 
-/// The PDU without its check; `None` when it has no right one. `pdu` ends where its length field
-/// says, without padding of the medium.
+/// Removes the checksum and returns the PDU; `None` if the checksum is missing or wrong. `pdu` must
+/// end where its length field says, without padding of the medium.
 #[must_use]
 pub fn without_neighbour_check(pdu: &[u8]) -> Option<&[u8]> {
     let (rest, sum) = pdu.split_last_chunk::<NEIGHBOUR_CHECK_BYTES>()?;

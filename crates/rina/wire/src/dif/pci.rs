@@ -1,28 +1,28 @@
-//! What the PCI says, whatever its layout.
+//! The contents of a PCI, independent of its layout.
 
 use super::{Address, CepId, QosId};
 
-/// What a PDU is.
+/// Type of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PduType {
-    /// A user-data field of a connection.
+    /// Carries a user-data field of a connection.
     Data,
-    /// Layer management: a CDAP message outside any connection.
+    /// Carries a CDAP message of layer management, outside any connection.
     Management,
-    /// Acknowledgement, flow control, or both: see [`Control`].
+    /// Carries an acknowledgement, flow control, or both: see [`Control`].
     Control,
-    /// The sender finds its window closed and asks for a control PDU.
+    /// Asks for a control PDU, because the sender's window is closed.
     Rendezvous,
 }
 
 /// Protocol control information of one PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pci {
-    /// What it is.
+    /// Type of the PDU.
     pub kind: PduType,
-    /// Where it goes.
+    /// Destination address.
     pub dst: Address,
-    /// Where it comes from.
+    /// Source address.
     pub src: Address,
     /// QoS cube of the connection.
     pub qos: QosId,
@@ -30,40 +30,40 @@ pub struct Pci {
     pub dst_cep: CepId,
     /// CEP-id at the source.
     pub src_cep: CepId,
-    /// Data run flag: the first PDU of a run, nothing before it is outstanding.
+    /// Data run flag: this is the first PDU of a run, and no earlier PDU is outstanding.
     pub drf: bool,
-    /// A relay met congestion.
+    /// Whether a relay marked congestion.
     pub ecn: bool,
-    /// Sequence number of a data PDU; 0 for management and control.
+    /// Sequence number of a data PDU; 0 for other types.
     pub seq: u64,
 }
 
-/// What a control PDU says.
+/// Contents of a control or rendezvous PDU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Control sequence number of this PDU.
+    /// Sequence number of this control PDU.
     pub seq: u64,
-    /// Highest control sequence number received from the other side.
+    /// Highest control sequence number received from the peer.
     pub last_seq: u64,
-    /// Acknowledgement, when retransmission control is on.
+    /// Acknowledgement, with retransmission control.
     pub ack: Option<Ack>,
-    /// Flow control, when it is on.
+    /// Flow control, if the connection has it.
     pub window: Option<Window>,
 }
 
-/// An acknowledgement. Everything below `next` has been received; a dialect that counts the last
-/// received instead is converted where it is decoded.
+/// An acknowledgement. All numbers below `next` have been received. If a dialect transmits the last
+/// received number instead, its decoder converts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// The sequence number that is expected next.
+    /// The next expected sequence number.
     pub next: u64,
-    /// What has been received beyond `next`.
+    /// Ranges received beyond `next`.
     pub sack: Sack,
     /// Sequence number of the data PDU that caused this acknowledgement.
     pub cause: u64,
     /// Time between the receipt of `cause` and the sending of this PDU, in microseconds.
     pub delay_us: u32,
-    /// Data PDUs received so far in this run with the ECN flag set, modulo 2^16.
+    /// Number of data PDUs received with the ECN flag in this run, modulo 2^16.
     pub ecn_marks: u16,
 }
 
@@ -77,22 +77,23 @@ pub struct Sack {
 /// Flow control information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// New left window edge of the receiver: next expected.
+    /// Left edge of the receiver's window: the next expected number.
     pub left: u64,
-    /// New right window edge: the first sequence number that may *not* be sent.
+    /// Right edge of the receiver's window: the first sequence number that may *not* be sent.
     pub right: u64,
-    /// The author's own sender-side left edge.
+    /// Left edge of the window in the other direction, in which the author of the PDU is the
+    /// sender.
     pub my_left: u64,
-    /// The author's own sender-side right edge.
+    /// Right edge of the window in that direction.
     pub my_right: u64,
-    /// Permitted rate in PDUs per `frame`; 0 when control is by window.
+    /// Permitted rate in PDUs per `frame`; 0 without flow control by rate.
     pub rate: u32,
-    /// Unit of the rate in milliseconds.
+    /// Time frame of the rate, in milliseconds.
     pub frame: u32,
 }
 
 impl Sack {
-    /// Adds a range; false when there is no room or it is empty.
+    /// Adds a range. Returns false if there is no room or the range is empty.
     pub fn push(&mut self, start: u64, end: u64) -> bool {
         let at = usize::from(self.count);
         if at == SACK_RANGES_MAX || start >= end {
@@ -103,8 +104,8 @@ impl Sack {
         true
     }
 
-    /// Adds a range whose edges were truncated on the wire, so that the start may be the larger
-    /// number; false when there is no room or it is empty.
+    /// Adds a range whose edges were truncated on the wire, so that the start may be larger than
+    /// the end. Returns false if there is no room or the range is empty.
     pub(super) fn push_truncated(&mut self, start: u64, end: u64) -> bool {
         let at = usize::from(self.count);
         if at == SACK_RANGES_MAX || start == end {
@@ -115,8 +116,8 @@ impl Sack {
         true
     }
 
-    /// The ranges. Decoded ones are truncated like all sequence numbers: once the numbers have
-    /// wrapped, the start of a range may be larger than its end.
+    /// The ranges. Decoded ranges are truncated like all sequence numbers: after a wrap, the start
+    /// may be larger than the end.
     #[must_use]
     pub fn as_slice(&self) -> &[(u64, u64)] {
         &self.ranges[..usize::from(self.count)]

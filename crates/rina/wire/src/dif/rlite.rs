@@ -1,4 +1,4 @@
-//! The layout of rlite, little-endian. `docs/explanation/pci.md` has the same with captured
+//! PCI in the layout of rlite, little-endian. `docs/explanation/pci.md` explains it with captured
 //! examples.
 //!
 //! ```text
@@ -9,9 +9,10 @@
 //!              | my left edge | my right edge
 //! ```
 //!
-//! Fields without a number have the DIF's widths; those of control PDUs have that of sequence
-//! numbers. Acknowledged is what is expected next. Right edges are the last number that may be
-//! sent. A control PDU has its own number in the place of the sequence number.
+//! Numbers give widths in bytes. Fields without a number have the width that the DIF configures;
+//! fields of control PDUs are as wide as sequence numbers. *Acknowledged* is the next expected
+//! number. Right edges are the last number that may be sent. In a control PDU, the field *sequence
+//! number* contains the control sequence number.
 
 use super::checksum;
 use super::field::{Reader, Writer, cut, fits};
@@ -20,31 +21,31 @@ use super::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Sack, Widths, Window,
 };
 
-/// What rlite writes; it reads any.
+/// The version that this encoder writes. The decoder accepts any, like rlite.
 const VERSION: u8 = 0;
 
 const TYPE_MANAGEMENT: u8 = 0x40;
 const TYPE_DATA: u8 = 0x80;
-/// Bits of the types of control PDUs.
+/// Bits in the type of control PDUs.
 const CONTROL: u8 = 0xc0;
 const HAS_ACK: u8 = 0x04;
 const HAS_WINDOW: u8 = 0x08;
-/// Kind of acknowledgement: positive is the only one in use.
+/// Mask of the kind of acknowledgement. Only the positive kind is in use.
 const ACK_KIND: u8 = 0x03;
 
-/// A relay met congestion.
+/// Flag: a relay marked congestion.
 const FLAG_ECN: u8 = 0x01;
-/// First PDU of a run.
+/// Data run flag: the first PDU of a run.
 const FLAG_DRF: u8 = 0x80;
 
 const FLAGS_AT: usize = 2;
 const CHECKSUM_AT: usize = 4;
 const TTL_AT: usize = 6;
 
-/// The bytes up to and with the TTL.
+/// Bytes from the start of the PDU up to and including the TTL.
 pub(super) const MARK_BYTES: usize = 8;
 
-/// Fields of a control PDU behind the base.
+/// Number of fields in a control PDU after the base.
 const CONTROL_FIELDS: usize = 6;
 
 pub(super) const fn base_bytes(w: Widths) -> usize {
@@ -95,7 +96,7 @@ pub(super) fn encode(
         (PduType::Control, Some(control)) if payload_len == 0 && pci.seq == 0 => {
             (type_of(control)?, control.seq)
         }
-        // There is no rendezvous.
+        // rlite has no rendezvous PDU.
         _ => return Err(FieldError::Kind),
     };
     let header = pci_bytes(w, pci.kind);
@@ -144,7 +145,7 @@ fn put_base(
     to.put_le(1, u64::from(VERSION))?;
     to.put_le(1, u64::from(kind))?;
     to.put_le(2, u64::from(flags))?;
-    // The checksum is over the whole PDU: it comes when that is there.
+    // The checksum covers the whole PDU, so it is written later, when the PDU is complete.
     to.put_le(2, 0)?;
     to.put_le(2, u64::from(hop_limit))?;
     to.put_le(w.seq, seq)?;
@@ -190,7 +191,8 @@ fn kind_of(kind: u8) -> Result<PduType, PciError> {
     }
 }
 
-/// What every PDU has, and the sequence number, whatever it numbers.
+/// Reads the fields that every PDU has. The second value is the sequence number or control sequence
+/// number.
 fn read(w: Widths, prefix: &[u8]) -> Result<(RelayHeader, u64), PciError> {
     let base = prefix.get(..base_bytes(w)).ok_or(PciError::Short)?;
     let (&[_, kind, flags, _, _, _, ttl_low, ttl_high], rest) =
@@ -233,7 +235,7 @@ pub(super) fn decode(w: Widths, prefix: &[u8], present: usize) -> Result<Decoded
     Ok(route.decoded(drf, seq, header_bytes))
 }
 
-/// What a control PDU says behind its header.
+/// Decodes the part after the header of a control PDU.
 pub(super) fn decode_control(
     w: Widths,
     prefix: &[u8],
@@ -273,8 +275,8 @@ pub(super) fn decode_control(
     })
 }
 
-/// Rewrites TTL and ECN flag. Updates the checksum incrementally, whether or not this member checks
-/// checksums.
+/// Rewrites the TTL and sets the ECN flag if `ecn` is true. If the PDU has a checksum, updates it,
+/// even if this member does not use checksums.
 pub(super) fn mark(prefix: &mut [u8], hop_limit: u8, ecn: bool) {
     let Some(prefix) = prefix.get_mut(..MARK_BYTES) else {
         return;
@@ -293,7 +295,7 @@ pub(super) fn mark(prefix: &mut [u8], hop_limit: u8, ecn: bool) {
     }
 }
 
-/// Writes the checksum of a whole PDU into it.
+/// Writes the checksum of a whole PDU into its PCI.
 pub(super) fn write_checksum(pdu: &mut [u8]) {
     if pdu.len() < MARK_BYTES {
         return;
@@ -303,8 +305,8 @@ pub(super) fn write_checksum(pdu: &mut [u8]) {
     set_checksum(pdu, sum);
 }
 
-/// True when a whole PDU has the right checksum. Another implementation may write the one that is 0
-/// as it is.
+/// Whether a whole PDU has the right checksum. A computed checksum of 0 is also accepted as 0,
+/// because other implementations may write it so.
 pub(super) fn has_valid_checksum(pdu: &[u8]) -> bool {
     pdu.len() >= MARK_BYTES && checksum::is_right(pdu)
 }

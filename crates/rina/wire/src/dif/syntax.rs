@@ -1,13 +1,13 @@
-//! Encoding and decoding of PCI in the layout of one DIF.
+//! Encodes and decodes PCI in the layout of one DIF.
 
 use super::header::{Decoded, FieldError, PciError, RelayHeader};
 use super::{Control, Dialect, PCI_BYTES_MAX, Pci, PduType, Syntax, Widths, irati, native, rlite};
 
 impl Syntax {
-    /// Checks the widths.
+    /// Checks that the dialect supports the widths.
     ///
     /// # Errors
-    /// The field whose width is not possible, in words.
+    /// A text that names the field with an unsupported width.
     pub fn check(&self) -> Result<(), &'static str> {
         match self.dialect {
             Dialect::Native => {}
@@ -52,7 +52,7 @@ impl Syntax {
         }
     }
 
-    /// Bytes at the front of every PDU that [`Syntax::peek`] needs.
+    /// Number of bytes at the start of every PDU that [`Syntax::peek`] needs.
     #[must_use]
     pub fn base_bytes(&self) -> usize {
         match self.dialect {
@@ -62,8 +62,8 @@ impl Syntax {
         }
     }
 
-    /// Length of the header of a PDU of this type in bytes: exact for data and management, the
-    /// most that it can be for control and rendezvous. At most [`PCI_BYTES_MAX`].
+    /// Length of the header of a PDU of this type, in bytes. It is exact for data and management
+    /// PDUs, and an upper limit for control and rendezvous PDUs. At most [`PCI_BYTES_MAX`].
     #[must_use]
     pub fn pci_bytes(&self, kind: PduType) -> usize {
         match self.dialect {
@@ -73,20 +73,21 @@ impl Syntax {
         }
     }
 
-    /// Bits of a data sequence number on the wire. An encoder truncates to them; the receiver's
-    /// EFCP extends what it decodes by serial arithmetic around what it expects.
+    /// Width in bits of data sequence numbers on the wire. The encoder truncates to it. The
+    /// receiver's EFCP extends decoded numbers to the closest number to the one it expects.
     #[must_use]
     pub fn seq_bits(&self) -> u32 {
         8 * u32::from(self.widths.seq)
     }
 
-    /// Bits of a control sequence number on the wire; truncated and extended likewise.
+    /// Width in bits of control sequence numbers on the wire, which are truncated and extended like
+    /// data sequence numbers.
     #[must_use]
     pub fn ctrl_seq_bits(&self) -> u32 {
         8 * u32::from(self.widths.ctrl_seq)
     }
 
-    /// The longest PDU that the length field can express, in bytes.
+    /// Longest PDU that the length field can express, in bytes.
     #[must_use]
     pub fn pdu_bytes_max(&self) -> usize {
         match self.widths.length {
@@ -96,11 +97,11 @@ impl Syntax {
         }
     }
 
-    /// Writes the header of a PDU with `payload_len` bytes of user data; returns its length.
-    /// Control and rendezvous PDUs need a `control` part and have no user data.
+    /// Writes the header of a PDU with `payload_len` bytes of user data, and returns the header's
+    /// length. Control and rendezvous PDUs need `control` and have no user data.
     ///
     /// # Errors
-    /// The value that does not fit its field. Sequence numbers always fit: they are truncated.
+    /// Which value does not fit its field. Sequence numbers always fit, because they are truncated.
     #[inline]
     pub fn encode(
         &self,
@@ -122,11 +123,11 @@ impl Syntax {
         }
     }
 
-    /// Reads the header of a PDU of which `present` bytes came and at least the first
-    /// [`Syntax::pci_bytes`] (or all, when there are fewer) are in `prefix`.
+    /// Decodes the header of a PDU. `present` is the number of received bytes. `prefix` must
+    /// contain at least the first [`Syntax::pci_bytes`] of them, or all if there are fewer.
     ///
     /// # Errors
-    /// Why it is to be discarded.
+    /// Why the PDU must be discarded.
     #[inline]
     pub fn decode(&self, prefix: &[u8], present: usize) -> Result<Decoded, PciError> {
         match self.dialect {
@@ -139,11 +140,11 @@ impl Syntax {
         }
     }
 
-    /// Reads what a control or rendezvous PDU says. `prefix` is what [`Syntax::decode`] read the
-    /// `header` from, and has the whole PDU.
+    /// Decodes the contents of a control or rendezvous PDU. `header` is what [`Syntax::decode`]
+    /// returned for `prefix`, which must contain the whole PDU.
     ///
     /// # Errors
-    /// Why it is to be discarded.
+    /// Why the PDU must be discarded.
     pub fn decode_control(&self, prefix: &[u8], header: &Decoded) -> Result<Control, PciError> {
         match self.dialect {
             Dialect::Native => native::decode_control(self.widths, prefix, header),
@@ -152,11 +153,11 @@ impl Syntax {
         }
     }
 
-    /// Reads what a relay needs from the first [`Syntax::base_bytes`] of a PDU. Nothing is checked
-    /// but that they are there and that version and type are known.
+    /// Reads the fields that a relay needs from the first [`Syntax::base_bytes`] of a PDU. Checks
+    /// only that these bytes are present, and that version and type are known.
     ///
     /// # Errors
-    /// Why it is to be discarded.
+    /// Why the PDU must be discarded.
     #[inline]
     pub fn peek(&self, prefix: &[u8]) -> Result<RelayHeader, PciError> {
         match self.dialect {
@@ -169,8 +170,8 @@ impl Syntax {
         }
     }
 
-    /// Bytes at the front of a PDU that [`Syntax::mark`] changes: to relay a PDU, take them off
-    /// its front and put the changed ones back.
+    /// Number of bytes at the start of a PDU that [`Syntax::mark`] changes. To relay a PDU, remove
+    /// these bytes, change them, and put them in front again.
     #[must_use]
     pub fn mark_bytes(&self) -> usize {
         match self.dialect {
@@ -180,9 +181,9 @@ impl Syntax {
         }
     }
 
-    /// Rewrites the hop limit (where the dialect has one) in the first [`Syntax::mark_bytes`] of a
-    /// PDU, and sets the ECN flag when `ecn` (it is never taken away). A checksum that the PDU has
-    /// is changed with them. Fewer bytes stay as they are.
+    /// Rewrites the hop limit, if the dialect has one, in the first [`Syntax::mark_bytes`] of a
+    /// PDU. Sets the ECN flag if `ecn` is true, and never clears it. Updates the checksum of the
+    /// PDU, if it has one. Does nothing if `prefix` is shorter.
     #[inline]
     pub fn mark(&self, prefix: &mut [u8], hop_limit: u8, ecn: bool) {
         match self.dialect {
@@ -192,22 +193,22 @@ impl Syntax {
         }
     }
 
-    /// The PCI has a place for a checksum of the PDU. Its use is a matter of the DIF:
-    /// [`Syntax::write_checksum`], [`Syntax::has_valid_checksum`].
+    /// Whether the PCI has a field for a checksum. The DIF decides whether to use it: see
+    /// [`Syntax::write_checksum`] and [`Syntax::has_valid_checksum`].
     #[must_use]
     pub fn has_checksum(&self) -> bool {
         self.dialect == Dialect::Rlite
     }
 
-    /// Writes the checksum (RFC 1071) of a whole PDU into its PCI. Without effect in a dialect
-    /// that has none.
+    /// Writes the checksum (RFC 1071) of a whole PDU into its PCI. Does nothing in a dialect
+    /// without checksum.
     pub fn write_checksum(&self, pdu: &mut [u8]) {
         if self.has_checksum() {
             rlite::write_checksum(pdu);
         }
     }
 
-    /// True when a whole PDU, without padding, has the right checksum in its PCI.
+    /// Whether a whole PDU, without padding, has the right checksum in its PCI.
     #[must_use]
     pub fn has_valid_checksum(&self, pdu: &[u8]) -> bool {
         self.has_checksum() && rlite::has_valid_checksum(pdu)

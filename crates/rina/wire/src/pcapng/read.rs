@@ -1,4 +1,4 @@
-//! Bytes into blocks.
+//! Decodes blocks.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,41 +11,41 @@ use super::{
     padded,
 };
 
-/// Reads a file, or a stream that has no end yet.
+/// Reads a file, or a stream that has not ended yet.
 #[derive(Debug, Default)]
 pub struct Reader {
     buffer: Vec<u8>,
-    /// Bytes at the front of the buffer that are done with.
+    /// Bytes at the front of the buffer that were already processed.
     done: usize,
-    /// Bytes to come of a long block of an unknown type.
+    /// Bytes still to be skipped of a long block of an unknown type.
     to_skip: usize,
-    /// Byte order of the section; none before the first.
+    /// Byte order of the section; `None` before the first section.
     order: Option<Order>,
     interfaces: Vec<Described>,
-    /// The last block that was read is of statistics.
+    /// Whether the last block read was a statistics block.
     ends_with_statistics: bool,
 }
 
-/// An interface, and what else the file says of it.
+/// An interface, and what else the file states about it.
 #[derive(Debug)]
 struct Described {
     interface: Interface,
     clock: Clock,
-    /// Bytes of the FCS behind each packet that says nothing else.
+    /// Bytes of the FCS after each packet, unless the packet states another number.
     fcs_bytes: u32,
     missed: u64,
 }
 
-/// How the times of an interface are written.
+/// How an interface encodes times.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     unit: Unit,
-    /// Seconds to be added.
+    /// Seconds to add to each time.
     offset_s: i64,
 }
 
 impl Clock {
-    /// Nanoseconds since 1970; the nearest that fit.
+    /// Converts a time of the file to nanoseconds since 1970, or to the closest value that fits.
     fn to_ns(self, time: u64) -> u64 {
         let offset_ns = i128::from(self.offset_s) * 1_000_000_000;
         let ns = i128::from(self.unit.to_ns(time)) + offset_ns;
@@ -53,12 +53,12 @@ impl Clock {
     }
 }
 
-/// A block that says something.
+/// A block that a caller can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// A section begins: interfaces are numbered from 0 again.
+    /// A section starts: interfaces are numbered from 0 again.
     Section,
-    /// A further interface.
+    /// A new interface.
     Interface(&'a Interface),
     /// A packet.
     Packet(Packet<'a>),
@@ -87,7 +87,7 @@ impl Unit {
         }
     }
 
-    /// Nanoseconds; as many as fit.
+    /// Converts a time in this unit to nanoseconds, limited to what fits.
     fn to_ns(self, time: u64) -> u64 {
         let ns = match self {
             Unit::Decimal(n) if n <= 9 => u128::from(time) * 10u128.pow(9 - n),
@@ -123,7 +123,7 @@ impl Order {
     }
 }
 
-/// A cursor over a block's body.
+/// A cursor over the body of a block.
 struct Body<'a> {
     rest: &'a [u8],
     order: Order,
@@ -151,7 +151,7 @@ impl<'a> Body<'a> {
         Ok(&bytes[..length])
     }
 
-    /// The next option; `None` at the end.
+    /// Returns the next option; `None` after the last.
     fn option(&mut self) -> Result<Option<(u16, &'a [u8])>, CaptureError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -165,63 +165,64 @@ impl<'a> Body<'a> {
 }
 
 impl Reader {
-    /// A reader that has seen nothing.
+    /// A reader at the beginning of a file.
     #[must_use]
     pub fn new() -> Reader {
         Reader::default()
     }
 
-    /// Takes the next bytes of the file.
+    /// Adds the next bytes of the file.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.done);
         self.done = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes that are left: part of a block when the file ends here.
+    /// Number of unprocessed bytes. If the file ends here, they are a part of a block.
     #[must_use]
     pub fn rest(&self) -> usize {
         self.buffer.len() - self.done
     }
 
-    /// True when the file may end here: no block has begun of which more is to come.
+    /// Whether the file may end here: no block is incomplete.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.rest() == 0 && self.to_skip == 0
     }
 
-    /// The whole blocks that were read since bytes were fed last, as they are in the file.
+    /// The complete blocks that were read since the last call of [`Reader::feed`], as they are in
+    /// the file.
     #[must_use]
     pub fn whole(&self) -> &[u8] {
         &self.buffer[..self.done]
     }
 
-    /// True when what was fed ends as a file does whose writer had the time to end it: with a block
-    /// of statistics.
+    /// Whether the last block is a statistics block, with which a writer ends a file that it could
+    /// finish.
     #[must_use]
     pub fn ends_with_statistics(&self) -> bool {
         self.ends_with_statistics && self.rest() == 0
     }
 
-    /// An interface of the present section.
+    /// An interface of the current section.
     #[must_use]
     pub fn interface(&self, number: u32) -> Option<&Interface> {
         let index = usize::try_from(number).ok()?;
         self.interfaces.get(index).map(|known| &known.interface)
     }
 
-    /// Packets of the present section that are not in the file, as it says itself; as many as fit
-    /// into a word.
+    /// Number of packets of the current section that are not in the file, according to its
+    /// statistics blocks; limited to `u64::MAX`.
     #[must_use]
     pub fn missed(&self) -> u64 {
         let missed = self.interfaces.iter().map(|known| known.missed);
         missed.fold(0, u64::saturating_add)
     }
 
-    /// The next block that says something; `None` when more bytes are needed.
+    /// Returns the next usable block; `None` when it needs more bytes.
     ///
     /// # Errors
-    /// The bytes are no capture file; nothing can be read behind them.
+    /// The bytes are not a capture file; nothing after that point can be read.
     pub fn poll(&mut self) -> Result<Option<Item<'_>>, CaptureError> {
         loop {
             self.skip();
@@ -276,20 +277,21 @@ impl Reader {
         }
     }
 
-    /// Passes over what is left of a long block of an unknown type.
+    /// Skips the rest of a long block of an unknown type.
     fn skip(&mut self) {
         let there = self.to_skip.min(self.rest());
         self.done += there;
         self.to_skip -= there;
     }
 
-    /// Type, length and byte order of the block that begins here; `None` until these are there.
+    /// Type, length and byte order of the block that starts here; `None` until these bytes are
+    /// present.
     fn head(&self) -> Result<Option<(u32, usize, Order)>, CaptureError> {
         let bytes = &self.buffer[self.done..];
         let Some(&[t0, t1, t2, t3, l0, l1, l2, l3]) = bytes.first_chunk() else {
             return Ok(None);
         };
-        // The type of a section header reads the same in both orders.
+        // The type of a section header is the same in both byte orders.
         let is_section = u32::from_le_bytes([t0, t1, t2, t3]) == SECTION;
         let order = match (is_section, self.order) {
             (true, _) => {
@@ -357,7 +359,7 @@ impl Reader {
                     let seconds = seconds.first_chunk().ok_or(CaptureError::Block)?;
                     offset_s = order.u64(*seconds).cast_signed();
                 }
-                // In bits, but some writers count bytes.
+                // The length is in bits, but some writers give it in bytes.
                 (OPTION_FCS, [bits]) if *bits >= 16 => fcs_bytes = u32::from(*bits) / 8,
                 (OPTION_FCS, [bytes]) => fcs_bytes = u32::from(*bytes),
                 _ => {}
@@ -387,7 +389,7 @@ impl Reader {
                 missed = Some(order.u64(*count));
             }
         }
-        // Nothing else is said there that must be understood.
+        // Statistics of an unknown interface are ignored.
         if let Some(known) = self.interfaces.get_mut(interface) {
             known.missed = missed.unwrap_or(known.missed);
         }
@@ -421,7 +423,8 @@ impl Reader {
         Ok(packet.without_fcs(fcs_bytes))
     }
 
-    /// A packet without interface and time: of the first one, at 0.
+    /// Decodes a simple packet block: it has no interface and no time, so the first interface and
+    /// time 0 are used.
     fn simple<'a>(&self, mut body: Body<'a>) -> Result<Packet<'a>, CaptureError> {
         let first = self.described(0)?;
         let original_bytes = body.u32()?;
@@ -448,15 +451,15 @@ impl Reader {
     }
 }
 
-/// Why bytes are no capture file.
+/// Why bytes are not a valid capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// It does not begin as pcapng does.
+    /// The file does not start like pcapng.
     Foreign,
     /// A block is malformed, or longer than [`BLOCK_BYTES_MAX`].
     Block,
-    /// A packet of an interface that is not described, or too many interfaces.
+    /// A packet refers to an interface that is not described, or there are too many interfaces.
     Interface,
 }
 

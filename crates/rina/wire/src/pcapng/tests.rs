@@ -1,4 +1,4 @@
-//! Files written and read again, foreign files, damaged files.
+//! Files that are written and read again, files of other writers, and damaged files.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -35,7 +35,7 @@ fn file() -> Vec<u8> {
     out
 }
 
-/// What a reader says of a file in portions of `step` bytes, as text.
+/// What a reader returns for a file in portions of `step` bytes, as text.
 fn items(file: &[u8], step: usize) -> Result<Vec<String>, CaptureError> {
     let mut reader = Reader::new();
     let mut said = Vec::new();
@@ -77,7 +77,7 @@ fn file_says_how_many_packets_it_misses() {
         writer.interface(&mut out, &interface());
     }
     let begin = out.len();
-    // The last count of an interface holds; one that was not described has none.
+    // The last count of an interface applies. A count of an undescribed interface is ignored.
     for (interface, missed) in [(0, 3), (1, 4), (0, 5), (9, 100)] {
         let statistics = Statistics {
             interface,
@@ -98,7 +98,7 @@ fn file_says_how_many_packets_it_misses() {
     reader.feed(&out);
     while reader.poll().unwrap().is_some() {}
     assert_eq!((reader.missed(), reader.rest()), (9, 0));
-    // Cut in the midst of what it says.
+    // The block ends inside its contents.
     let mut short = out[..begin].to_vec();
     short.extend([5, 16, 0, 16].map(u32::to_le_bytes).concat());
     reader.feed(&short);
@@ -138,7 +138,7 @@ fn the_other_byte_order_and_time_units_read_too() {
         &[SECTION, 28, MAGIC, 0x0001_0000, u32::MAX, u32::MAX, 28],
     );
     words(&mut out, &[INTERFACE, 20, 1 << 16, 96, 20]);
-    // An unknown block, a packet in microseconds, a simple one.
+    // An unknown block, a packet with a time in microseconds, and a simple packet.
     words(&mut out, &[0xbad, 12, 12]);
     words(&mut out, &[PACKET, 36, 0, 0, 7, 2, 2, 0xabcd_0000, 36]);
     words(&mut out, &[SIMPLE_PACKET, 20, 3, 0x0102_0300, 20]);
@@ -159,7 +159,7 @@ fn the_other_byte_order_and_time_units_read_too() {
 
 #[test]
 fn units_offsets_and_check_sequences_of_an_interface_count() {
-    /// A section whose interface has these options, and a packet of old and a new one at 5 units.
+    /// A section with an interface that has these options, and an old and a new packet with time 5.
     fn file(options: &[(u16, &[u8])], flags: u32) -> Vec<u8> {
         let mut interface = vec![1, 0, 0, 0, 0, 0, 0, 0];
         for (code, value) in options {
@@ -197,7 +197,8 @@ fn units_offsets_and_check_sequences_of_an_interface_count() {
         (&[(9, &[0]), (14, &offset(-3))], 0, 2_000_000_000, 8),
         (&[(14, &offset(i64::MIN))], 0, 0, 8),
         (&[(14, &offset(i64::MAX))], 0, u64::MAX, 8),
-        // Bits; bytes, as some write; and what the packet itself says.
+        // The FCS length in bits; in bytes, as some writers give it; and as the packet itself
+        // states it.
         (&[(13, &[32])], 0, 5000, 4),
         (&[(13, &[4])], 0, 5000, 4),
         (&[(13, &[4])], 2 << 5, 5000, 6),

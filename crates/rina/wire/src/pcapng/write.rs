@@ -1,4 +1,4 @@
-//! Blocks into bytes.
+//! Encodes blocks.
 
 use alloc::vec::Vec;
 
@@ -8,14 +8,14 @@ use super::{
     padded,
 };
 
-/// Writes one section. Its bytes are appended to vectors of the caller, block by block.
+/// Writes one section. It appends the blocks to vectors of the caller.
 #[derive(Debug, Default)]
 pub struct Writer {
     interfaces: u32,
 }
 
 impl Writer {
-    /// Begins a file.
+    /// Starts a file.
     pub fn begin(out: &mut Vec<u8>) -> Writer {
         block(out, SECTION, |out| {
             out.extend_from_slice(&MAGIC.to_le_bytes());
@@ -26,8 +26,8 @@ impl Writer {
         Writer::default()
     }
 
-    /// Adds an interface; returns its number, which packets name. Texts longer than an option can
-    /// be are cut.
+    /// Adds an interface and returns its number, which packets refer to. Texts that are too long
+    /// for an option are truncated.
     pub fn interface(&mut self, out: &mut Vec<u8>, interface: &Interface) -> u32 {
         block(out, INTERFACE, |out| {
             out.extend_from_slice(&interface.link.0.to_le_bytes());
@@ -42,8 +42,8 @@ impl Writer {
         self.interfaces - 1
     }
 
-    /// Adds a packet. False when there is no such interface, or the packet is too long for a
-    /// reader: nothing is written.
+    /// Adds a packet. Returns false and writes nothing when the interface does not exist or the
+    /// packet is too long for a reader.
     #[must_use]
     pub fn packet(&self, out: &mut Vec<u8>, packet: &Packet<'_>) -> bool {
         let captured = u32::try_from(packet.bytes.len()).ok();
@@ -76,7 +76,7 @@ impl Writer {
         true
     }
 
-    /// Says how many packets an interface had so far.
+    /// Writes the number of packets of an interface so far.
     pub fn statistics(&self, out: &mut Vec<u8>, statistics: &Statistics) {
         let [high, low] = halves(statistics.time_ns);
         block(out, STATISTICS, |out| {
@@ -90,12 +90,12 @@ impl Writer {
     }
 }
 
-/// A time as files have it: the high word first, in either order of bytes.
+/// Splits a time into two words as files have them, the high word first in either byte order.
 fn halves(time_ns: u64) -> [u32; 2] {
     [(time_ns >> 32) as u32, time_ns as u32]
 }
 
-/// Longest packet: a block of the longest length less everything around the packet.
+/// Longest packet, in bytes: the longest block minus its other fields.
 const PACKET_BYTES_MAX: usize = super::BLOCK_BYTES_MAX - 64;
 
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {

@@ -1,4 +1,4 @@
-//! The header in front of what a virtqueue's buffer carries.
+//! The header of a block, which is the content of one virtqueue buffer of VMPI.
 //!
 //! ```text
 //!  0                  4                  8                  12                 16
@@ -10,26 +10,26 @@
 /// Bytes of the header.
 pub const BLOCK_HEADER_BYTES: usize = 16;
 
-/// The version of blocks and of what stands in them.
+/// Version of blocks and of the records in them.
 pub const BLOCK_VERSION: u32 = 1;
 
 const MAGIC: [u8; 4] = *b"VMPI";
 
-/// Who sends a block, and to whom it is addressed. Integers are little endian.
+/// Sender and addressee of a block, as epochs. Integers are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockHeader {
-    /// The sender's epoch; 0: it leaves.
+    /// Epoch of the sender; 0 when it leaves.
     pub epoch: u32,
-    /// The epoch of the receiver that the sender answers; 0: none.
+    /// Epoch of the receiver that the sender has seen; 0 when it has seen none.
     pub seen: u32,
 }
 
-/// What a buffer begins with, if not with the header of a block of this version.
+/// Why a buffer does not start with a valid block header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockError {
-    /// No block: perhaps a frame of a network driver.
+    /// The buffer contains no block; perhaps a frame of a network driver.
     Foreign,
-    /// A block of another version.
+    /// The block has this other version.
     Version(u32),
 }
 
@@ -37,7 +37,7 @@ impl BlockHeader {
     /// Decodes a header.
     ///
     /// # Errors
-    /// It is no block, or one of another version.
+    /// The bytes are not a block, or have another version.
     pub fn decode(bytes: [u8; BLOCK_HEADER_BYTES]) -> Result<BlockHeader, BlockError> {
         let (words, _) = bytes.as_chunks::<4>();
         let word = |at: usize| u32::from_le_bytes(words[at]);

@@ -1,4 +1,4 @@
-//! Control messages: what channel 0 carries, one message per record.
+//! Control messages of the VMPI: one message per record on channel 0.
 
 use alloc::vec::Vec;
 
@@ -6,89 +6,90 @@ use super::reader::{DecodeError, Reader};
 use super::{Channel, REASON_BYTES_MAX, VERSION, WINDOW_BYTES_MIN};
 use crate::FlowSpec;
 
-/// One control message. Strings borrow from the record they were read from.
+/// A control message. Its strings borrow from the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control<'a> {
-    /// First message in each direction after the link came up.
+    /// The first message in each direction after the link has come up.
     Hello(Hello<'a>),
-    /// An application of the sender can be reached under this name.
+    /// Registers an application name, under which the sender's application can be reached.
     Register {
-        /// The application's name.
+        /// Name of the application.
         name: &'a str,
     },
-    /// The name can no longer be reached.
+    /// Withdraws the registration of a name.
     Unregister {
-        /// The application's name.
+        /// Name of the application.
         name: &'a str,
     },
-    /// Asks for a flow between two applications.
+    /// Requests a flow between two applications.
     Allocate {
         /// The channel that the flow will use: even from the host, odd from the guest.
         channel: Channel,
-        /// Bytes of ring space that the asker grants for the other direction.
+        /// Credit that the requester grants for the other direction, in bytes of ring space.
         window_bytes: u32,
-        /// What the flow must offer.
+        /// The flow specification.
         spec: FlowSpec,
-        /// The asking application.
+        /// Name of the requesting application.
         source: &'a str,
-        /// The application asked for.
+        /// Name of the application to which the flow is requested.
         destination: &'a str,
     },
     /// Answers [`Control::Allocate`].
     AllocateResponse {
         /// The channel of the request.
         channel: Channel,
-        /// Bytes of ring space that the answerer grants; 0 when the outcome is a refusal.
+        /// Credit that the responder grants, in bytes of ring space; 0 if it refuses.
         window_bytes: u32,
-        /// Accepted or not.
+        /// Whether the flow is accepted; otherwise why not.
         outcome: Outcome,
-        /// Why not, for people; may be empty.
+        /// Reason of a refusal, for people; may be empty.
         reason: &'a str,
     },
-    /// Ends a flow. Each side sends exactly one; then the channel is free.
+    /// Ends a flow. Each side sends exactly one such message; then the channel is free.
     Deallocate {
-        /// The flow's channel.
+        /// Channel of the flow.
         channel: Channel,
-        /// Why, for people; empty when the application closed the flow.
+        /// Reason, for people; empty when the application closed the flow.
         reason: &'a str,
     },
-    /// Raises the sending limit of a channel.
+    /// Grants credit to the receiver of the message.
     Credit {
-        /// The flow's channel.
+        /// Channel of the flow.
         channel: Channel,
-        /// Ring space that the receiver of this message may have used since the flow began.
+        /// Total ring space in bytes that the receiver of the message may use, counted from the
+        /// start of the flow.
         limit_bytes: u64,
     },
 }
 
-/// Who the peer is and what it accepts.
+/// Limits and name of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// Longest SDU that the sender accepts, in bytes.
     pub sdu_bytes_max: u64,
     /// Longest piece that the sender accepts, in bytes without the header.
     pub piece_bytes_max: u32,
-    /// How many channels the sender lets the receiver have open at once.
+    /// Most channels that the receiver of the message may have open at once.
     pub channels_max: u16,
-    /// Longest bundle that the sender accepts, in bytes without the header; 0 for none.
+    /// Longest bundle that the sender accepts, in bytes without the header; 0 if it accepts none.
     pub bundle_bytes_max: u32,
-    /// The sender's name.
+    /// Name of the sending system.
     pub name: &'a str,
 }
 
-/// The outcome of an allocation.
+/// The result of a flow request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Outcome {
-    /// The flow is open.
+    /// The flow is established.
     Accepted = 0,
-    /// The application or a rule refused it.
+    /// The application or an access rule refused the flow.
     Refused = 1,
-    /// No application is registered under the destination's name.
+    /// No application is registered with the destination's name.
     UnknownName = 2,
-    /// The specification cannot be met.
+    /// The flow specification cannot be met.
     SpecNotMet = 3,
-    /// Channels or memory are used up.
+    /// No channels or no memory are left.
     NoResources = 4,
 }
 
@@ -114,11 +115,11 @@ const DEALLOCATE: u8 = 6;
 const CREDIT: u8 = 7;
 
 impl<'a> Control<'a> {
-    /// Decodes one message, which must fill `bytes` exactly.
+    /// Decodes one message, which must occupy all of `bytes`.
     ///
     /// # Errors
-    /// Says what is wrong. A hello of another version is [`DecodeError::Version`], whatever
-    /// follows its version.
+    /// What is wrong with the message. A hello of another version gives [`DecodeError::Version`],
+    /// whatever follows the version.
     pub fn decode(bytes: &'a [u8]) -> Result<Control<'a>, DecodeError> {
         let mut r = Reader::new(bytes);
         let message = match r.u8()? {
@@ -147,8 +148,8 @@ impl<'a> Control<'a> {
         Ok(message)
     }
 
-    /// Appends the message to `out`. Names must have passed [`crate::check_name`]; a reason is cut
-    /// to [`REASON_BYTES_MAX`] bytes.
+    /// Appends the encoded message to `out`. Names must satisfy [`crate::check_name`]; a reason is
+    /// truncated to [`REASON_BYTES_MAX`] bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Control::Hello(h) => {

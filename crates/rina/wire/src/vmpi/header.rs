@@ -1,4 +1,4 @@
-//! The four bytes in front of every record.
+//! The header of a VMPI record: four bytes, or eight for a bundle.
 //!
 //! ```text
 //!  bit 0            15 16                    29   30    31
@@ -11,13 +11,13 @@ use core::fmt;
 
 use super::HEADER_BYTES;
 
-/// A channel of the VMPI: 0 is control, 1 to 65535 carry SDUs. The host opens even channels, the
-/// guest odd ones.
+/// Number of a VMPI channel: 0 carries control messages, 1 to 65535 carry SDUs. The host opens even
+/// channels, the guest odd ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Channel(u16);
 
 impl Channel {
-    /// The channel of the control messages.
+    /// The channel that carries control messages.
     pub const CONTROL: Channel = Channel(0);
 
     /// The channel with this number.
@@ -25,7 +25,7 @@ impl Channel {
         Channel(number)
     }
 
-    /// Its number.
+    /// The number of the channel.
     pub const fn number(self) -> u16 {
         self.0
     }
@@ -35,7 +35,7 @@ impl Channel {
         self.0 == 0
     }
 
-    /// Its number as an index of a table.
+    /// The number of the channel, as an index into a table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -47,12 +47,12 @@ impl fmt::Display for Channel {
     }
 }
 
-/// The header of one record.
+/// The header of a record with a control message or a piece of an SDU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataHeader {
-    /// The channel that the payload belongs to.
+    /// Channel of the payload.
     pub channel: Channel,
-    /// The next record of this channel continues the SDU. Never set on channel 0.
+    /// Whether the next record of this channel continues the SDU. Never set on channel 0.
     pub more: bool,
 }
 
@@ -62,7 +62,7 @@ impl DataHeader {
     /// Decodes a header.
     ///
     /// # Errors
-    /// When a bit that must be zero is set, or a control message claims to continue.
+    /// A bit that must be zero is set, or a control message is marked as continued.
     pub const fn decode(bytes: [u8; HEADER_BYTES]) -> Result<DataHeader, HeaderError> {
         let word = u32::from_le_bytes(bytes);
         let channel = Channel((word & 0xffff) as u16);
@@ -80,22 +80,22 @@ impl DataHeader {
     }
 }
 
-/// The header of a record that holds a bundle: whole SDUs of one channel, one behind the other,
-/// each as a record of a ring (`docs/explanation/ring-layout.md`). Four bytes of zero follow the
-/// common ones, so that the SDUs lie at multiples of 8.
+/// The header of a record with a bundle: several whole SDUs of one channel, each in the format of a
+/// ring record (`docs/explanation/ring-layout.md`). After the common four bytes come four zero
+/// bytes, so that the SDUs are aligned to 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BundleHeader {
-    /// The channel of all of its SDUs; never 0.
+    /// Channel of all SDUs in the bundle; never 0.
     pub channel: Channel,
 }
 
-/// Bytes of VMPI in front of a bundle.
+/// Bytes of the header in front of a bundle.
 pub const BUNDLE_HEADER_BYTES: usize = 8;
 
 const BUNDLE: u32 = 1 << 30;
 
 impl BundleHeader {
-    /// Whether the first bytes of a record say that it holds a bundle.
+    /// Whether the first bytes of a record mark it as a bundle.
     pub const fn is_in(bytes: [u8; HEADER_BYTES]) -> bool {
         u32::from_le_bytes(bytes) & BUNDLE != 0
     }
@@ -103,7 +103,7 @@ impl BundleHeader {
     /// Decodes a header.
     ///
     /// # Errors
-    /// When a bit that must be zero is set, or the channel is 0.
+    /// A bit that must be zero is set, or the channel is 0.
     pub const fn decode(bytes: [u8; BUNDLE_HEADER_BYTES]) -> Result<BundleHeader, HeaderError> {
         let word = u64::from_le_bytes(bytes);
         let channel = Channel((word & 0xffff) as u16);
@@ -119,10 +119,10 @@ impl BundleHeader {
     }
 }
 
-/// A header with bits set that must be zero.
+/// Error: bits of a header are set that must be zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderError {
-    /// Its first four bytes, as read.
+    /// The first four bytes of the header.
     pub word: u32,
 }
 

@@ -1,29 +1,29 @@
-//! A cursor over the bytes of one control message, and what can be wrong with them.
+//! A cursor over the bytes of a control message, and its errors.
 
 use core::fmt;
 
 use crate::{FlowSpec, NameError, check_name};
 
-/// Why bytes are no control message.
+/// Why bytes are not a valid control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The message ends inside a field.
     Truncated,
-    /// Bytes are left after the last field.
+    /// Bytes remain after the last field.
     Trailing {
-        /// How many.
+        /// Number of these bytes.
         bytes: usize,
     },
-    /// No message has this type.
+    /// The message type is unknown.
     UnknownType(u8),
-    /// A hello of another version; nothing behind the version was read.
+    /// A hello has another version. The rest of it was not decoded.
     Version(u16),
     /// A string is not UTF-8.
     Utf8,
-    /// A name breaks the rules for names.
+    /// A name violates the rules for names.
     Name(NameError),
-    /// A field has a value that is not allowed; the field's name.
+    /// The field with this name has a value that is not allowed.
     Value(&'static str),
 }
 
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.take()?))
     }
 
-    /// A length byte and that many bytes of UTF-8.
+    /// Reads a length byte, and that many bytes of UTF-8.
     pub(super) fn text(&mut self) -> Result<&'a str, DecodeError> {
         let len = self.u8()? as usize;
         let (head, rest) = self.0.split_at_checked(len).ok_or(DecodeError::Truncated)?;
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         core::str::from_utf8(head).map_err(|_| DecodeError::Utf8)
     }
 
-    /// A text that is a name.
+    /// Reads a text and checks that it is a valid name.
     pub(super) fn name(&mut self) -> Result<&'a str, DecodeError> {
         let text = self.text()?;
         check_name(text).map_err(DecodeError::Name)?;

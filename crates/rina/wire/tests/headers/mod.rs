@@ -1,9 +1,9 @@
-//! PCI as the tests read and write it.
+//! Helpers of the tests to encode and decode PCI.
 #![allow(dead_code, reason = "each test needs a part of it")]
 
 use carina_wire::dif::{Control, Decoded, PCI_BYTES_MAX, PciError, PduType, Syntax};
 
-/// Header and control part.
+/// Decodes header and control part.
 pub fn decode(
     syntax: Syntax,
     prefix: &[u8],
@@ -17,7 +17,7 @@ pub fn decode(
     Ok((header, control))
 }
 
-/// Bytes of hexadecimal digits; spaces are skipped.
+/// Parses hexadecimal digits; spaces are skipped.
 pub fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<char> = hex.chars().filter(|c| !c.is_whitespace()).collect();
     digits
@@ -26,7 +26,7 @@ pub fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// What was decoded, as this side writes it.
+/// Encodes what was decoded.
 pub fn encode(syntax: Syntax, header: &Decoded, control: Option<&Control>) -> Vec<u8> {
     let user = match control {
         Some(_) => 0,
@@ -41,11 +41,11 @@ pub fn encode(syntax: Syntax, header: &Decoded, control: Option<&Control>) -> Ve
     out[..length].to_vec()
 }
 
-/// Decodes a PDU that a stack sent and checks that Carina writes the same.
+/// Decodes a PDU that another stack sent, and checks that Carina encodes it to the same bytes.
 pub fn replay(syntax: Syntax, hex: &str) -> (Decoded, Option<Control>) {
     let mut pdu = bytes(hex);
     let sent = pdu.len();
-    // As behind an Ethernet that pads.
+    // Ethernet pads short frames.
     pdu.resize(pdu.len().max(600), 0);
     let (header, control) = decode(syntax, &pdu, pdu.len()).expect(hex);
     let again = encode(syntax, &header, control.as_ref());
