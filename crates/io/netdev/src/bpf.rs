@@ -1,32 +1,34 @@
-//! Filters that the kernel applies to frames, so that other traffic costs nothing.
+//! Filters that the kernel applies to frames, so that unwanted frames never reach this process.
 //!
-//! Classic BPF. The kernel has taken the VLAN tag out of the frame before a filter runs, so the
-//! Ethertype of a tagged frame is at byte 12 like that of any other, and the tag is asked for.
+//! They are classic BPF programs. The kernel removes the VLAN tag from a frame before a filter
+//! runs. The Ethertype of a tagged frame is therefore at byte 12, like that of any other frame, and
+//! the program reads the tag from the kernel's metadata.
 
 /// Which VLAN a frame must belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanMatch {
-    /// No tag, or a tag that only gives a priority (VLAN id 0).
+    /// No tag, or a tag that only carries a priority (VLAN id 0).
     Untagged,
     /// A tag with this VLAN id, 1 to 4094.
     Id(u16),
 }
 
-/// A filter program.
+/// A classic BPF filter program.
 #[derive(Clone, Debug)]
 pub struct Filter {
     pub(crate) program: Vec<libc::sock_filter>,
 }
 
 impl Filter {
-    /// Passes nothing: for a socket that only sends.
+    /// A filter that passes no frame, for a socket that only sends.
     #[must_use]
     pub fn nothing() -> Filter {
         Assembler::default().finish()
     }
 
-    /// Passes frames of the VLAN that have one of `data` as Ethertype, or one of `arp` as Ethertype
-    /// and then ask for addresses of the protocol `protocol` (bytes 2 and 3 of ARP).
+    /// A filter for frames of the VLAN `vlan`. It passes frames whose Ethertype is one of `data`,
+    /// and frames whose Ethertype is one of `arp` if they ask for addresses of the protocol
+    /// `protocol` (bytes 2 and 3 of ARP).
     #[must_use]
     pub fn ethernet(vlan: VlanMatch, data: &[u16], arp: &[u16], protocol: u16) -> Filter {
         let mut code = Assembler::default();
@@ -71,7 +73,8 @@ enum Goto {
     Reject,
 }
 
-/// Instructions with jumps to the two ends, which are known only when all is there.
+/// Instructions with jumps to the two ends of the program. The offsets of the ends are known only
+/// when all instructions are there.
 #[derive(Default)]
 struct Assembler {
     code: Vec<(u16, u32, Goto, Goto)>,
@@ -100,7 +103,7 @@ impl Assembler {
         self.code.push((code as u16, value, hit, miss));
     }
 
-    /// Adds the two ends: a miss falls off the program into the reject.
+    /// Appends the two ends, accept and reject, and resolves the jumps.
     fn finish(self) -> Filter {
         let reject = self.code.len();
         let accept = reject + 1;
@@ -135,14 +138,15 @@ impl Assembler {
     }
 }
 
-/// How much of a frame passes: all of it.
+/// Return value of a program that accepts a frame: the number of bytes to pass, more than any frame
+/// has.
 const FRAME_BYTES_ALL: u32 = 1 << 18;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Runs a program as the kernel does.
+    /// Interprets a program as the kernel does.
     fn passes(filter: &Filter, frame: &[u8], tag: Option<u16>) -> bool {
         let (mut at, mut a) = (0, 0u32);
         loop {

@@ -1,4 +1,5 @@
-//! Two interfaces joined by a program: every frame of one leaves at the other, changed or impaired.
+//! A bridge in software: every frame that arrives at one interface leaves at the other, changed or
+//! impaired on request.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,42 +13,42 @@ use crate::interface::Interface;
 use crate::offload::plain_frames;
 use crate::packet::{Layout, MAC_HEADER_BYTES, PacketSocket, Received};
 
-/// What has passed in one direction.
+/// Counts of one direction of a bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BridgeCounts {
-    /// Frames received, as they would be on a wire.
+    /// Frames received, after segmentation, as they would be on a wire.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the frames received.
     pub received_bytes: u64,
-    /// Frames that were changed on the way.
+    /// Frames that the [`Change`] modified.
     pub changed: u64,
-    /// Frames sent.
+    /// Frames sent at the other interface.
     pub sent: u64,
-    /// Frames lost because the other interface took no more.
+    /// Frames dropped because the other interface was down or accepted no more.
     pub no_room: u64,
-    /// Frames that could not be made plain, or were longer than a ring's place.
+    /// Frames dropped because they could not be segmented, or were longer than a slot of the ring.
     pub unsupported: u64,
-    /// Frames that the kernel had no place for.
+    /// Frames that the kernel dropped because the receive ring was full.
     pub missed: u64,
-    /// What the fault layer did.
+    /// Counts of the fault layer.
     pub fault: FaultCounts,
 }
 
-/// Changes a frame on its way; true when it did.
+/// Modifies a frame in transit. Returns true if it did.
 pub type Change = Box<dyn Fn(&mut [u8]) -> bool + Send>;
 
-/// Two interfaces and what happens between them.
+/// Two interfaces that are bridged in software.
 pub struct Bridge {
     sides: [Side; 2],
     epoll: Epoll,
 }
 
 struct Side {
-    /// Whole frames, as local TCP makes them.
+    /// Receives whole frames, which may hold several segments of local TCP.
     rx: PacketSocket,
-    /// Plain frames only.
+    /// Sends plain frames only.
     tx: PacketSocket,
-    /// Frames on their way to the other side.
+    /// Frames from this side that are in transit to the other side.
     fault: Fault<Vec<u8>>,
     change: Option<Change>,
     counts: BridgeCounts,
@@ -55,11 +56,11 @@ struct Side {
 }
 
 impl Bridge {
-    /// Joins two interfaces. `plans` and `changes` are for frames from the first and from the
-    /// second.
+    /// Bridges two interfaces. The first element of `plans` and `changes` applies to frames from
+    /// the first interface, the second to frames from the second.
     ///
     /// # Errors
-    /// What is wrong with an interface.
+    /// An interface cannot be opened.
     pub fn open(
         names: [&str; 2],
         plans: [FaultPlan; 2],
@@ -107,19 +108,19 @@ impl Bridge {
         Ok(Bridge { sides, epoll: set })
     }
 
-    /// Wakes [`Bridge::step`] when `fd` is readable.
+    /// Makes [`Bridge::step`] return true when `fd` is readable.
     ///
     /// # Errors
-    /// Those of epoll.
+    /// Errors of epoll.
     pub fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.epoll.add(fd, 1, Interest::Read)
     }
 
-    /// Moves what there is to move and waits until there is more, until `deadline` (ns of the
-    /// monotonic clock) or until a watched descriptor is readable: true then.
+    /// Moves all frames that can be moved, then waits for the next event, at most until `deadline`
+    /// (ns of the monotonic clock). Returns true if a watched descriptor is readable.
     ///
     /// # Errors
-    /// Those of epoll.
+    /// Errors of epoll.
     pub fn step(&mut self, deadline: Option<u64>) -> io::Result<bool> {
         let now = monotonic_ns();
         let mut moved = false;
@@ -141,7 +142,7 @@ impl Bridge {
         Ok(ready.iter().any(|ready| ready.token == 1))
     }
 
-    /// What has passed from the first interface to the second, and back.
+    /// The counts from the first interface to the second, then of the opposite direction.
     pub fn counts(&mut self) -> [BridgeCounts; 2] {
         for side in &mut self.sides {
             side.counts.missed += u64::from(side.rx.take_missed());
@@ -150,7 +151,7 @@ impl Bridge {
         [self.sides[0].counts, self.sides[1].counts]
     }
 
-    /// Takes a burst of frames of one side in. True when there were any.
+    /// Receives a burst of frames at one side. Returns true if there were any.
     fn take_in(&mut self, from: usize, now: u64) -> bool {
         let side = &mut self.sides[from];
         let mut moved = false;
@@ -178,7 +179,7 @@ impl Bridge {
         moved
     }
 
-    /// Sends what has come to the end of its way.
+    /// Sends the frames whose delay has ended.
     fn let_out(&mut self, from: usize, now: u64) {
         let (first, second) = self.sides.split_at_mut(1);
         let (source, sink) = match from {
@@ -200,7 +201,7 @@ impl Bridge {
         if has_committed {
             match sink.tx.flush() {
                 Ok(is_through) => sink.is_stuck = !is_through,
-                // The interface is down: what was for it is lost.
+                // The interface is down; its frames are dropped.
                 Err(_) => {
                     sink.is_stuck = false;
                     let lost = sink.tx.discard() as u64;
@@ -212,13 +213,13 @@ impl Bridge {
     }
 }
 
-/// Gives `each` the plain frames; false when that is not possible.
+/// Passes the plain frames in `received` to `each`. Returns false if it cannot be segmented.
 fn pass(received: &Received<'_>, each: impl FnMut(&[u8])) -> bool {
     let is_whole = !received.is_cut && received.frame.len() >= MAC_HEADER_BYTES;
     is_whole && plain_frames(received.vnet_header, received.frame, each).is_ok()
 }
 
-/// The frame with the tag that the kernel took out of it.
+/// The frame with the VLAN tag that the kernel had removed.
 fn with_tag(frame: &[u8], received: &Received<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(frame.len() + 4);
     out.extend_from_slice(&frame[..12]);
@@ -230,8 +231,8 @@ fn with_tag(frame: &[u8], received: &Received<'_>) -> Vec<u8> {
     out
 }
 
-/// Frames taken in from one side at a time.
+/// Largest number of frames that are received from one side in one turn.
 const BURST: usize = 64;
 
-/// When to offer frames again that an interface did not take, in ns.
+/// Time after which frames that an interface did not accept are offered again, in ns.
 const STUCK_NS: u64 = 50_000;

@@ -1,19 +1,19 @@
-//! Why a device cannot be opened.
+//! Errors of network devices and of fault plans.
 
 use std::io;
 
 use thiserror::Error;
 
-/// What went wrong with a device, and what would be right.
+/// A device could not be opened or changed. The text names the fault and what would be right.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NetdevError {
-    /// There is no such interface in this network namespace.
+    /// This network namespace has no interface of that name.
     #[error("there is no network interface {name:?}; this system has: {have}")]
     NoInterface {
-        /// What was asked for.
+        /// The name that was requested.
         name: String,
-        /// What there is.
+        /// The names of the interfaces that exist.
         have: String,
     },
     /// The interface carries no Ethernet frames.
@@ -22,17 +22,17 @@ pub enum NetdevError {
          a network card, veth, tap or bridge"
     )]
     NotEthernet {
-        /// The interface.
+        /// The name of the interface.
         name: String,
         /// Its hardware type, as in `/usr/include/linux/if_arp.h`.
         kind: u16,
     },
-    /// No interface can have this name.
+    /// The text is not a valid interface name.
     #[error(
         "{0:?}: the name of an interface has 1 to 15 bytes, without '/', ':', '%' and white space"
     )]
     Name(String),
-    /// The process may not do this.
+    /// The process lacks a capability.
     #[error("{what} needs {capability}; run as root, or give the program that capability")]
     NotPermitted {
         /// What was attempted.
@@ -40,7 +40,7 @@ pub enum NetdevError {
         /// The capability that is missing.
         capability: &'static str,
     },
-    /// The kernel refused.
+    /// The kernel refused an operation.
     #[error("{what}: {source}")]
     System {
         /// What was attempted.
@@ -57,26 +57,27 @@ pub enum FaultPlanError {
     /// A share is not between 0 and 1.
     #[error("{name} is {share}; a share from 0 to 1 is possible")]
     Share {
-        /// Which share.
+        /// Name of the share.
         name: &'static str,
         /// Its value.
         share: f64,
     },
-    /// Packets are to be reordered without a delay to overtake.
+    /// A share of packets is to be reordered, but the plan has no delay, so they cannot overtake
+    /// others.
     #[error("reorder needs a delay, which the reordered do not have")]
     ReorderWithoutDelay,
     /// The jitter exceeds the delay.
     #[error("jitter is {jitter_ns} ns; at most the delay, {delay_ns} ns, is possible")]
     JitterAboveDelay {
-        /// The jitter.
+        /// The jitter in ns.
         jitter_ns: u64,
-        /// The delay.
+        /// The delay in ns.
         delay_ns: u64,
     },
 }
 
 impl NetdevError {
-    /// The last error of the kernel, in words.
+    /// The last error of the kernel for the operation `what`, which needs `capability`.
     pub(crate) fn last(what: impl Into<String>, capability: &'static str) -> NetdevError {
         NetdevError::from_io(what, capability, io::Error::last_os_error())
     }
@@ -96,7 +97,7 @@ impl NetdevError {
         }
     }
 
-    /// The refusal of a device that needs `CAP_NET_ADMIN`.
+    /// The error of an operation on a device that needs `CAP_NET_ADMIN`.
     pub(crate) fn of_device(what: String, source: io::Error) -> NetdevError {
         match source.kind() {
             io::ErrorKind::PermissionDenied => NetdevError::NotPermitted {

@@ -1,7 +1,8 @@
-//! Impairment of what is sent: loss, delay, jitter, reordering, duplication, a rate.
+//! The fault layer: impairs what is sent by loss, delay, jitter, reordering, duplication and a
+//! limited rate.
 //!
-//! A kernel may lack `netem`, and what crosses memory never meets it; this works for anything. It
-//! is deterministic: the same seed, items and times give the same result.
+//! A kernel may lack `netem`, and data that crosses shared memory never passes it; this layer works
+//! for any kind of item. It is deterministic: the same seed, items and times give the same result.
 //!
 //! ```text
 //!   offer --> lost? --> queue full? --> wait for the rate --> delay +- jitter --> take_due
@@ -15,27 +16,27 @@ use crate::error::FaultPlanError;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What is done to the items.
+/// The impairments that a fault layer applies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultPlan {
-    /// Share of items lost, 0 to 1.
+    /// Share of items that are dropped, 0 to 1.
     pub loss: f64,
-    /// Share of items sent twice, 0 to 1.
+    /// Share of items that are sent twice, 0 to 1.
     pub duplicate: f64,
-    /// Share of items that overtake those before them because they are not delayed, 0 to 1. Has
-    /// an effect only with a delay.
+    /// Share of items that are not delayed and so overtake earlier items, 0 to 1. It has an effect
+    /// only with a delay.
     pub reorder: f64,
     /// Delay of every item, in ns.
     pub delay_ns: u64,
-    /// The delay differs by up to this much up or down, in ns. Items keep their order only as far
-    /// as it is smaller than the time between them.
+    /// The delay of each item varies by up to this much in both directions, in ns. Items stay in
+    /// order only if the jitter is smaller than the time between them.
     pub jitter_ns: u64,
-    /// Bits per second; 0 for no limit.
+    /// Rate limit in bits per second; 0 for no limit.
     pub rate_bps: u64,
-    /// Bytes that may wait for the rate or the delay; what comes beyond is lost. One item may wait
-    /// however long it is.
+    /// Bytes that may wait for the rate or the delay; items beyond that are dropped. One item may
+    /// always wait, however long it is.
     pub queue_bytes: usize,
-    /// For all that is random.
+    /// Seed of all random decisions.
     pub seed: u64,
 }
 
@@ -56,10 +57,10 @@ impl Default for FaultPlan {
 }
 
 impl FaultPlan {
-    /// Checks the ranges.
+    /// Checks that all values are in range.
     ///
     /// # Errors
-    /// The first value that is out of its range.
+    /// The first value that is out of range.
     pub fn check(&self) -> Result<(), FaultPlanError> {
         for (name, share) in [
             ("loss", self.loss),
@@ -82,7 +83,7 @@ impl FaultPlan {
         Ok(())
     }
 
-    /// True when nothing would be changed.
+    /// Whether the plan changes nothing.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         let shares = self.loss + self.duplicate + self.reorder;
@@ -90,45 +91,45 @@ impl FaultPlan {
     }
 }
 
-/// What a fault layer has done so far.
+/// Counts of a fault layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Items offered.
+    /// Items passed to [`Fault::offer`].
     pub offered: u64,
-    /// Items given back by [`Fault::take_due`].
+    /// Items returned by [`Fault::take_due`].
     pub passed: u64,
-    /// Items lost on purpose.
+    /// Items dropped by the plan's `loss`.
     pub lost: u64,
-    /// Items lost because the queue was full.
+    /// Items dropped because the queue was full.
     pub overflowed: u64,
-    /// Items added by duplication.
+    /// Copies that duplication added.
     pub duplicated: u64,
-    /// Items that were not delayed, to overtake others.
+    /// Items that were not delayed and so could overtake others.
     pub reordered: u64,
 }
 
-/// A line of items on their way, impaired.
+/// A fault layer: a queue of items in transit, impaired by a [`FaultPlan`].
 #[derive(Debug)]
 pub struct Fault<T> {
     plan: FaultPlan,
     random: SplitMix,
     queue: BinaryHeap<Reverse<Waiting<T>>>,
     queued_bytes: usize,
-    /// When the line has sent what it was given, at its rate, in ns.
+    /// Time in ns at which everything offered so far has been sent at the plan's rate.
     busy_until: u64,
     order: u64,
     counts: FaultCounts,
 }
 
 impl<T: Clone> Fault<T> {
-    /// Puts an item of `bytes` bytes on the line at `now` (ns). False when it was lost.
+    /// Offers an item of `bytes` bytes at the time `now` (ns). Returns false if it was dropped.
     pub fn offer(&mut self, now: u64, item: T, bytes: usize) -> bool {
         self.offer_with(now, item, bytes, |item| Some(item.clone()))
     }
 }
 
 impl<T> Fault<T> {
-    /// An empty line.
+    /// Creates a fault layer without items in transit.
     #[must_use]
     pub fn new(plan: FaultPlan) -> Fault<T> {
         Fault {
@@ -142,12 +143,13 @@ impl<T> Fault<T> {
         }
     }
 
-    /// Another plan holds for items that are offered from here on.
+    /// Sets the plan for items that are offered from now on.
     pub fn change(&mut self, plan: FaultPlan) {
         self.plan = plan;
     }
 
-    /// As [`Fault::offer`], of items that `copy` copies, or cannot at present.
+    /// Like [`Fault::offer`], for items that `copy` duplicates. `copy` returns `None` if it cannot
+    /// do so at present.
     pub fn offer_with(
         &mut self,
         now: u64,
@@ -156,8 +158,8 @@ impl<T> Fault<T> {
         copy: impl FnOnce(&T) -> Option<T>,
     ) -> bool {
         self.counts.offered += 1;
-        // All three are drawn for every item, so that changing one share leaves the other
-        // decisions as they are.
+        // All three values are drawn for every item, so that a change of one share does not change
+        // the other decisions.
         let (lost, twice, first) = (self.random.unit(), self.random.unit(), self.random.unit());
         if lost < self.plan.loss {
             self.counts.lost += 1;
@@ -176,7 +178,8 @@ impl<T> Fault<T> {
     }
 
     fn enqueue(&mut self, now: u64, item: T, bytes: usize, overtakes: bool) -> bool {
-        // An empty queue takes any item: one that is longer than the queue would never pass.
+        // An empty queue takes an item of any length; otherwise an item longer than the queue would
+        // never pass.
         let is_empty = self.queue.is_empty();
         if !is_empty && self.queued_bytes.saturating_add(bytes) > self.plan.queue_bytes {
             self.counts.overflowed += 1;
@@ -213,7 +216,7 @@ impl<T> Fault<T> {
         delay - jitter + self.random.next_u64() % (2 * jitter + 1)
     }
 
-    /// The next item that has arrived at `now`.
+    /// The next item whose transit has ended at `now` (ns); `None` if there is none.
     pub fn take_due(&mut self, now: u64) -> Option<T> {
         if self.next_due()? > now {
             return None;
@@ -224,25 +227,25 @@ impl<T> Fault<T> {
         Some(waiting.item)
     }
 
-    /// When the next item arrives.
+    /// Time in ns at which the next item's transit ends; `None` if no item is in transit.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         self.queue.peek().map(|Reverse(waiting)| waiting.due)
     }
 
-    /// Items on the line.
+    /// Number of items in transit.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// True when nothing is on the line.
+    /// Whether no item is in transit.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.counts
@@ -375,7 +378,7 @@ mod tests {
             queue_bytes: 100,
             ..FaultPlan::default()
         };
-        // 1000 bytes take 1 ms: of those that come every 0.5 ms the line takes every second.
+        // 1000 bytes take 1 ms, and one comes every 0.5 ms: the layer takes every second one.
         let (arrived, counts) = run(plan, 1000, 500_000);
         assert!(arrived.len() >= 300, "{counts:?}");
         assert!(counts.overflowed >= 300, "{counts:?}");

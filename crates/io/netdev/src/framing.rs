@@ -1,27 +1,27 @@
-//! SDUs in a stream of bytes: a length, then the SDU.
+//! Framing of SDUs in a byte stream: a length, then the SDU or a piece of it.
 //!
 //! ```text
 //!   Short:  length u16, then the SDU                    (rlite, IRATI)
 //!   Long:   more:1 length:31, then a piece of the SDU   (pieces of at most PIECE_BYTES_MAX)
 //! ```
 //!
-//! In network byte order. `more`: a further piece of the same SDU follows.
+//! All integers are in network byte order. `more` says that another piece of the same SDU follows.
 
 use std::io::{self, Read};
 
 use thiserror::Error;
 
-/// How SDUs lie in a stream.
+/// How SDUs are framed in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFraming {
-    /// A length of two bytes; SDUs of at most 65535 bytes.
+    /// A length of two bytes, for SDUs of at most 65535 bytes.
     Short,
-    /// A length of four bytes and pieces; SDUs of any length.
+    /// A length of four bytes in front of each piece, for SDUs of any length.
     Long,
 }
 
 impl StreamFraming {
-    /// Bytes of the length.
+    /// Size of the length field in bytes.
     #[must_use]
     pub fn head_bytes(self) -> usize {
         match self {
@@ -30,7 +30,7 @@ impl StreamFraming {
         }
     }
 
-    /// Longest piece that a frame carries.
+    /// Longest SDU or piece that a frame carries, in bytes.
     #[must_use]
     pub fn piece_bytes_max(self) -> usize {
         match self {
@@ -39,8 +39,8 @@ impl StreamFraming {
         }
     }
 
-    /// Bytes of the frame that a stream begins with, head included; `None` when its head is not
-    /// whole.
+    /// Length in bytes of the frame at the start of `stream`, its length field included. `None` if
+    /// the length field is incomplete.
     #[must_use]
     pub fn frame_bytes(self, stream: &[u8]) -> Option<usize> {
         let payload = match self {
@@ -52,7 +52,7 @@ impl StreamFraming {
         Some(self.head_bytes() + payload)
     }
 
-    /// Appends the head of a frame. `more` has no place in a short one.
+    /// Appends the length field of a frame. A short frame cannot carry `more`.
     pub fn put_head(self, out: &mut Vec<u8>, bytes: usize, more: bool) {
         debug_assert!(bytes <= self.piece_bytes_max());
         match self {
@@ -65,15 +65,15 @@ impl StreamFraming {
     }
 }
 
-/// A frame that is longer than any may be: the stream cannot be read further.
+/// A frame states a length above the maximum. The rest of the stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a frame of {bytes} bytes; at most {PIECE_BYTES_MAX} are possible")]
 pub struct FrameTooLong {
-    /// The length that the header of the message states, bytes.
+    /// The length that the frame states, in bytes.
     pub bytes: u32,
 }
 
-/// Reads frames out of a stream.
+/// Extracts frames from a byte stream.
 #[derive(Debug)]
 pub struct Deframer {
     framing: StreamFraming,
@@ -83,7 +83,7 @@ pub struct Deframer {
 }
 
 impl Deframer {
-    /// Nothing read yet.
+    /// Creates a reader that has read nothing.
     #[must_use]
     pub fn new(framing: StreamFraming) -> Deframer {
         Deframer {
@@ -94,10 +94,10 @@ impl Deframer {
         }
     }
 
-    /// Reads once from `stream`; returns how many bytes came, 0 at its end.
+    /// Reads once from `stream`. Returns how many bytes it read, 0 at the end of the stream.
     ///
     /// # Errors
-    /// Those of the stream; `WouldBlock` when nothing is there.
+    /// Errors of the stream, such as `WouldBlock` if no bytes are available.
     pub fn fill(&mut self, stream: &mut impl Read) -> io::Result<usize> {
         if self.buffer.is_empty() {
             self.buffer = vec![0; BUFFER_BYTES];
@@ -112,11 +112,11 @@ impl Deframer {
         Ok(count)
     }
 
-    /// The frame at the front: its payload and whether more of its SDU follows; `None` when it is
-    /// not whole yet.
+    /// The next frame: its payload, and whether another piece of its SDU follows. `None` if the
+    /// frame is not complete yet.
     ///
     /// # Errors
-    /// The frame is longer than any may be.
+    /// The frame is longer than the maximum.
     pub fn frame(&self) -> Result<Option<(&[u8], bool)>, FrameTooLong> {
         let bytes = &self.buffer[self.start..self.end];
         let (len, more, body) = match self.framing {
@@ -138,15 +138,15 @@ impl Deframer {
         Ok(body.get(..len as usize).map(|payload| (payload, more)))
     }
 
-    /// Takes the frame at the front off; nothing happens when it is not whole.
+    /// Removes the next frame. Does nothing if the frame is not complete.
     pub fn consume(&mut self) {
         if let Ok(Some((payload, _))) = self.frame() {
             self.start += self.framing.head_bytes() + payload.len();
         }
     }
 
-    /// Throws away what was read and not consumed; returns how many frames, one that is not whole
-    /// among them.
+    /// Discards everything that was read and not consumed. Returns the number of frames, counting
+    /// an incomplete one.
     pub fn discard(&mut self) -> u64 {
         let mut frames = 0;
         while self.left() > 0 {
@@ -160,17 +160,17 @@ impl Deframer {
         frames
     }
 
-    /// Bytes read of a frame that is not whole, or of frames that were not consumed.
+    /// Bytes that were read and not consumed, of complete and incomplete frames.
     #[must_use]
     pub fn left(&self) -> usize {
         self.end - self.start
     }
 }
 
-/// Longest piece of a frame, in bytes.
+/// Longest piece in a frame, in bytes.
 pub const PIECE_BYTES_MAX: usize = 65_536;
 
-/// Holds two of the longest frames.
+/// Size of the buffer in bytes, enough for two frames of maximum length.
 const BUFFER_BYTES: usize = 2 * (PIECE_BYTES_MAX + 4);
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream that gives its bytes in reads of the sizes given, again and again.
+    /// A stream that returns its bytes in reads of the given sizes, cyclically.
     struct Bits<'a>(&'a [u8], Vec<usize>, usize);
 
     impl Read for Bits<'_> {

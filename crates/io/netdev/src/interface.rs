@@ -1,4 +1,4 @@
-//! Network interfaces: what they are, and when that changes.
+//! Network interfaces: their properties, and notification of changes.
 
 #![allow(unsafe_code)]
 
@@ -8,26 +8,26 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::error::NetdevError;
 
-/// An Ethernet interface as it was when it was looked up.
+/// Properties of an Ethernet interface at the time when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Its index; changes when an interface is made anew under the same name.
+    /// Its index. It changes when the interface is removed and created again under the same name.
     pub index: u32,
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Longest payload of a frame, in bytes.
+    /// Its MTU: the longest payload of a frame, in bytes.
     pub mtu: usize,
-    /// Administratively up, and the medium is there.
+    /// Whether it is administratively up and has a carrier.
     pub is_up: bool,
 }
 
 impl Interface {
-    /// Looks an interface up in the network namespace of this thread.
+    /// Looks up an interface in the network namespace of this thread.
     ///
     /// # Errors
-    /// [`NetdevError::NoInterface`] with the names there are, [`NetdevError::NotEthernet`], or the
+    /// [`NetdevError::NoInterface`] with the names that exist, [`NetdevError::NotEthernet`], or the
     /// kernel's refusal.
     pub fn named(name: &str) -> Result<Interface, NetdevError> {
         let missing = || NetdevError::NoInterface {
@@ -78,10 +78,10 @@ impl Interface {
     }
 }
 
-/// Checks that an interface can have this name.
+/// Checks that a text is a valid interface name.
 ///
 /// # Errors
-/// [`NetdevError::Name`]: the kernel takes no such name.
+/// [`NetdevError::Name`]: the kernel does not accept such a name.
 pub fn check_interface_name(name: &str) -> Result<(), NetdevError> {
     let is_wrong = |c: u8| matches!(c, 0 | b'/' | b'%' | b':') || c.is_ascii_whitespace();
     let is_name = (1..libc::IFNAMSIZ).contains(&name.len())
@@ -94,11 +94,11 @@ pub fn check_interface_name(name: &str) -> Result<(), NetdevError> {
     }
 }
 
-/// Sets the MTU of an interface in the network namespace of this thread, if one is given, and
-/// brings it up.
+/// Brings up an interface in the network namespace of this thread. If `mtu` is given, sets the MTU
+/// first, in bytes.
 ///
 /// # Errors
-/// `CAP_NET_ADMIN` is missing, there is no such interface, or it cannot have this MTU.
+/// `CAP_NET_ADMIN` is missing, there is no such interface, or it does not support this MTU.
 pub fn bring_up(name: &str, mtu: Option<usize>) -> Result<(), NetdevError> {
     if name.len() >= libc::IFNAMSIZ {
         return Err(NetdevError::Name(name.to_owned()));
@@ -133,13 +133,13 @@ pub fn interface_mtu(name: &str) -> Result<usize, NetdevError> {
     Ok(usize::try_from(mtu).unwrap_or(0))
 }
 
-/// Whether there is an interface of this name in the network namespace of this thread.
+/// Whether the network namespace of this thread has an interface of this name.
 #[must_use]
 pub fn interface_exists(name: &str) -> bool {
     names().iter().any(|known| known == name)
 }
 
-/// A socket to ask about one interface.
+/// A socket for queries about one interface.
 struct Probe {
     fd: OwnedFd,
     name: String,
@@ -184,7 +184,7 @@ impl Probe {
     }
 }
 
-/// The interfaces of this network namespace.
+/// The names of the interfaces in this network namespace.
 fn names() -> Vec<String> {
     // SAFETY: takes no arguments; the list is freed below.
     let list = unsafe { libc::if_nameindex() };
@@ -210,18 +210,18 @@ fn names() -> Vec<String> {
     names
 }
 
-/// Tells that something about the interfaces of this network namespace has changed: up, down,
-/// gone, there, another MTU. [`Interface::named`] shows the new state.
+/// Reports changes of the interfaces in this network namespace: an interface goes up or down,
+/// appears or disappears, or gets another MTU. [`Interface::named`] returns the new state.
 #[derive(Debug)]
 pub struct InterfaceWatch {
     fd: OwnedFd,
 }
 
 impl InterfaceWatch {
-    /// Watches from here on.
+    /// Starts to watch.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn new() -> Result<InterfaceWatch, NetdevError> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers are passed.
@@ -244,7 +244,7 @@ impl InterfaceWatch {
         Ok(InterfaceWatch { fd })
     }
 
-    /// True when something has changed since the last call. Never blocks.
+    /// Whether an interface has changed since the last call. Never blocks.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         let mut changed = false;
@@ -260,7 +260,7 @@ impl InterfaceWatch {
             }
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EINTR) => {}
-                // Messages were lost: something has changed.
+                // The kernel dropped messages, so there was a change.
                 Some(libc::ENOBUFS) => changed = true,
                 _ => return changed,
             }
@@ -305,7 +305,8 @@ mod tests {
     #[test]
     fn a_fresh_watch_has_seen_nothing_and_does_not_block() {
         let watch = InterfaceWatch::new().unwrap();
-        // Others may change interfaces at the same time; after that it is silent.
+        // Other programs may change interfaces at the same time. The first call collects their
+        // changes.
         let _ = watch.has_changed();
         assert!(!watch.has_changed());
     }

@@ -1,8 +1,8 @@
-//! Network devices as shims and ports of graphs use them: AF_PACKET rings, AF_XDP, TAP and TUN, UDP
-//! in bursts, TCP with framing, and the fault layer that impairs any of them.
+//! Network devices for shims and for ports of app graphs: AF_PACKET rings, AF_XDP, TAP and TUN,
+//! bursts of UDP, framed TCP, and the fault layer that impairs any of them.
 //!
-//! Nothing here knows what an SDU means. Everything is non-blocking; what a device cannot take now
-//! it refuses, and its descriptor becomes ready when to look again.
+//! This crate does not interpret SDUs. Everything is non-blocking: a device refuses what it cannot
+//! take now, and its descriptor becomes ready when the caller should try again.
 #![deny(unsafe_code)]
 
 mod bpf;

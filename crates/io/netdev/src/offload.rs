@@ -1,9 +1,8 @@
-//! What a kernel leaves to the hardware, done here: frames that hold several segments are cut, and
-//! checksums that are missing are filled in.
+//! Offloads in software: splits frames that hold several segments, and fills in missing checksums.
 //!
-//! A packet socket sees frames of local TCP before a network card has cut them: up to 64 KiB with
-//! one header, and no checksum. A bridge that loses, delays or counts frames needs those that would
-//! be on the wire. The kernel says what is left to do in a `virtio_net_hdr`:
+//! A packet socket receives frames of local TCP before a network card has segmented them: up to 64
+//! KiB with one header and no checksum. A bridge that loses, delays or counts frames needs the
+//! frames that would be on the wire. A `virtio_net_hdr` of the kernel states the remaining work:
 //!
 //! ```text
 //!   flags u8 (1: checksum missing), type u8 (0 none, 1 TCPv4, 4 TCPv6, 5 UDP; 0x80 with ECN),
@@ -12,15 +11,15 @@
 
 use crate::packet::{MAC_HEADER_BYTES, VNET_HEADER_BYTES};
 
-/// A frame that cannot be made plain: a kind of segmentation that is not known here, or headers
-/// that do not fit together.
+/// A frame cannot be converted to plain frames: it has an unknown kind of segmentation, or
+/// inconsistent headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsupported;
 
-/// Gives `each` the frames that `frame` stands for.
+/// Converts a frame to plain frames, segmented and with checksums, and passes each to `each`.
 ///
 /// # Errors
-/// [`Unsupported`]; some frames may have been given then.
+/// [`Unsupported`]; some frames may already have been passed.
 pub fn plain_frames(
     vnet_header: &[u8],
     frame: &[u8],
@@ -49,29 +48,29 @@ pub fn plain_frames(
     Ok(())
 }
 
-/// Fills in a checksum that is missing: the sum over the bytes from `start` on goes to `offset`
-/// bytes behind `start`, where that of the pseudo header is. (VIRTIO 1.2 §5.1.6.2)
+/// Fills in a missing checksum: the sum of the bytes from `start` to the end is written at `start +
+/// offset`, where the sum of the pseudo header is. (VIRTIO 1.2 §5.1.6.2)
 ///
 /// # Errors
-/// [`Unsupported`]: the places are not within the frame, which stays as it was.
+/// [`Unsupported`]: an offset is outside the frame. The frame is not changed.
 pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) -> Result<(), Unsupported> {
     let covered = frame.get_mut(start..).ok_or(Unsupported)?;
     let sum = fold(add(0, covered));
     let field = covered.get_mut(offset..offset + 2).ok_or(Unsupported)?;
-    // A UDP checksum of 0 would mean none.
+    // In UDP a checksum of 0 would mean that there is none.
     let sum = if sum == 0 { 0xffff } else { sum };
     field.copy_from_slice(&sum.to_be_bytes());
     Ok(())
 }
 
-/// Where the headers of a frame are.
+/// Offsets of the headers in a frame.
 #[derive(Clone, Copy)]
 struct Headers {
     is_v4: bool,
     is_tcp: bool,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     transport: usize,
-    /// Where the payload begins.
+    /// Offset of the payload.
     payload: usize,
 }
 
@@ -131,7 +130,7 @@ impl Headers {
         Ok(())
     }
 
-    /// Lengths, identification, sequence number and flags of the `n`th segment.
+    /// Sets lengths, identification, sequence number and flags of the `n`th segment.
     fn number(&self, out: &mut [u8], n: usize, segment: usize, is_last: bool) {
         let (ip, transport) = (MAC_HEADER_BYTES, self.transport);
         let ip_bytes = out.len() - ip;
@@ -158,7 +157,7 @@ impl Headers {
         }
     }
 
-    /// Checksums of the IPv4 header and of the segment.
+    /// Sets the checksums of the IPv4 header and of the segment.
     fn sum(&self, out: &mut [u8]) {
         let (ip, transport) = (MAC_HEADER_BYTES, self.transport);
         if self.is_v4 {
@@ -194,7 +193,7 @@ fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Adds 16-bit words; an odd byte at the end is the upper half of one.
+/// Adds 16-bit words to a sum. An odd byte at the end counts as the upper half of a word.
 fn add(mut sum: u64, bytes: &[u8]) -> u64 {
     let mut pairs = bytes.chunks_exact(2);
     for pair in &mut pairs {
@@ -206,7 +205,7 @@ fn add(mut sum: u64, bytes: &[u8]) -> u64 {
     sum
 }
 
-/// The Internet checksum of a sum of words.
+/// The Internet checksum for a sum of 16-bit words.
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

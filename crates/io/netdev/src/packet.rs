@@ -1,4 +1,4 @@
-//! Whole frames through memory that is shared with the kernel (AF_PACKET, TPACKET_V2).
+//! Ethernet frames through memory shared with the kernel (AF_PACKET, TPACKET_V2).
 //!
 //! ```text
 //! mapping:  [ receive ring: frames of rx_frame_bytes ][ send ring: frames of tx_frame_bytes ]
@@ -9,10 +9,10 @@
 //!   send:     AVAILABLE --filled--> SEND_REQUEST --one sendto per burst--> SENDING --> AVAILABLE
 //! ```
 //!
-//! Version 2 and not 3: with version 3 the kernel hands over blocks of frames, and a block that is
-//! not full only after a timeout of at least a millisecond, which would be the round-trip time of
-//! every quiet network. With version 2 a frame can be read as soon as it is there; its slots have
-//! one size, which for frames of one MTU costs nothing.
+//! This module uses version 2, not 3. With version 3 the kernel hands over blocks of frames, and a
+//! block that is not full only after a timeout of at least a millisecond; in a quiet network, that
+//! would be added to each round-trip time. With version 2 a frame can be read as soon as it
+//! arrives. The slots of version 2 all have one size, which costs nothing for frames of one MTU.
 #![allow(unsafe_code)]
 
 mod opening;
@@ -27,31 +27,31 @@ use carina_sys::Mapping;
 pub use ring::{Layout, MAC_HEADER_BYTES, TAG_BYTES, VNET_HEADER_BYTES};
 use ring::{RX_HEADER_BYTES_MAX, Ring};
 
-/// A VLAN tag that the kernel has taken out of a frame.
+/// A VLAN tag that the kernel has removed from a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Priority, drop eligibility and VLAN id.
+    /// The tag's control information: priority, drop eligibility and VLAN id.
     pub control: u16,
-    /// The Ethertype that the tag had in the frame, 0x8100 for IEEE 802.1Q.
+    /// The tag's Ethertype: 0x8100 for IEEE 802.1Q.
     pub ethertype: u16,
 }
 
-/// A received frame, which stays until [`PacketSocket::release`].
+/// A received frame. It stays valid until [`PacketSocket::release`].
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// The frame from its destination address on, without the tag in `tag`.
+    /// The frame, beginning with the destination address, without the VLAN tag.
     pub frame: &'a [u8],
-    /// The tag, when there was one.
+    /// The VLAN tag; `None` for an untagged frame.
     pub tag: Option<Tag>,
-    /// The header with the offload work that is left; empty without `has_vnet_header`.
+    /// The `virtio_net_hdr` with the remaining offload work; empty without `has_vnet_header`.
     pub vnet_header: &'a [u8],
-    /// The frame was longer than the ring's places and has been cut.
+    /// Whether the frame was longer than a slot of the ring and is truncated.
     pub is_cut: bool,
-    /// Where the frame begins in the receive ring.
+    /// Offset of the frame in the receive ring.
     pub at: usize,
 }
 
-/// A socket for the frames of one interface.
+/// A socket that sends and receives the frames of one interface.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
@@ -59,18 +59,18 @@ pub struct PacketSocket {
     layout: Layout,
     rx: Ring,
     tx: Ring,
-    /// The last frame that did not fit into its place.
+    /// The last frame that was too long for a slot.
     long: Vec<u8>,
 }
 
 impl PacketSocket {
-    /// Bytes of the receive ring, which begins the mapping.
+    /// Bytes of the receive ring, which is at the start of the mapping.
     #[must_use]
     pub fn rx_bytes(&self) -> usize {
         self.layout.rx_bytes
     }
 
-    /// Longest frame that fits.
+    /// Longest frame that fits into a slot, in bytes.
     #[must_use]
     pub fn frame_bytes_max(&self) -> usize {
         let vnet = self.layout.vnet_bytes();
@@ -89,7 +89,7 @@ impl PacketSocket {
         self.memory.atomic_u32(at).load(Ordering::Relaxed)
     }
 
-    /// The next frame, when one is there.
+    /// The next frame, or `None` if none has arrived.
     pub fn receive(&mut self) -> Option<Received<'_>> {
         if self.rx.out == self.rx.slots {
             return None;
@@ -103,7 +103,7 @@ impl PacketSocket {
         let (len, captured) = (self.word(slot + LEN_AT), self.word(slot + CAPTURED_AT));
         let mac = (self.word(slot + MAC_AT) & 0xffff) as usize;
         let vnet = self.layout.vnet_bytes();
-        // The kernel keeps to this; what it says is checked all the same.
+        // The kernel's offset and length are checked, although a correct kernel keeps to the slot.
         let room = self.rx.slot_bytes.saturating_sub(mac);
         let bytes = (captured as usize).min(room);
         let from = mac.saturating_sub(vnet).min(self.rx.slot_bytes);
@@ -144,7 +144,8 @@ impl PacketSocket {
         })
     }
 
-    /// Takes the frame at the front of the socket's queue, where those lie that fit into no place.
+    /// Receives the frame at the front of the socket's queue, which holds frames that fit into no
+    /// slot.
     fn take_long(&mut self) -> &[u8] {
         self.long.resize(LONG_BYTES_MAX, 0);
         let (to, bytes) = (self.long.as_mut_ptr().cast(), self.long.len());
@@ -154,14 +155,14 @@ impl PacketSocket {
         &self.long
     }
 
-    /// Whether [`PacketSocket::receive`] would find a frame.
+    /// Whether [`PacketSocket::receive`] would return a frame.
     #[must_use]
     pub fn has_frame(&self) -> bool {
         let slot = self.rx.at(self.rx.next);
         self.rx.out < self.rx.slots && self.status(slot) & STATUS_USER != 0
     }
 
-    /// Gives the places of all frames taken back to the kernel.
+    /// Returns the slots of all received frames to the kernel.
     pub fn release(&mut self) {
         while self.rx.out > 0 {
             let slot = self.rx.at(self.rx.oldest());
@@ -170,7 +171,7 @@ impl PacketSocket {
         }
     }
 
-    /// Frames that can be filled before the next flush.
+    /// Number of frames that can be reserved before the next flush.
     pub fn free_frames(&mut self) -> usize {
         while self.tx.out > 0 {
             let status = self.status(self.tx.at(self.tx.oldest()));
@@ -182,8 +183,8 @@ impl PacketSocket {
         self.tx.slots - self.tx.out
     }
 
-    /// A place for a frame of `bytes`, vnet header included, to be filled and then committed.
-    /// `None` when the ring is full or the frame too long for it.
+    /// Reserves a slot for a frame of `bytes`, vnet header included. The caller fills and then
+    /// commits it. `None` if the ring is full, or the frame is too long for a slot.
     pub fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if bytes > self.tx.slot_bytes - TX_DATA_AT {
             return None;
@@ -199,7 +200,7 @@ impl PacketSocket {
         })
     }
 
-    /// Hands the frame in the place reserved last to the next flush.
+    /// Marks the frame that was reserved last, of `bytes`, to be sent by the next flush.
     pub fn commit(&mut self, bytes: usize) {
         let slot = self.tx.at(self.tx.next);
         let len = self.memory.atomic_u32(slot + LEN_AT);
@@ -208,16 +209,17 @@ impl PacketSocket {
         self.tx.advance();
     }
 
-    /// Has the kernel send what was committed. False when it did not take all of it: then call
-    /// again a little later.
+    /// Asks the kernel to send the committed frames. Returns false if it did not take all of them;
+    /// the caller then tries again a little later.
     ///
     /// # Errors
-    /// The kernel's refusal, such as `ENETDOWN`; the frames stay.
+    /// The kernel's refusal, such as `ENETDOWN`; the frames stay in the ring.
     pub fn flush(&mut self) -> io::Result<bool> {
         if self.tx.out == 0 {
             return Ok(true);
         }
-        // An interface that was down has left an error behind, which says nothing of now.
+        // An interface that was down may have left an old error on the socket, so the first error
+        // is ignored.
         self.send_all().or_else(|_| self.send_all())
     }
 
@@ -240,7 +242,7 @@ impl PacketSocket {
         Ok(self.status(self.tx.at(last)) & STATUS_SEND_REQUEST == 0)
     }
 
-    /// Takes back what was committed and not sent; returns how many frames that were.
+    /// Removes the committed frames that were not sent. Returns how many there were.
     pub fn discard(&mut self) -> usize {
         let mut discarded = 0;
         while self.tx.out > 0 {
@@ -257,7 +259,8 @@ impl PacketSocket {
         discarded
     }
 
-    /// Frames that the kernel could not put into the receive ring since the last call.
+    /// Number of frames since the last call that the kernel dropped because the receive ring was
+    /// full.
     #[must_use]
     pub fn take_missed(&self) -> u32 {
         let mut stats = [0u32; 2];
@@ -277,15 +280,15 @@ impl PacketSocket {
 }
 
 impl AsFd for PacketSocket {
-    /// Readable when a frame has come.
+    /// The descriptor is readable when a frame has arrived.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// The longest frame that a kernel makes for segmentation, with its headers.
+/// Longest frame that a kernel creates for segmentation, headers included, in bytes.
 const LONG_BYTES_MAX: usize = 66_000;
-/// Where a frame to be sent begins in its place.
+/// Offset of a frame to send in its slot.
 const TX_DATA_AT: usize = 32;
 
 const LEN_AT: usize = 4;

@@ -1,15 +1,16 @@
-//! Names of hosts to addresses and back. May take seconds: not for a thread that moves SDUs.
+//! Translation of host names to addresses and back. A call may take seconds: a thread that moves
+//! SDUs must not make it.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-/// The address of `HOST`, `HOST:PORT`, an IP address, or `[IPv6]:PORT`, from `/etc/hosts` or the
-/// DNS; without a port it is `port`.
+/// Resolves `HOST`, `HOST:PORT`, an IP address, or `[IPv6]:PORT` by `/etc/hosts` or DNS. If the
+/// text names no port, the result has `port`.
 ///
 /// # Errors
-/// The text is no address and no known host.
+/// The text is neither an address nor a known host.
 pub fn address_of_host(host: &str, port: u16) -> io::Result<SocketAddr> {
     if let Ok(address) = host.parse::<SocketAddr>() {
         return Ok(address);
@@ -28,7 +29,7 @@ pub fn address_of_host(host: &str, port: u16) -> io::Result<SocketAddr> {
     (name, port).to_socket_addrs()?.next().ok_or_else(missing)
 }
 
-/// The name of an address, from `/etc/hosts` or the DNS; `None` when it has none.
+/// The host name of an address by `/etc/hosts` or DNS; `None` if it has none.
 #[must_use]
 pub fn host_of_address(ip: IpAddr) -> Option<String> {
     // SAFETY: all-zero bytes are a valid `sockaddr_storage`.

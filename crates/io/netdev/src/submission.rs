@@ -1,8 +1,9 @@
-//! Reads or writes of one file, a burst of them in one system call. (io_uring(7))
+//! Bursts of reads or writes of one file in one system call. (io_uring(7))
 //!
-//! For files that can answer at once: each operation says that it must not wait (`RWF_NOWAIT`), so
-//! that a call comes back when all of its operations are done, and buffers are the kernel's only
-//! while it lasts. `O_NONBLOCK` of the file does not do that: io_uring then waits for it by itself.
+//! The file must be able to answer at once: each operation forbids waiting (`RWF_NOWAIT`), so a
+//! call returns when all its operations are complete, and the kernel uses the buffers only during
+//! the call. `O_NONBLOCK` of the file does not have this effect: io_uring then waits for the file
+//! itself.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,27 +12,28 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A queue of operations to the kernel, and one of their results back.
+/// A queue of operations for the kernel, and a queue of their results.
 #[derive(Debug)]
 pub(crate) struct Submissions {
     fd: OwnedFd,
-    /// Indices of both queues, and the results.
+    /// Memory of the indices of both queues, and of the results.
     rings: Area,
     operations: Area,
     layout: Parameters,
-    /// Two parts of each operation's buffer: they must stay where they are until it is done.
+    /// The two parts of each operation's buffer. They must not move until the operation is
+    /// complete.
     parts: Vec<[Part; 2]>,
     results: Vec<i32>,
 }
 
-/// What is done with each buffer.
+/// Whether the operations read into their buffers or write from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read = 1,
     Write = 2,
 }
 
-/// A piece of memory: `struct iovec`.
+/// A range of memory: `struct iovec`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
@@ -56,10 +58,10 @@ impl Part {
 }
 
 impl Submissions {
-    /// Queues for so many operations at once, a power of two.
+    /// Creates queues for `operations` operations, a power of two.
     ///
     /// # Errors
-    /// The kernel has no such queues (before Linux 5.6), or does not allow them.
+    /// The kernel has no io_uring (before Linux 5.6), or does not permit it.
     pub(crate) fn new(operations: u32) -> io::Result<Submissions> {
         let mut layout = Parameters::default();
         // SAFETY: the argument is a local structure of the length that the kernel expects.
@@ -91,10 +93,10 @@ impl Submissions {
         })
     }
 
-    /// Finds out whether operations on `file` can say that they must not wait: reads nothing.
+    /// Tests whether operations on `file` can forbid waiting, by reading zero bytes.
     ///
     /// # Errors
-    /// They may not: of a TAP device before Linux 6.4.
+    /// They cannot, e.g. for a TAP device before Linux 6.4.
     pub(crate) fn try_on(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
         let nothing = [[Part::of(&[]), Part::of(&[])]];
         // SAFETY: there is no byte that could be read or written.
@@ -106,12 +108,12 @@ impl Submissions {
         }
     }
 
-    /// Does one operation for each pair of parts, in their order, in one system call; returns their
-    /// results: bytes, or negated error numbers.
+    /// Performs one operation for each pair of parts, in order, in one system call. Returns one
+    /// result for each: a number of bytes, or a negated error number.
     ///
     /// # Safety
-    /// All parts are memory that may be read or written until this returns, and there are no more
-    /// of them than operations.
+    /// All parts are memory that may be read or written until this call returns, and there are no
+    /// more pairs than the queue has operations.
     pub(crate) unsafe fn run(
         &mut self,
         file: BorrowedFd<'_>,
@@ -151,7 +153,8 @@ impl Submissions {
             submitted += u32::try_from(taken).unwrap_or(0).min(count - submitted);
             done += self.take_results();
             if !is_passing && done >= submitted {
-                // What the kernel has not taken must not be there at the next call.
+                // Operations that the kernel has not taken must not stay in the queue for the next
+                // call.
                 let end = begin.wrapping_add(submitted);
                 self.rings.atomic_u32(tail).store(end, Ordering::Release);
                 break;
@@ -160,7 +163,7 @@ impl Submissions {
         &self.results
     }
 
-    /// Writes an operation, and its index.
+    /// Writes operation `number` and its index into entry `at` of the queue.
     fn put(&self, at: u32, file: BorrowedFd<'_>, direction: Direction, number: u32) {
         let parts = &self.parts[number as usize];
         let operation = Operation {
@@ -182,7 +185,7 @@ impl Submissions {
         index.store(at, Ordering::Relaxed);
     }
 
-    /// Takes the results that are there; returns how many.
+    /// Collects the available results. Returns how many there were.
     fn take_results(&mut self) -> u32 {
         let at = &self.layout.results;
         let (head, tail) = (at.head as usize, at.tail as usize);
@@ -205,7 +208,7 @@ impl Submissions {
     }
 }
 
-/// Memory that the kernel shares. It chooses the place itself, so that this is no
+/// Memory shared with the kernel. The kernel chooses its address, so it is not a
 /// [`carina_sys::Mapping`].
 #[derive(Debug)]
 struct Area {
@@ -235,7 +238,7 @@ impl Area {
         }
     }
 
-    /// The place of so many bytes.
+    /// Address of `bytes` bytes at `offset`, which are checked to be inside the area.
     fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset);
         // SAFETY: within the area, as was just checked.
@@ -264,7 +267,7 @@ impl Drop for Area {
     }
 }
 
-/// Whether a call is to be made again.
+/// Whether the error is temporary, so that the call is to be repeated.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -272,7 +275,7 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// `struct io_uring_sqe`, of the operations that are used here.
+/// `struct io_uring_sqe`, with the fields of the operations used here.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Operation {
@@ -336,17 +339,17 @@ struct ResultOffsets {
 const OPERATION_BYTES: usize = size_of::<Operation>();
 const _: () = assert!(OPERATION_BYTES == 64 && size_of::<Parameters>() == 120);
 
-/// Where the kernel maps what (`linux/io_uring.h`).
+/// Offsets at which the kernel maps the queues and the operations (`linux/io_uring.h`).
 const RINGS_AT: i64 = 0;
 const OPERATIONS_AT: i64 = 0x1000_0000;
 
-/// Both queues are one mapping.
+/// Feature flag: both queues are in one mapping.
 const SINGLE_MMAP: u32 = 1;
 
 /// `RWF_NOWAIT`: an operation that would wait ends with `EAGAIN`.
 const NOWAIT: u32 = 8;
 
-/// Wait for results.
+/// Flag of io_uring_enter(2): wait for results.
 const GET_EVENTS: u32 = 1;
 
 #[cfg(test)]
@@ -361,7 +364,7 @@ mod tests {
         };
         let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
         submissions.try_on(theirs.as_fd()).unwrap();
-        // Several rounds, so that the indices pass the ends of the queues.
+        // Several rounds, so that the indices wrap around the ends of the queues.
         for round in 0..9_u8 {
             let texts: Vec<[u8; 3]> = (0..5).map(|n| [round, n, 7]).collect();
             let parts = texts.iter().map(|t| [Part::of(&t[..1]), Part::of(&t[1..])]);

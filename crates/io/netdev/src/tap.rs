@@ -1,9 +1,10 @@
-//! Interfaces that the kernel has and this process is behind: TAP carries frames, TUN packets.
+//! Network interfaces whose frames or packets this process reads and writes: TAP carries frames,
+//! TUN packets.
 //!
-//! A TAP device has no ring: each frame is one read or one write. In front of it is a
-//! [`VnetHeader`](crate::VnetHeader), by which checksums and segmentation can be left to the other
-//! side. A burst of reads or of writes is one system call where the kernel has and allows io_uring,
-//! and one each where not.
+//! A TAP device has no ring: each frame is one read or one write. A
+//! [`VnetHeader`](crate::VnetHeader) precedes each frame, by which a side can leave checksums and
+//! segmentation to the other side. A burst of reads or writes is one system call if the kernel has
+//! and permits io_uring; otherwise each frame is a call.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -16,7 +17,7 @@ use crate::interface::check_interface_name;
 use crate::packet::VNET_HEADER_BYTES;
 use crate::submission::{Direction, Part, Submissions};
 
-/// What a device carries.
+/// The layer of the packets that a device carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapLayer {
     /// Ethernet frames (TAP).
@@ -25,12 +26,12 @@ pub enum TapLayer {
     Ip,
 }
 
-/// What the kernel may leave to this process to be done with what it sends.
+/// The work that the kernel may leave to this process for packets that the kernel sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapOffload {
     /// Checksums of TCP and UDP.
     pub checksum: bool,
-    /// Cutting of TCP; needs `checksum`. Packets of up to 64 KiB are read then.
+    /// Segmentation of TCP; requires `checksum`. Packets of up to 64 KiB are then read.
     pub segmentation: bool,
 }
 
@@ -38,9 +39,9 @@ pub struct TapOffload {
 #[derive(Debug)]
 pub struct Tap {
     file: File,
-    /// Where the kernel takes bursts.
+    /// The io_uring queues, if the kernel offers them.
     submissions: Option<Submissions>,
-    /// Results without that.
+    /// The results of the last burst, if it does not.
     results: Vec<i32>,
     name: String,
     layer: TapLayer,
@@ -48,11 +49,12 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Attaches to the device of this name, or makes it. One that is made here goes with the value.
+    /// Attaches to the device of this name, or creates it. A device that this call creates
+    /// disappears when the value is dropped.
     ///
     /// # Errors
     /// The name is too long, the kernel has no such devices, `CAP_NET_ADMIN` is missing, the name
-    /// belongs to another kind of interface or another process is attached.
+    /// belongs to another kind of interface, or another process is attached.
     pub fn open(name: &str, layer: TapLayer, offload: TapOffload) -> Result<Tap, NetdevError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
@@ -74,15 +76,15 @@ impl Tap {
             submissions.try_on(tap.file.as_fd())?;
             Ok(submissions)
         });
-        // Without them each frame is a call of its own.
+        // Without io_uring, each frame is a call of its own.
         tap.submissions = submissions.ok();
         Ok(tap)
     }
 
-    /// Attaches again, or makes the device again: when the interface was taken away.
+    /// Attaches again, or creates the device again, after the interface was removed.
     ///
     /// # Errors
-    /// As of [`Tap::open`].
+    /// As for [`Tap::open`].
     pub fn attach(&self) -> Result<(), NetdevError> {
         check_interface_name(&self.name)?;
         let (flag, kind) = match self.layer {
@@ -122,8 +124,8 @@ impl Tap {
         Ok(())
     }
 
-    /// Whether the device exists and this process is attached to it, also where the interface was
-    /// moved to another network namespace. False when the interface was removed.
+    /// Whether the device exists and this process is attached to it, even if the interface was
+    /// moved to another network namespace. False if the interface was removed.
     #[must_use]
     pub fn is_attached(&self) -> bool {
         // SAFETY: all-zero bytes are a valid `ifreq`.
@@ -133,7 +135,7 @@ impl Tap {
         unsafe { libc::ioctl(fd, libc::TUNGETIFF as _, &raw mut request) >= 0 }
     }
 
-    /// The open file of the device, for another process that is to be behind it.
+    /// The open file of the device, to hand the device over to another process.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.file.into()
@@ -145,15 +147,15 @@ impl Tap {
         &self.name
     }
 
-    /// Whether a burst is one system call; else each frame is one.
+    /// Whether a burst is one system call. If false, each frame is a system call.
     #[must_use]
     pub fn takes_bursts(&self) -> bool {
         self.submissions.is_some()
     }
 
-    /// Reads up to [`TAP_BURST`] frames, each with the header in front of it, in their order; says
-    /// of each what came. A frame that is longer than its buffer is cut. A frame that comes while
-    /// this reads may lie behind places for which there was none ([`TapResult::Later`]).
+    /// Reads up to [`TAP_BURST`] frames, each with its header, in order. Returns the outcome for
+    /// each buffer. A frame that is longer than its buffer is truncated. If a frame arrives during
+    /// the call, it may be in a buffer behind others that got none ([`TapResult::Later`]).
     pub fn read<'a>(
         &mut self,
         into: impl Iterator<Item = (&'a mut [u8; VNET_HEADER_BYTES], &'a mut [u8])>,
@@ -180,8 +182,8 @@ impl Tap {
         results.iter().map(|result| TapResult::of(*result))
     }
 
-    /// Writes up to [`TAP_BURST`] frames, each behind its header, in their order; says of each
-    /// whether the kernel took it.
+    /// Writes up to [`TAP_BURST`] frames, each behind its header, in order. Returns for each frame
+    /// whether the kernel accepted it.
     pub fn write<'a>(
         &mut self,
         from: impl Iterator<Item = (&'a [u8; VNET_HEADER_BYTES], &'a [u8])>,
@@ -206,23 +208,23 @@ impl Tap {
     }
 }
 
-/// The outcome of a frame.
+/// The outcome of reading or writing one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapResult {
-    /// It was read or written: its bytes, without the header.
+    /// The frame was read or written; its length in bytes, without the header.
     Done(usize),
-    /// No frame waits, or the kernel takes no more now.
+    /// No frame waits to be read, or the kernel accepts no more now.
     Later,
     /// The interface is down.
     Down,
-    /// The interface was taken away.
+    /// The interface was removed.
     Gone,
-    /// Header and frame do not fit together, or another refusal.
+    /// The header does not match the frame, or the kernel refused for another reason.
     Refused,
 }
 
 impl TapResult {
-    /// Of a number of bytes, or a negated error.
+    /// The outcome for a result: a number of bytes, or a negated error number.
     fn of(result: i32) -> TapResult {
         match result {
             0.. => TapResult::Done((result as usize).saturating_sub(VNET_HEADER_BYTES)),
@@ -236,7 +238,7 @@ impl TapResult {
     }
 }
 
-/// A result as the kernel has it.
+/// Converts a result to a number of bytes or a negated error number, as the kernel returns it.
 fn number_of(result: io::Result<usize>) -> i32 {
     match result {
         Ok(bytes) => bytes.min(i32::MAX as usize) as i32,
@@ -244,11 +246,11 @@ fn number_of(result: io::Result<usize>) -> i32 {
     }
 }
 
-/// The most frames of one call.
+/// Largest number of frames of one call.
 pub const TAP_BURST: usize = 128;
 
 impl AsFd for Tap {
-    /// Readable when a frame waits.
+    /// The descriptor is readable when a frame waits.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

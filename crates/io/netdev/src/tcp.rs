@@ -8,10 +8,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, sock
 
 use crate::error::NetdevError;
 
-/// Listens on `address` without blocking.
+/// Opens a non-blocking listener on `address`.
 ///
 /// # Errors
-/// The address is in use or not of this system.
+/// The address is in use, or does not belong to this system.
 pub fn listen_stream(address: SocketAddr) -> Result<TcpListener, NetdevError> {
     let failed = |source| NetdevError::System {
         what: format!("TCP address {address}"),
@@ -22,11 +22,11 @@ pub fn listen_stream(address: SocketAddr) -> Result<TcpListener, NetdevError> {
     Ok(listener)
 }
 
-/// Begins to connect. The stream is writable when the attempt is over; `take_error` then returns
-/// how it went.
+/// Starts to connect. The stream becomes writable when the attempt has succeeded or failed;
+/// `take_error` then returns the error, if any.
 ///
 /// # Errors
-/// The kernel's refusal, such as that there is no route.
+/// The kernel's refusal, e.g. because there is no route.
 pub fn connect_stream(address: SocketAddr) -> io::Result<TcpStream> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -39,15 +39,15 @@ pub fn connect_stream(address: SocketAddr) -> io::Result<TcpStream> {
         Err(error) => return Err(error.into()),
     }
     let stream = TcpStream::from(socket);
-    // A burst is written as one; waiting for more would only delay it.
+    // The writer already collects bursts, so waiting for more data would only delay them.
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// The next incoming connection; `None` when no connection waits.
+/// The next incoming connection; `None` if no connection waits.
 ///
 /// # Errors
-/// The kernel's refusal, usually that the process has too many open files.
+/// The kernel's refusal, usually because the process has too many open files.
 pub fn accept_stream(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     loop {
         match listener.accept() {
@@ -56,8 +56,8 @@ pub fn accept_stream(listener: &TcpListener) -> io::Result<Option<(TcpStream, So
                 stream.set_nodelay(true)?;
                 return Ok(Some((stream, from)));
             }
-            // One connection is gone, others may wait behind it: a caller that waits for an edge
-            // would not hear of them again.
+            // This connection was lost, but others may wait behind it. A caller that waits for an
+            // edge would get no further event for them.
             Err(error)
                 if matches!(
                     error.kind(),

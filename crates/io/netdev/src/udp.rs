@@ -1,4 +1,4 @@
-//! Datagrams in bursts: one system call for many, non-blocking.
+//! Bursts of UDP datagrams: one non-blocking system call for many.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,26 +7,26 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::error::NetdevError;
 
-/// A UDP socket with a burst of buffers in each direction.
+/// A UDP socket with buffers for one burst in each direction.
 #[derive(Debug)]
 pub struct DatagramSocket {
     socket: UdpSocket,
     is_v6: bool,
     bytes_max: usize,
     rx: Vec<u8>,
-    /// Lengths and senders of what was received last.
+    /// Length and sender of each datagram in the last received burst.
     received: Vec<(usize, SocketAddr)>,
     tx: Vec<u8>,
-    /// Lengths and receivers of what is to be sent.
+    /// Length and destination of each datagram that is queued for sending.
     queued: Vec<(usize, SocketAddr)>,
 }
 
 impl DatagramSocket {
-    /// Listens on `address`; `bytes_max` is the longest datagram, 1 to 65507 bytes. An IPv6 address
-    /// without an address proper (`[::]`) takes IPv4 too.
+    /// Opens a socket on `address`. `bytes_max` is the length of the longest datagram, 1 to 65507
+    /// bytes. The unspecified IPv6 address (`[::]`) receives IPv4 too.
     ///
     /// # Errors
-    /// The address is in use or not of this system.
+    /// The address is in use, or does not belong to this system.
     pub fn bind(address: SocketAddr, bytes_max: usize) -> Result<DatagramSocket, NetdevError> {
         let failed = |source| NetdevError::System {
             what: format!("UDP address {address}"),
@@ -40,7 +40,7 @@ impl DatagramSocket {
             is_v6: address.is_ipv6(),
             socket,
             bytes_max,
-            // One byte more shows that a datagram was longer.
+            // One extra byte shows that a datagram was longer than allowed.
             rx: vec![0; DATAGRAMS * (bytes_max + 1)],
             received: Vec::with_capacity(DATAGRAMS),
             tx: vec![0; DATAGRAMS * bytes_max],
@@ -48,10 +48,10 @@ impl DatagramSocket {
         })
     }
 
-    /// The address that the socket has got.
+    /// The local address of the socket.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
@@ -62,7 +62,7 @@ impl DatagramSocket {
         self.bytes_max
     }
 
-    /// Receives what is there, at most a burst; returns how many.
+    /// Receives the datagrams that wait, at most a burst. Returns how many.
     pub fn receive(&mut self) -> usize {
         self.received.clear();
         let stride = self.bytes_max + 1;
@@ -96,14 +96,15 @@ impl DatagramSocket {
             if let Some(from) = address_of(&names[at]) {
                 self.received.push((headers[at].msg_len as usize, from));
             } else {
-                // Not IP: as good as empty, and its place is kept.
+                // Not an IP address: the datagram counts as empty, but keeps its position in the
+                // burst.
                 self.received.push((0, SocketAddr::from(([0, 0, 0, 0], 0))));
             }
         }
         self.received.len()
     }
 
-    /// A datagram of the last burst with its sender; `None` for one that was longer than
+    /// Datagram number `at` of the last burst, with its sender. `None` if it was longer than
     /// [`DatagramSocket::bytes_max`].
     #[must_use]
     pub fn datagram(&self, at: usize) -> Option<(&[u8], SocketAddr)> {
@@ -112,20 +113,20 @@ impl DatagramSocket {
         (bytes <= self.bytes_max).then(|| (&self.rx[start..start + bytes], from))
     }
 
-    /// Datagrams that can be queued before the next flush.
+    /// Number of datagrams that can be queued before the next flush.
     #[must_use]
     pub fn room(&self) -> usize {
         DATAGRAMS - self.queued.len()
     }
 
-    /// Datagrams that wait for a flush.
+    /// Number of datagrams that wait for a flush.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queued.len()
     }
 
-    /// A place for a datagram of `bytes` to `to`, to be filled; sent by the next flush. `None` when
-    /// there is no room or the datagram is too long.
+    /// Queues a datagram of `bytes` to `to` and returns its buffer, which the caller fills. The
+    /// next flush sends it. `None` if the queue is full or the datagram too long.
     pub fn queue(&mut self, to: SocketAddr, bytes: usize) -> Option<&mut [u8]> {
         if bytes > self.bytes_max || self.room() == 0 {
             return None;
@@ -135,8 +136,9 @@ impl DatagramSocket {
         Some(&mut self.tx[start..start + bytes])
     }
 
-    /// Sends what was queued. What the kernel refuses for a reason that will not pass is lost;
-    /// returns how many those were, and whether datagrams remain queued because it takes none now.
+    /// Sends the queued datagrams. A datagram that the kernel refuses for a permanent reason is
+    /// dropped. Returns the number of dropped datagrams, and whether some remain queued because the
+    /// kernel accepts none now.
     pub fn flush(&mut self) -> (usize, bool) {
         let (mut sent, mut lost) = (0, 0);
         while sent < self.queued.len() {
@@ -149,7 +151,7 @@ impl DatagramSocket {
                 {
                     break;
                 }
-                // The first of the rest cannot be sent: no route, no such address.
+                // The first remaining datagram cannot be sent, e.g. because it has no route.
                 Err(_) => {
                     sent += 1;
                     lost += 1;
@@ -196,13 +198,13 @@ impl DatagramSocket {
 }
 
 impl AsFd for DatagramSocket {
-    /// Readable when a datagram has come.
+    /// The descriptor is readable when a datagram has arrived.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Asks for kernel buffers that hold some bursts; the kernel gives what its limit allows.
+/// Requests kernel buffers for several bursts. The kernel grants what its limit allows.
 fn grow_buffers(socket: &UdpSocket) {
     let bytes: libc::c_int = SOCKET_BUFFER_BYTES;
     for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
@@ -219,7 +221,8 @@ fn grow_buffers(socket: &UdpSocket) {
     }
 }
 
-/// Reads an address; an IPv4-mapped IPv6 address becomes the IPv4 address.
+/// Converts an address of the kernel. An IPv4-mapped IPv6 address becomes an IPv4 address. `None`
+/// for other families.
 fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match i32::from(name.ss_family) {
         libc::AF_INET => {
@@ -242,7 +245,7 @@ fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Writes an address as a socket of its family wants it; returns its length.
+/// Writes an address in the form that a socket of its family expects. Returns its length.
 pub(crate) fn put_address(
     name: &mut libc::sockaddr_storage,
     address: SocketAddr,
@@ -276,7 +279,7 @@ pub(crate) fn put_address(
     }
 }
 
-/// Datagrams in a burst.
+/// Number of datagrams in a burst.
 const DATAGRAMS: usize = 32;
 
 /// Longest payload of a UDP datagram over IPv4, in bytes.

@@ -1,7 +1,7 @@
-//! Another Ethertype for VLAN tags, for networks that drop tagged frames.
+//! Changes the Ethertype of VLAN tags, for networks that drop tagged frames.
 //!
-//! A switch that drops all frames with the tag 0x8100 passes the same tag under another type. The
-//! translator stands where both kinds of network meet.
+//! A switch that drops all frames with tag 0x8100 passes the same tag under another Ethertype. The
+//! translator runs where the two kinds of network meet.
 
 use crate::bridge::Change;
 
@@ -11,10 +11,10 @@ pub const TAG_USUAL: u16 = 0x8100;
 /// The Ethertype that the test beds of the IRATI project used instead.
 pub const TAG_INNER: u16 = 0x7100;
 
-/// Gives the outer tag of a frame the type `to` when it has the type `from`; true when it did.
+/// Changes the Ethertype of a frame's outer tag from `from` to `to`. Returns true if it did.
 pub fn translate(frame: &mut [u8], from: u16, to: u16) -> bool {
     match frame.get_mut(12..14) {
-        // A frame of nothing but two addresses and a type has no tag behind it.
+        // A frame that consists only of addresses and an Ethertype has no tag.
         Some(field) if *field == from.to_be_bytes() => {
             field.copy_from_slice(&to.to_be_bytes());
             true
@@ -23,8 +23,8 @@ pub fn translate(frame: &mut [u8], from: u16, to: u16) -> bool {
     }
 }
 
-/// Changes of a [`Bridge`](crate::Bridge) from a network with `inner` tags to one with `outer` tags
-/// and back.
+/// The changes for a [`Bridge`](crate::Bridge) between a network with `inner` tags and a network
+/// with `outer` tags, for both directions.
 #[must_use]
 pub fn changes(inner: u16, outer: u16) -> [Option<Change>; 2] {
     [

@@ -1,4 +1,4 @@
-//! What is left to be done with a frame, as it stands in front of the frame (`virtio_net_hdr`).
+//! The header in front of a frame that states the remaining offload work (`virtio_net_hdr`).
 //!
 //! ```text
 //!   flags u8 (1 checksum missing, 2 checksums are right),
@@ -8,7 +8,7 @@
 
 use crate::packet::VNET_HEADER_BYTES;
 
-/// What of a segmented frame is cut.
+/// The protocol of a frame that is to be segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VnetSegments {
     /// TCP over IPv4.
@@ -19,20 +19,21 @@ pub enum VnetSegments {
     Udp,
 }
 
-/// The header, read.
+/// A decoded `virtio_net_hdr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
-    /// A checksum that is missing: where the sum begins in the frame, and where from there its
-    /// place is.
+    /// A missing checksum: the offset in the frame at which the sum begins, and the offset from
+    /// there at which it is to be written.
     pub checksum: Option<(u16, u16)>,
-    /// All checksums were checked and are right.
+    /// Whether all checksums were verified.
     pub is_checksum_valid: bool,
-    /// What is cut, payload bytes of a segment, and bytes of headers.
+    /// Segmentation that remains to be done: protocol, payload bytes of each segment, bytes of
+    /// headers.
     pub segments: Option<(VnetSegments, u16, u16)>,
 }
 
 impl VnetHeader {
-    /// Reads a header; `None` for a kind of segmentation that is not known here.
+    /// Decodes a header; `None` for an unknown kind of segmentation.
     #[must_use]
     pub fn read(header: &[u8; VNET_HEADER_BYTES]) -> Option<VnetHeader> {
         let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
@@ -50,7 +51,7 @@ impl VnetHeader {
         })
     }
 
-    /// The header as it stands in front of a frame.
+    /// Encodes the header.
     #[must_use]
     pub fn bytes(&self) -> [u8; VNET_HEADER_BYTES] {
         let mut header = [0; VNET_HEADER_BYTES];

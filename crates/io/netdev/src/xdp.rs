@@ -1,5 +1,5 @@
-//! Frames past the kernel's stack (AF_XDP): a program at the driver puts them into memory of this
-//! process.
+//! AF_XDP sockets: a program at the driver moves frames into memory of this process, past the
+//! kernel's network stack.
 //!
 //! ```text
 //!   memory (UMEM): chunks of 4096 bytes; half for frames that come in, half for those that leave
@@ -9,9 +9,10 @@
 //!   completion:  chunks that were sent                    <- kernel
 //! ```
 //!
-//! Each ring has one producer and one consumer, whose counters run freely (Linux,
-//! `include/uapi/linux/if_xdp.h`). The program is attached at the driver, or else in the kernel's
-//! generic place behind it. It takes the frames of one queue; others go on to the kernel.
+//! Each ring has one producer and one consumer, with free-running counters (Linux,
+//! `include/uapi/linux/if_xdp.h`). The program is attached in the driver, or, if the driver does
+//! not support that, in the kernel's generic hook behind it. It takes the frames of one queue;
+//! frames of other queues go to the kernel's network stack.
 #![allow(unsafe_code)]
 
 mod opening;
@@ -25,50 +26,51 @@ use carina_sys::Mapping;
 
 use self::ring::Ring;
 
-/// How frames get from the driver into memory of this process.
+/// How frames move between the driver and the memory of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// The device writes them there.
+    /// The device accesses the memory directly.
     ZeroCopy,
-    /// The driver's part of the kernel copies them.
+    /// The kernel copies the frames in its driver.
     Native,
-    /// The generic part of the kernel copies them, from where its stack would take them.
+    /// The kernel copies the frames at the generic hook in front of its network stack.
     Generic,
 }
 
 /// A socket for the frames of one queue of an interface.
 #[derive(Debug)]
 pub struct XdpSocket {
-    // Fields are dropped in this order: the program goes first, the memory last.
+    // Fields are dropped in this order: the program first, the memory last.
     _program: program::Program,
     fd: OwnedFd,
     fill: Ring,
     completion: Ring,
     rx: Ring,
     tx: Ring,
-    /// Chunks for frames that leave, which are free.
+    /// Free chunks for frames to send.
     free: Vec<u64>,
-    /// Frames received since [`XdpSocket::release`].
+    /// Chunks of frames received since [`XdpSocket::release`].
     taken: Vec<u64>,
-    /// The chunk of [`XdpSocket::reserve`].
+    /// The chunk that [`XdpSocket::reserve`] returned and that is not committed.
     reserved: Option<u64>,
     mode: XdpMode,
     memory: Mapping,
 }
 
 impl XdpSocket {
-    /// How frames get here.
+    /// How frames move into the memory of this process.
     #[must_use]
     pub fn mode(&self) -> XdpMode {
         self.mode
     }
 
-    /// The next frame, when one is there; it stays until [`XdpSocket::release`].
+    /// The next frame, or `None` if none has arrived. It stays valid until [`XdpSocket::release`].
     pub fn receive(&mut self) -> Option<&[u8]> {
         let (address, bytes) = self.rx.take_frame()?;
         let chunk = address - address % CHUNK_BYTES;
         let (from, bytes) = (address as usize, bytes as usize);
-        // The kernel keeps to this; what it says is checked all the same.
+        // The kernel's address and length are checked, although a correct kernel keeps to the
+        // chunk.
         let is_inside =
             chunk < RX_CHUNKS * CHUNK_BYTES && address % CHUNK_BYTES + bytes as u64 <= CHUNK_BYTES;
         if !is_inside {
@@ -80,16 +82,16 @@ impl XdpSocket {
         Some(unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(from), bytes) })
     }
 
-    /// Whether [`XdpSocket::receive`] would find a frame.
+    /// Whether [`XdpSocket::receive`] would return a frame.
     #[must_use]
     pub fn has_frame(&self) -> bool {
         self.rx.waiting() > 0
     }
 
-    /// Gives the chunks of all frames taken back to the kernel.
+    /// Returns the chunks of all received frames to the kernel.
     pub fn release(&mut self) {
         for chunk in self.taken.drain(..) {
-            // The fill ring has a place for every chunk.
+            // The fill ring has an entry for every chunk.
             self.fill.put_chunk(chunk);
         }
         self.rx.publish();
@@ -110,11 +112,12 @@ impl XdpSocket {
         }
     }
 
-    /// Frames that can be sent before the next flush.
+    /// Number of frames that can be reserved before the next flush.
     pub fn free_frames(&mut self) -> usize {
         while let Some(chunk) = self.completion.take_chunk() {
             let is_own = (RX_CHUNKS * CHUNK_BYTES..CHUNKS * CHUNK_BYTES).contains(&chunk);
-            // What the kernel says is checked: a chunk that is not one of these is not used again.
+            // The kernel's answer is checked: a chunk that does not belong to the send half is not
+            // used again.
             if is_own && self.free.len() < TX_CHUNKS as usize {
                 self.free.push(chunk - chunk % CHUNK_BYTES);
             }
@@ -123,8 +126,8 @@ impl XdpSocket {
         self.free.len().min(self.tx.room())
     }
 
-    /// A place for a frame of `bytes`, to be filled and then committed; `None` when there is no
-    /// free one, or the frame is longer than [`XDP_FRAME_BYTES_MAX`].
+    /// Reserves a buffer for a frame of `bytes`, which the caller fills and then commits. `None` if
+    /// no chunk is free, or the frame is longer than [`XDP_FRAME_BYTES_MAX`].
     pub fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if bytes > XDP_FRAME_BYTES_MAX || self.tx.room() == 0 {
             return None;
@@ -141,15 +144,15 @@ impl XdpSocket {
         })
     }
 
-    /// Hands the frame in the place reserved last to the next flush.
+    /// Marks the frame that was reserved last, of `bytes`, to be sent by the next flush.
     pub fn commit(&mut self, bytes: usize) {
         if let Some(chunk) = self.reserved.take() {
             self.tx.put_frame(chunk, bytes as u32);
         }
     }
 
-    /// Has the kernel send what was committed. False when it did not take all of it: then call
-    /// again a little later.
+    /// Asks the kernel to send the committed frames. Returns false if it did not take all of them;
+    /// the caller then tries again a little later.
     ///
     /// # Errors
     /// The kernel's refusal, such as `ENETDOWN`.
@@ -178,13 +181,14 @@ impl XdpSocket {
 }
 
 impl AsFd for XdpSocket {
-    /// Readable when a frame has come.
+    /// The descriptor is readable when a frame has arrived.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// The longest frame that is sent or received, in bytes: what a chunk has behind the kernel's part.
+/// Longest frame to send or receive, in bytes: a chunk without the bytes that the kernel reserves
+/// in it.
 pub const XDP_FRAME_BYTES_MAX: usize = 3520;
 
 const CHUNK_BYTES: u64 = 4096;

@@ -17,7 +17,7 @@ use carina_netdev::{
 use carina_sys::monotonic_ns;
 use room::Room;
 
-/// Nothing is judged by it; it ends what hangs.
+/// The tests judge nothing by this time; it only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn socket(room: &Room, name: &'static str, vlan: VlanMatch) -> PacketSocket {
@@ -28,7 +28,7 @@ fn socket(room: &Room, name: &'static str, vlan: VlanMatch) -> PacketSocket {
     })
 }
 
-/// A broadcast frame with a payload of these bytes.
+/// A broadcast frame with this payload, and a VLAN tag if one is given.
 fn frame(tag: Option<(u16, u16)>, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend_from_slice(&[2, 0, 0, 0, 0, 9]);
@@ -102,7 +102,7 @@ fn frames_of_every_size_pass_and_those_of_other_vlans_do_not() {
         let (got, tag) = receive(&mut tagged);
         assert_eq!((got, tag), (frame(None, &payload), Some(10 | 0x6000)));
     }
-    // Longer than the interface carries: passed over, and the ring goes on.
+    // This frame is too long for the interface. The kernel skips it, and the ring continues.
     send(&mut out, &frame(None, &[0; 9001]));
     send(&mut out, &frame(None, b"after"));
     assert_eq!(receive(&mut plain).0, frame(None, b"after"));
@@ -127,7 +127,7 @@ fn rings_wrap_many_times_and_a_full_one_counts_misses() {
     for n in 0..slots as u32 + 100 {
         send(&mut out, &frame(None, &n.to_be_bytes()));
     }
-    // What the kernel has put off is in neither for a moment.
+    // Frames that the kernel is still processing are for a moment neither received nor missed.
     let (mut got, mut missed) = (0, 0);
     let patience = Instant::now() + PATIENCE;
     while got + missed < slots + 100 {
@@ -152,7 +152,7 @@ fn an_interface_that_goes_down_is_seen_and_refuses_frames() {
     settle(&a, "va");
     let watch = a.run(|| InterfaceWatch::new().unwrap());
     let mut out = socket(&a, "va", VlanMatch::Untagged);
-    // The kernel tells of an interface that has come up a moment after it shows it so.
+    // The kernel reports an interface that has come up a moment after it shows the interface as up.
     let patience = Instant::now() + PATIENCE;
     while watch.has_changed() {
         assert!(Instant::now() < patience, "changes without end");
@@ -176,7 +176,7 @@ fn an_interface_that_goes_down_is_seen_and_refuses_frames() {
     assert_eq!(receive(&mut into).0, frame(None, b"again"));
 }
 
-/// Runs a bridge between `xa` and `xb` of a room until the result is wanted.
+/// Runs a bridge between `xa` and `xb` of a room until the returned closure is called.
 fn bridge(
     room: &Room,
     plan: FaultPlan,
@@ -206,7 +206,7 @@ fn bridge(
     }
 }
 
-/// Two rooms with a third between them.
+/// Two rooms, and a third room between them.
 fn three_rooms(mtu: usize) -> Option<[Room; 3]> {
     let (a, x, b) = (Room::new()?, Room::new()?, Room::new()?);
     a.join("va", &x, "xa", mtu);
@@ -236,7 +236,7 @@ fn tags_are_translated_on_the_way_and_back() {
     );
     send(&mut outer, &frame(Some((0x8100, 10)), b"to the inside"));
     let expected = frame(Some((0x7100, 10)), b"to the inside");
-    // The kernel of the room has neighbours to look for: other frames may come first.
+    // The room's kernel looks for neighbours, so its frames may arrive first.
     while receive(&mut inner) != (expected.clone(), None) {}
     let [there, back] = done();
     assert_eq!((there.changed, back.changed), (1, 1), "{there:?} {back:?}");
@@ -254,7 +254,7 @@ fn loss_and_duplication_of_frames_follow_the_seed() {
         ..FaultPlan::default()
     };
     for room in [&a, &x, &b] {
-        // Nothing but the test's frames.
+        // Only the test's frames are to pass.
         for name in ["va", "xa", "xb", "vb"] {
             let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
             room.run(move || drop(std::fs::write(path, "1")));
@@ -315,13 +315,13 @@ fn tcp_of_the_kernel_passes_whole_with_any_offload() {
     });
     assert!(reader.join().unwrap() == sent);
     let [there, _] = done();
-    // Whole frames of 1448 bytes of payload and more of the same: nothing passed unsegmented.
+    // Every frame carries at most 1448 bytes of payload, so no frame passed unsegmented.
     assert!(there.received > 2_000_000 / 1460, "{there:?}");
     assert_eq!((there.unsupported, there.no_room), (0, 0), "{there:?}");
     assert!(there.fault.lost > 0, "{there:?}");
 }
 
-/// The frames of this test that wait at a TAP device, by one burst of reads.
+/// Reads the frames of this test that wait at a TAP device, in one burst.
 fn read_burst(tap: &mut Tap) -> Vec<Vec<u8>> {
     let mut headers = vec![[0; VNET_HEADER_BYTES]; TAP_BURST];
     let mut frames = vec![vec![0; 2048]; TAP_BURST];
@@ -331,7 +331,7 @@ fn read_burst(tap: &mut Tap) -> Vec<Vec<u8>> {
     read.filter_map(|(mut frame, result)| match result {
         TapResult::Done(bytes) => {
             frame.truncate(bytes);
-            // The kernel announces itself to the neighbours of any interface.
+            // The kernel sends announcements on any interface; these are not counted.
             (frame[12..14] == [0xd1, 0xf0]).then_some(frame)
         }
         TapResult::Later => None,
@@ -340,7 +340,7 @@ fn read_burst(tap: &mut Tap) -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// Calls of read(2) and write(2) and their kin by this thread so far (proc_pid_io(5)).
+/// Number of calls of read(2), write(2) and similar by this thread so far (proc_pid_io(5)).
 fn calls() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
     let counts = text.lines().filter(|line| line.starts_with("sysc"));
@@ -370,7 +370,7 @@ fn bursts_of_a_tap_are_few_calls_and_never_wait() {
         got.extend(read_burst(&mut tap));
     }
     assert_eq!(got, sent);
-    // Nothing waits, and nothing is waited for.
+    // No frame waits, and the call does not wait for one.
     assert!(read_burst(&mut tap).is_empty());
     let headers = [[0; VNET_HEADER_BYTES]; 100];
     let frames = sent.iter().map(Vec::as_slice);

@@ -1,4 +1,4 @@
-//! A packet socket is made: its options, its rings, its interface.
+//! Opening of a packet socket: its options, its rings, its interface.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -12,8 +12,8 @@ use crate::error::NetdevError;
 use crate::interface::Interface;
 
 impl PacketSocket {
-    /// Opens a socket for the frames that `filter` passes; without one, all frames. Frames that
-    /// this system sends are not received.
+    /// Opens a socket for the frames that `filter` passes; without a filter, for all frames. The
+    /// socket does not receive frames that this system sends.
     ///
     /// # Errors
     /// [`NetdevError::NotPermitted`] without `CAP_NET_RAW`; the kernel's refusal.
@@ -60,7 +60,8 @@ impl PacketSocket {
     fn set_up(fd: &OwnedFd, layout: Layout, filter: Option<&Filter>) -> io::Result<()> {
         set_int(fd, libc::SOL_PACKET, libc::PACKET_VERSION, TPACKET_V2)?;
         set_int(fd, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
-        // A frame that the device refuses is passed over; without this it would stop the ring.
+        // The kernel skips a frame that the device refuses. Without this option it would stop the
+        // ring.
         set_int(fd, libc::SOL_PACKET, libc::PACKET_LOSS, 1)?;
         if layout.has_vnet_header {
             set_int(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
@@ -79,8 +80,8 @@ impl PacketSocket {
                 set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
             }
         }
-        // What is on its way counts against the send buffer, which is small by default. Without
-        // CAP_NET_ADMIN the system's limit applies and bursts are shorter.
+        // Frames in transit count against the send buffer, which is small by default. Without
+        // CAP_NET_ADMIN the system's limit applies, and bursts are shorter.
         let bytes = layout.tx_bytes as libc::c_int;
         if set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes).is_err() {
             set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes)?;
@@ -102,11 +103,10 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Receives from `interface` from here on, and sends there: for an interface that has been made
-    /// anew.
+    /// Attaches the socket to `interface`, e.g. after the interface was created again.
     ///
     /// # Errors
-    /// The kernel's refusal, usually that the interface is gone.
+    /// The kernel's refusal, usually because the interface has disappeared.
     pub fn bind(&self, interface: &Interface) -> Result<(), NetdevError> {
         // SAFETY: all-zero bytes are a valid `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -123,11 +123,11 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Takes frames for other stations as well, and of VLANs that a network card would filter out,
-    /// as long as the socket lives.
+    /// Also receives frames for other stations, and of VLANs that a network card would filter out,
+    /// as long as the socket exists.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn be_promiscuous(&self, interface: &Interface) -> io::Result<()> {
         // SAFETY: all-zero bytes are a valid `packet_mreq`.
         let mut request: libc::packet_mreq = unsafe { std::mem::zeroed() };
@@ -137,11 +137,11 @@ impl PacketSocket {
         set(&self.fd, libc::SOL_PACKET, option, &request)
     }
 
-    /// A second mapping of the rings, behind one page, for views of received frames at
-    /// [`Received::at`](super::Received::at) that last until [`PacketSocket::release`].
+    /// Maps the rings a second time, behind one page, for views of received frames at
+    /// [`Received::at`](super::Received::at). Such a view is valid until [`PacketSocket::release`].
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn map_again(&self) -> io::Result<Mapping> {
         Mapping::behind_page(self.fd.as_fd(), self.layout.rx_bytes + self.layout.tx_bytes)
     }
@@ -178,7 +178,7 @@ struct RingRequest {
     slots: u32,
 }
 
-/// The kernel allocates rings in blocks of this size, or of one place when that is larger.
+/// The kernel allocates rings in blocks of this size, or of one slot if a slot is larger.
 const BLOCK_BYTES: usize = 64 << 10;
 
 const TPACKET_V2: libc::c_int = 1;

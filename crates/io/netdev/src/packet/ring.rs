@@ -1,24 +1,24 @@
-//! The rings of a packet socket: how large they are, and which places are out.
+//! The rings of a packet socket: their sizes, and which slots are in use.
 
-/// What the rings of a socket are made for.
+/// Sizes and options of the rings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Longest frame that is received or sent, MAC header and VLAN tag included, in bytes.
+    /// Longest frame to receive or send, MAC header and VLAN tag included, in bytes.
     pub frame_bytes_max: usize,
     /// Memory of the receive ring, in bytes: a power of two, at least 64 KiB.
     pub rx_bytes: usize,
     /// Memory of the send ring, in bytes: a power of two, at least 64 KiB.
     pub tx_bytes: usize,
-    /// Frames carry what the kernel has left to the hardware ([`VNET_HEADER_BYTES`] in front of
-    /// each, see `virtio_net_hdr`): segmentation and checksums.
+    /// Each frame has a `virtio_net_hdr` of [`VNET_HEADER_BYTES`] in front of it. It states the
+    /// work that the kernel left to the hardware: segmentation and checksums.
     pub has_vnet_header: bool,
-    /// Frames longer than `frame_bytes_max`, up to 64 KiB, are received whole, at the cost of a
-    /// system call for each.
+    /// Frames longer than `frame_bytes_max`, up to 64 KiB, are received completely, with one system
+    /// call for each.
     pub takes_long: bool,
 }
 
 impl Layout {
-    /// Rings for frames of an interface.
+    /// The layout for frames of an interface with this MTU, in bytes.
     #[must_use]
     pub fn for_mtu(mtu: usize) -> Layout {
         Layout {
@@ -30,7 +30,8 @@ impl Layout {
         }
     }
 
-    /// Bytes of one place in a ring: a power of two, so that places fill blocks without rest.
+    /// Size of one slot of a ring in bytes: a power of two, so that slots fill the kernel's blocks
+    /// exactly.
     pub(super) fn slot_bytes(&self) -> usize {
         let vnet = if self.has_vnet_header {
             VNET_HEADER_BYTES
@@ -52,13 +53,14 @@ impl Layout {
 /// One of the two rings of a socket.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// Where it begins in the mapping.
+    /// Offset of the ring in the mapping.
     pub(super) start: usize,
     pub(super) slot_bytes: usize,
     pub(super) slots: usize,
-    /// The place to be used next.
+    /// The slot that is used next.
     pub(super) next: usize,
-    /// Places before `next` that are out: taken and not released, or filled and not sent.
+    /// Number of slots before `next` that are in use: received and not released, or filled and not
+    /// sent.
     pub(super) out: usize,
 }
 
@@ -77,13 +79,13 @@ impl Ring {
     }
 }
 
-/// Bytes of a MAC header: two addresses and an Ethertype.
+/// Size of a MAC header in bytes: two addresses and an Ethertype.
 pub const MAC_HEADER_BYTES: usize = 14;
-/// Bytes of a VLAN tag.
+/// Size of a VLAN tag in bytes.
 pub const TAG_BYTES: usize = 4;
-/// Bytes of a `virtio_net_hdr`.
+/// Size of a `virtio_net_hdr` in bytes.
 pub const VNET_HEADER_BYTES: usize = 10;
 
-/// What the kernel may put before a frame in a place of the receive ring: the header of the place
-/// and the address of the frame, aligned, with room for an aligned MAC header.
+/// Largest number of bytes that the kernel puts in front of a frame in a receive slot: the slot's
+/// header and the sender's address, aligned, with room for an aligned MAC header.
 pub(super) const RX_HEADER_BYTES_MAX: usize = 96;

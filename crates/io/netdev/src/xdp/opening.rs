@@ -1,4 +1,4 @@
-//! An AF_XDP socket is made: its memory, its rings, its interface, its program.
+//! Opening of an AF_XDP socket: its memory, its rings, its interface, its program.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -12,7 +12,8 @@ use crate::error::NetdevError;
 use crate::interface::Interface;
 
 impl XdpSocket {
-    /// Takes the frames of one queue of an interface, by the fastest way that it has.
+    /// Opens a socket for the frames of one queue of an interface, in the fastest mode that the
+    /// interface supports.
     ///
     /// # Errors
     /// [`NetdevError::NotPermitted`] without `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_BPF`; the
@@ -37,7 +38,7 @@ impl XdpSocket {
                 source,
             },
         };
-        // Generic is slower, and what every driver has.
+        // The generic mode is slower, but works with every driver.
         let native = Self::with(interface, queue, true);
         native
             .or_else(|_| Self::with(interface, queue, false))
@@ -68,7 +69,7 @@ impl XdpSocket {
         set(&fd, libc::XDP_UMEM_COMPLETION_RING, &tx)?;
         set(&fd, libc::XDP_RX_RING, &rx)?;
         set(&fd, libc::XDP_TX_RING, &tx)?;
-        // Without it the kernel takes 32 frames a call.
+        // Without this option the kernel takes 32 frames in each call.
         let _ = set(&fd, XDP_MAX_TX_SKB_BUDGET, &TX_BUDGET);
         // SAFETY: all-zero bytes are valid `xdp_mmap_offsets`.
         let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
@@ -115,7 +116,7 @@ impl XdpSocket {
 }
 
 fn bind(fd: &OwnedFd, interface: u32, queue: u32, is_native: bool) -> io::Result<()> {
-    // Without a wish the kernel takes zero copy where the driver has it, and copies elsewhere.
+    // By default the kernel uses zero copy if the driver supports it, and copies otherwise.
     let copy = if is_native { 0 } else { libc::XDP_COPY };
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
@@ -166,5 +167,5 @@ const COMPLETION_AT: u64 = 0x1_8000_0000;
 
 /// Linux 6.17, `include/uapi/linux/if_xdp.h`.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
-/// Frames that a call sends at most: more than a burst.
+/// Largest number of frames that one call sends: more than a burst.
 const TX_BUDGET: u32 = 256;

@@ -1,10 +1,10 @@
-//! The program that redirects frames to sockets, made of five instructions and attached to an
-//! interface until it is dropped.
+//! The BPF program that redirects frames to sockets: six instruction words, attached to an
+//! interface until the value is dropped.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// A map from queues to sockets, and the attached program that looks into it.
+/// A map from queues to sockets, and the attached program that uses it.
 #[derive(Debug)]
 pub(super) struct Program {
     _link: OwnedFd,
@@ -12,7 +12,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Attaches the program, at the driver or in the generic place.
+    /// Attaches the program to an interface: at the driver, or at the generic hook.
     pub fn attach(interface: u32, is_native: bool) -> io::Result<Program> {
         let map = MapCreate {
             kind: MAP_XSKMAP,
@@ -44,7 +44,7 @@ impl Program {
         Ok(Program { _link: link, map })
     }
 
-    /// Has frames of a queue go to a socket.
+    /// Redirects the frames of a queue to a socket.
     pub fn direct(&self, queue: u32, socket: &OwnedFd) -> io::Result<()> {
         let value = socket.as_raw_fd() as u32;
         let update = MapUpdate {
@@ -86,7 +86,7 @@ fn instructions(map: i32) -> [u64; 6] {
     ]
 }
 
-/// A call of bpf(2) that makes a descriptor.
+/// Calls bpf(2) with a command that creates a descriptor.
 fn call<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the attributes are a plain structure of that size, longer than what the kernel reads
     // and zero behind it; what they point to lives in the caller.
@@ -148,7 +148,7 @@ const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 const GENERIC: u32 = 1 << 1;
 const NATIVE: u32 = 1 << 2;
-/// Queues of an interface at most.
+/// Largest number of queues of an interface.
 pub(super) const QUEUES_MAX: u32 = 256;
 
 const LOAD_WORD: u8 = 0x61;
@@ -156,9 +156,9 @@ const LOAD_CONSTANT: u8 = 0x18;
 const MOVE: u8 = 0xb7;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// In the place of a register: the constant is the descriptor of a map.
+/// Value of the source register that marks the constant as the descriptor of a map.
 const IS_MAP: u8 = 1;
-/// Where the number of the queue is in the context of a program.
+/// Offset of the queue's number in the context of a program.
 const CONTEXT_QUEUE: u16 = 16;
 const REDIRECT_MAP: u32 = 51;
 const XDP_PASS: u32 = 2;

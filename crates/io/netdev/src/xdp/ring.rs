@@ -1,4 +1,4 @@
-//! One ring of an AF_XDP socket, in memory that is shared with the kernel.
+//! One ring of an AF_XDP socket, in memory shared with the kernel.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,24 +6,24 @@ use std::sync::atomic::Ordering;
 
 use carina_sys::Mapping;
 
-/// A ring. On its own side it counts in `next`, and shows the kernel what it has done by
-/// [`Ring::publish`].
+/// A ring. This side's counter is `next`; [`Ring::publish`] makes it visible to the kernel.
 #[derive(Debug)]
 pub(super) struct Ring {
     memory: Mapping,
-    /// Where the kernel's counter is, and this side's.
+    /// Offset of the kernel's counter. The next field is the offset of this side's counter.
     theirs: usize,
     own: usize,
     flags: usize,
     entries: usize,
     size: u32,
-    /// This side's counter, which is `size` ahead of the consumer's at most.
+    /// This side's counter. It is at most `size` ahead of the consumer's counter.
     next: u32,
     is_producer: bool,
 }
 
 impl Ring {
-    /// Maps a ring with `size` entries of `entry` bytes, a power of two, at `at` of the socket.
+    /// Maps a ring of `size` entries, a power of two, of `entry` bytes each, at offset `at` of the
+    /// socket.
     pub fn map(
         fd: BorrowedFd<'_>,
         at: u64,
@@ -62,32 +62,32 @@ impl Ring {
         self.memory.atomic_u32(self.theirs).load(Ordering::Acquire)
     }
 
-    /// Entries that the kernel has put and this side has not taken.
+    /// Number of entries that the kernel has put into the ring and this side has not taken.
     pub fn waiting(&self) -> usize {
         debug_assert!(!self.is_producer);
         self.theirs().wrapping_sub(self.next).min(self.size) as usize
     }
 
-    /// Entries that can be put.
+    /// Number of entries that this side can put into the ring.
     pub fn room(&self) -> usize {
         debug_assert!(self.is_producer);
         let used = self.next.wrapping_sub(self.theirs());
         self.size.saturating_sub(used) as usize
     }
 
-    /// Whether the kernel has taken everything that was published.
+    /// Whether the kernel has taken all published entries.
     pub fn is_taken(&self) -> bool {
         self.theirs() == self.next
     }
 
-    /// Shows the kernel what was put or taken.
+    /// Makes the entries that were put or taken visible to the kernel.
     pub fn publish(&self) {
         self.memory
             .atomic_u32(self.own)
             .store(self.next, Ordering::Release);
     }
 
-    /// Whether the kernel wants a call to look at the ring.
+    /// Whether the kernel needs a system call to process the ring.
     pub fn needs_wakeup(&self) -> bool {
         let flags = self.memory.atomic_u32(self.flags).load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0
@@ -115,7 +115,7 @@ impl Ring {
     pub fn put_frame(&mut self, address: u64, bytes: u32) {
         let at = self.slot(FRAME_ENTRY);
         self.memory.atomic_u64(at).store(address, Ordering::Relaxed);
-        // The second word is the length, and no options.
+        // The second word holds the length; the options in its upper half are zero.
         self.memory
             .atomic_u64(at + 8)
             .store(u64::from(bytes), Ordering::Relaxed);
@@ -132,8 +132,8 @@ impl Ring {
     }
 }
 
-/// Bytes of an entry of the fill and completion rings.
+/// Size in bytes of an entry of the fill and completion rings.
 pub(super) const CHUNK_ENTRY: usize = 8;
-/// Bytes of an entry of the rx and tx rings: address u64, length u32, options u32.
+/// Size in bytes of an entry of the rx and tx rings: address u64, length u32, options u32.
 pub(super) const FRAME_ENTRY: usize = 16;
 const PAGE_BYTES: usize = 4096;

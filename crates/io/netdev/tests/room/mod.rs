@@ -1,4 +1,4 @@
-//! Network namespaces for tests: threads with networks of their own, gone when the threads are.
+//! Network namespaces for tests: threads with their own network, which ends with the thread.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::process::Command;
@@ -9,8 +9,8 @@ use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A thread in a network namespace of its own. The namespace has no name, so the kernel removes it
-/// with the last thread and socket in it, however the test ends.
+/// A thread in its own network namespace. The namespace has no name, so the kernel removes it with
+/// the last thread and socket in it, however the test ends.
 pub struct Room {
     work: Option<Sender<Work>>,
     thread: Option<JoinHandle<()>>,
@@ -18,7 +18,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// `None`, with the reason printed, where namespaces cannot be made.
+    /// Creates a room. `None` if namespaces cannot be created; the reason is then printed.
     pub fn new() -> Option<Room> {
         let (work, works) = channel::<Work>();
         let (told, tid) = channel();
@@ -47,7 +47,8 @@ impl Room {
         }
     }
 
-    /// Runs something in the room; threads that it makes stay there.
+    /// Runs a closure on the room's thread. Threads that the closure starts stay in the room's
+    /// namespace.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = channel();
         let work: Work = Box::new(move || drop(done.send(work())));
@@ -55,7 +56,8 @@ impl Room {
         result.recv().expect("the work did not panic")
     }
 
-    /// Runs `ip` in the room; false, with the reason printed, when there is no such program.
+    /// Runs `ip` in the room. Returns false if there is no such program; the reason is then
+    /// printed.
     pub fn ip(&self, arguments: &str) -> bool {
         let arguments = arguments.to_owned();
         self.run(move || {
@@ -74,7 +76,7 @@ impl Room {
         })
     }
 
-    /// Joins two rooms by a pair of interfaces that are up.
+    /// Connects two rooms by a pair of interfaces, and brings both up.
     pub fn join(&self, own: &str, other: &Room, theirs: &str, mtu: usize) {
         let tid = other.tid;
         self.ip(&format!(
@@ -86,7 +88,7 @@ impl Room {
 }
 
 impl Room {
-    /// Moves an interface of this room to another one.
+    /// Moves an interface from this room to another one.
     pub fn give(&self, interface: &str, other: &Room) {
         self.ip(&format!("link set dev {interface} netns {}", other.tid));
     }
