@@ -1,9 +1,10 @@
-//! Who has a device: the kernel's driver, or a process of Carina; and how it goes back.
+//! Takes a PCI device from the kernel's driver, and gives it back.
 //!
-//! Before a device is taken, `/run/carina/nic/ADDRESS` says which driver had it; the process keeps
-//! that file locked. It gives the device back when it ends. When it is killed, its guardian does
-//! ([`guard_with`]), a process that waits for that; else [`restore`] does, or the next process that
-//! takes the device: the file is there, and no process has it locked.
+//! Before a process takes a device, it writes to `/run/carina/nic/ADDRESS` which driver had the
+//! device, and keeps that file locked. When the process ends, it gives the device back. If the
+//! process is killed, its guardian does so, a process that waits for this ([`guard_with`]). If
+//! there is no guardian, [`restore`] gives the device back, or the next process that takes the
+//! device finds the file unlocked.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -18,85 +19,85 @@ use crate::vfio;
 
 pub use crate::guardian::guard_with;
 
-/// How a device is reached.
+/// How a process accesses a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Through VFIO where an IOMMU stands before the device, else through sysfs.
+    /// Through VFIO if the device is behind an IOMMU, otherwise through sysfs.
     Auto,
-    /// By the files of sysfs; the device gets physical addresses.
+    /// Through the files of sysfs. The device uses physical addresses.
     Sysfs,
-    /// Through VFIO; the device reaches what it was shown.
+    /// Through VFIO. The device can access only the memory that is mapped for it.
     Vfio,
 }
 
-/// Why a device cannot be taken, or given back.
+/// Why a device could not be taken or given back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// There is no such device.
+    /// The system has no device at this address.
     #[error("{address}: there is no such device; `carina nic list` shows those that there are")]
     NoDevice {
-        /// The address.
+        /// The PCI address of the device.
         address: String,
     },
-    /// A process has it.
+    /// Another process uses the device.
     #[error("{address}: process {process} has it")]
     Held {
-        /// The address.
+        /// The PCI address of the device.
         address: String,
-        /// The number of the process, as far as it is known.
+        /// The pid of the process; 0 if it is not known.
         process: u32,
     },
-    /// This system's routes go over it.
+    /// The device carries routes of this system, and taking it was not forced.
     #[error(
         "{address}: routes of this system go over its interface {interface}; take them away, or \
          say that it may be taken all the same (force=true, --force)"
     )]
     Used {
-        /// The address.
+        /// The PCI address of the device.
         address: String,
-        /// The interface.
+        /// The interface that has the routes.
         interface: String,
     },
-    /// An IOMMU stands before it, and there is no way through.
+    /// The device is behind an IOMMU, and vfio-pci is not loaded.
     #[error(
         "{address}: an IOMMU stands before it; load the module vfio-pci, or give access=sysfs \
          where the IOMMU lets its addresses pass"
     )]
     NoVfio {
-        /// The address.
+        /// The PCI address of the device.
         address: String,
     },
-    /// VFIO was asked for, and there is no IOMMU.
+    /// VFIO was requested, but the device is not behind an IOMMU.
     #[error("{address}: VFIO needs an IOMMU, and none stands before it; give access=sysfs")]
     NoIommu {
-        /// The address.
+        /// The PCI address of the device.
         address: String,
     },
-    /// The driver that had it does not take it back.
+    /// The driver that had the device does not take it back.
     #[error("{address}: the driver {driver} does not take it back: {reason}")]
     NotTaken {
-        /// The address.
+        /// The PCI address of the device.
         address: String,
-        /// The driver.
+        /// The name of the driver.
         driver: String,
-        /// What sysfs says.
+        /// The error of sysfs.
         reason: String,
     },
-    /// The system refuses.
+    /// The system refused an operation.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
 impl Way {
-    /// The way that there is to a device.
+    /// Resolves [`Way::Auto`] for a device, and checks that the device can be accessed that way.
     ///
     /// # Errors
-    /// There is no such way to this device.
+    /// The device cannot be accessed in this way.
     pub(crate) fn of(self, device: &PciDevice) -> Result<Way, BindError> {
         let address = device.address.clone();
         let has_vfio = Path::new(VFIO_DRIVER).exists();
-        // Virtio devices go past an IOMMU.
+        // Virtio devices bypass an IOMMU, so sysfs works for them.
         let is_virtio = device.vendor == 0x1af4;
         match self {
             Way::Auto if device.has_iommu && has_vfio => Ok(Way::Vfio),
@@ -112,14 +113,14 @@ const VFIO_DRIVER: &str = "/sys/bus/pci/drivers/vfio-pci";
 const DRIVERS: &str = "/sys/bus/pci/drivers";
 const RECORDS: &str = "/run/carina/nic";
 
-/// What is written of a device that was taken.
+/// The record of a device that was taken from the kernel's driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The driver that had it.
+    /// The kernel driver that had the device; `None` if none had it.
     pub driver: Option<String>,
-    /// The process that took it last.
+    /// The pid of the process that took the device last.
     pub process: u32,
-    /// It stays away from that driver when a process ends.
+    /// Whether the device stays unbound when a process that used it ends, until [`restore`].
     pub is_kept: bool,
 }
 
@@ -133,8 +134,8 @@ impl Record {
         )
     }
 
-    /// Reads what [`Record::text`] wrote. A file that was cut short, as by a crash of the system,
-    /// says less; a driver's name that is not well formed is left out.
+    /// Parses the output of [`Record::text`]. Lines that are missing, for instance after a crash of
+    /// the system, leave the default. A driver's name that is not well formed is ignored.
     pub(crate) fn read(text: &str) -> Record {
         let value = |key: &str| {
             let mut lines = text.lines();
@@ -152,7 +153,7 @@ impl Record {
     }
 }
 
-/// The file of a record, locked.
+/// The file of a record, locked by this process.
 #[derive(Debug)]
 struct Locked {
     file: File,
@@ -160,8 +161,9 @@ struct Locked {
 }
 
 impl Locked {
-    /// Opens the file of a device, which is made if `is_made`. `None`: there is no such file. A
-    /// process that only looks has it locked for a moment: `patience` is for that.
+    /// Opens and locks the file of a device; creates it if `is_made`. `None` if there is no such
+    /// file. `patience` is how long to wait while another process has the file locked: a process
+    /// that only reads it locks it for a moment.
     fn open(
         records: &Path,
         address: &str,
@@ -170,7 +172,7 @@ impl Locked {
     ) -> Result<Option<Locked>, BindError> {
         let path = records.join(address);
         let begin = Instant::now();
-        // One that was removed between being opened and being locked is opened again.
+        // A file that was removed between opening and locking is opened again.
         for _ in 0..100 {
             let mut options = File::options();
             let options = options.read(true).write(true).create(is_made);
@@ -219,7 +221,7 @@ impl Locked {
 
 fn text_of(mut file: &File) -> String {
     let mut text = String::new();
-    // One that cannot be read, or is no text, says nothing.
+    // A file that cannot be read, or is not text, counts as empty.
     let _ = file.rewind();
     let _ = file.take(RECORD_BYTES_MAX).read_to_string(&mut text);
     text
@@ -227,7 +229,7 @@ fn text_of(mut file: &File) -> String {
 
 const RECORD_BYTES_MAX: u64 = 1024;
 
-/// A device that this process has. Dropping it gives it back.
+/// A device that this process has taken. Dropping it gives the device back.
 #[derive(Debug)]
 pub(crate) struct Holding {
     address: PciAddress,
@@ -238,7 +240,8 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Notes who has a device, and that this process takes it. The driver that has it still does.
+    /// Records which driver has a device and that this process takes it. The driver is not unbound
+    /// yet.
     pub(crate) fn take(device: &PciDevice, way: Way, is_forced: bool) -> Result<Self, BindError> {
         let address = device.address.clone();
         let mut locked = take_record(Path::new(RECORDS), device, is_forced)?;
@@ -262,7 +265,7 @@ impl Holding {
         self.way
     }
 
-    /// The name of the device's file of huge pages.
+    /// The name of the huge-page file of the device.
     pub(crate) fn file(&self) -> &str {
         &self.file
     }
@@ -270,12 +273,12 @@ impl Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        // What cannot be given back is left to `restore`, for which the record stays.
+        // If the device cannot be given back, its record stays, so that `restore` can try again.
         let _ = give_back(&self.address, &self.locked, false);
     }
 }
 
-/// Locks the record of a device, in which the driver is that had it.
+/// Locks the record of a device, and writes to it which driver the device had.
 fn take_record(records: &Path, device: &PciDevice, is_forced: bool) -> Result<Locked, BindError> {
     fs::create_dir_all(records).map_err(|error| file_error(records, &error))?;
     let locked = Locked::open(records, &device.address, true, GLANCE)?;
@@ -310,13 +313,13 @@ fn memory_file(address: &str) -> String {
     format!("carina-nic-{address}")
 }
 
-/// Gives a device back to the driver that had it; one that is kept away from it only if
-/// `is_final`. The device stops to use memory in any case.
+/// Gives a device back to the driver that had it. A device that is kept stays unbound, unless
+/// `is_final`. In any case, the device stops accessing memory.
 fn give_back(address: &str, locked: &Locked, is_final: bool) -> Result<Record, BindError> {
     let record = locked.record();
     let path = device_directory(address);
     if !path.exists() {
-        // It was taken out of the system.
+        // The device was removed from the system.
         let _ = fs::remove_file(&locked.path);
         return Ok(record);
     }
@@ -357,11 +360,11 @@ fn bind(address: &str, driver: &str) -> Result<(), BindError> {
     }
 }
 
-/// Takes a device from the kernel's driver and keeps it away from there, also when a process that
-/// used it has ended, until [`restore`]. Says which driver had it.
+/// Unbinds a device from the kernel's driver and keeps it unbound until [`restore`], also when a
+/// process that used it ends. Returns the record, which names the driver.
 ///
 /// # Errors
-/// There is no such device, a process has it, or the system refuses.
+/// There is no such device, a process uses it, or the system refuses.
 pub fn keep(address: &str, is_forced: bool) -> Result<Record, BindError> {
     let device = pci::look(address).ok_or_else(|| BindError::NoDevice {
         address: address.to_owned(),
@@ -380,11 +383,11 @@ pub fn keep(address: &str, is_forced: bool) -> Result<Record, BindError> {
     Ok(record)
 }
 
-/// Gives a device that was taken back to the driver of the kernel that had it. `None`: no record
-/// says that it was taken.
+/// Gives a device back to the kernel driver that had it. `None` if there is no record that it was
+/// taken.
 ///
 /// # Errors
-/// A process has it, or the driver does not take it.
+/// A process uses the device, or the driver does not take it back.
 pub fn restore(address: &str) -> Result<Option<Record>, BindError> {
     pci::check_address(address)?;
     match Locked::open(Path::new(RECORDS), address, false, GLANCE)? {
@@ -393,19 +396,20 @@ pub fn restore(address: &str) -> Result<Option<Record>, BindError> {
     }
 }
 
-/// The work of a guardian: waits until standard input ends, then gives the device back.
+/// Runs a guardian: waits until standard input ends, then gives the device back.
 ///
 /// # Errors
-/// The driver does not take it back; its process goes on for more than 20 s.
+/// The driver does not take it back, or the guarded process still runs after 20 s.
 pub fn guard(address: &str) -> Result<(), BindError> {
     pci::check_address(address)?;
     let mut nothing = Vec::new();
-    // Whatever ends it, its process is about to end.
+    // An error also means that the guarded process is ending.
     let _ = io::stdin().read_to_end(&mut nothing);
     let begin = Instant::now();
     loop {
         match restore_after(address) {
-            // Of a process that is killed descriptors are closed one after the other.
+            // The kernel closes the descriptors of a killed process one after the other, so the
+            // lock may remain for a moment.
             Err(BindError::Held { .. }) if begin.elapsed() < PATIENCE => {
                 std::thread::sleep(LOOK);
             }
@@ -416,10 +420,11 @@ pub fn guard(address: &str) -> Result<(), BindError> {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
-/// How long one that only looks may have a record.
+/// How long to wait for a process that only reads the record.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// As [`restore`], of one whose process was killed: a device that is kept stays away.
+/// Like [`restore`], but after the process was killed: a device that the user kept unbound stays
+/// unbound.
 fn restore_after(address: &str) -> Result<(), BindError> {
     match Locked::open(Path::new(RECORDS), address, false, GLANCE)? {
         None => Ok(()),
@@ -427,16 +432,17 @@ fn restore_after(address: &str) -> Result<(), BindError> {
     }
 }
 
-/// What is recorded of a device, and whether a process has it; `None`: it was not taken.
+/// The record of a device, and whether a process uses the device. `None` if the device was not
+/// taken.
 #[must_use]
 pub fn record_of(address: &str) -> Option<(Record, bool)> {
     let file = File::open(Path::new(RECORDS).join(address)).ok()?;
-    // Shared, so that others may look at the same time.
+    // The lock is shared, so that several processes may read at the same time.
     let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     Some((Record::read(&text_of(&file)), is_held))
 }
 
-/// The addresses of all devices of which there are records.
+/// The addresses of all devices that have a record.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -495,7 +501,7 @@ mod tests {
         let records = tempfile::tempdir().unwrap();
         let take = |device: &PciDevice| take_record(records.path(), device, false);
         drop(take(&device(Some("e1000e"))).unwrap());
-        // No process has it locked any more, and the device has no driver, or that of VFIO.
+        // The record is no longer locked, and the device has no driver, or that of VFIO.
         for has in [None, Some("vfio-pci")] {
             let locked = take(&device(has)).unwrap();
             assert_eq!(locked.record().driver.as_deref(), Some("e1000e"));

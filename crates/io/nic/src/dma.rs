@@ -1,16 +1,17 @@
-//! Memory that a device reads and writes by itself.
+//! Memory that a device reads and writes by DMA.
 //!
 //! | where it lies | the device's addresses | when the process is killed |
 //! |---|---|---|
 //! | a file of huge pages | physical ones, from `/proc/self/pagemap` | the file stays |
 //! | a memfd, behind an IOMMU | of its own, by VFIO | the kernel resets the device first |
 //!
-//! Memory that is given back while a device still writes there would be another process's; so it
-//! outlives the process, or the device is stopped before. Frames are therefore copied between this
-//! memory and the pool of a graph, whose memory ends with the process: once each way.
+//! If such memory were freed while a device still writes to it, another process could get it.
+//! Therefore the memory outlives the process, or the device is stopped first. The pool of a graph
+//! ends with the process, so frames are copied between the pool and this memory, once in each
+//! direction.
 //!
-//! `unsafe` is here because a device writes such memory at any time: bytes are only ever copied, as
-//! between processes, and no reference to them is given out.
+//! `unsafe` is here because a device may write this memory at any time: bytes are only ever copied,
+//! as between processes, and no reference to them is given out.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -27,32 +28,32 @@ use carina_vring::{GuestMemory, MemoryError, Region};
 
 use crate::vfio::VfioDevice;
 
-/// Memory of a device. Parts of it are given out until it is used up.
+/// Memory for DMA. Parts of it are allocated until it is used up; they are never freed singly.
 #[derive(Debug)]
 pub struct DmaMemory {
     mapping: Arc<Mapping>,
-    /// The device's address of each part of the size of a huge page.
+    /// The device's address of each part that has the size of a huge page.
     pages: Vec<u64>,
     used: usize,
     _memory: Memory,
 }
 
-/// A part of such memory that is contiguous for the device.
+/// An allocated part of the memory, contiguous for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins here.
+    /// Offset of the part in the mapping of this process.
     pub offset: usize,
-    /// Where it begins for the device.
+    /// Address of the part as the device sees it.
     pub address: u64,
 }
 
 impl DmaMemory {
-    /// Memory of huge pages at physical addresses, for a device without an IOMMU. The file of this
-    /// name stays when this process ends, until [`forget`].
+    /// Allocates huge pages at physical addresses, for a device without an IOMMU. Their file has
+    /// the name `name` and stays when this process ends, until [`forget`].
     ///
     /// # Errors
-    /// `OutOfMemory` when there are too few huge pages; `PermissionDenied` without the right to
-    /// know physical addresses.
+    /// `OutOfMemory` if there are too few huge pages; `PermissionDenied` if the process may not
+    /// read physical addresses.
     pub fn physical(name: &str, bytes: usize) -> io::Result<DmaMemory> {
         let bytes = whole(bytes);
         let memory = huge_page_file(name, bytes)?;
@@ -66,20 +67,20 @@ impl DmaMemory {
         })
     }
 
-    /// Memory that an IOMMU shows to the device, and nothing else.
+    /// Allocates memory that an IOMMU maps for the device; the device can access nothing else.
     ///
     /// # Errors
-    /// The kernel's refusal of memory, or of the mapping.
+    /// The kernel refuses the memory or the mapping.
     pub fn behind_iommu(device: &VfioDevice, bytes: usize) -> io::Result<DmaMemory> {
         let memory = DmaMemory::counted_from(FIRST_ADDRESS, bytes)?;
         device.map_dma(&memory.mapping, FIRST_ADDRESS)?;
         Ok(memory)
     }
 
-    /// Memory at addresses that count from `first`: for a model of a device.
+    /// Allocates memory whose device addresses count from `first`, for a model of a device.
     ///
     /// # Errors
-    /// The kernel's refusal of memory.
+    /// The kernel refuses memory.
     pub fn counted_from(first: u64, bytes: usize) -> io::Result<DmaMemory> {
         let bytes = whole(bytes);
         let memory = Memory::anonymous("carina-nic", bytes)?;
@@ -93,7 +94,7 @@ impl DmaMemory {
         })
     }
 
-    /// The same memory once more, as a device sees it.
+    /// A second mapping of the same memory, for the model of a device.
     #[cfg(test)]
     pub(crate) fn again(&self) -> DmaMemory {
         DmaMemory {
@@ -104,14 +105,14 @@ impl DmaMemory {
         }
     }
 
-    /// A part that was not given out before, which begins at a multiple of `align`, a power of two.
+    /// Allocates a part of `bytes` bytes whose offset is a multiple of `align`, a power of two.
     ///
     /// # Errors
-    /// `OutOfMemory` when it is used up, or when the part is longer than a huge page.
+    /// `OutOfMemory` if the memory is used up, or if the part is longer than a huge page.
     pub fn part(&mut self, bytes: usize, align: usize) -> io::Result<Part> {
         let mut offset = self.used.next_multiple_of(align);
         if offset % HUGE_PAGE_BYTES + bytes > HUGE_PAGE_BYTES {
-            // What is contiguous here need not be so for the device.
+            // Huge pages that are adjacent in this mapping need not be adjacent for the device.
             offset = offset.next_multiple_of(HUGE_PAGE_BYTES);
         }
         if bytes > HUGE_PAGE_BYTES || offset + bytes > self.mapping.len() {
@@ -126,20 +127,21 @@ impl DmaMemory {
         })
     }
 
-    /// A word that the device shares.
+    /// A word that is shared with the device.
     ///
     /// # Panics
-    /// When it is not within the memory, or no multiple of 8.
+    /// The offset is outside the memory, or not a multiple of 8.
     #[must_use]
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         self.mapping.atomic_u64(offset)
     }
 
-    /// Copies bytes out. The device may change them meanwhile: what is looked at is the copy.
+    /// Copies bytes from the memory to `to`. The device may change the source at any time, so check
+    /// only the copy.
     ///
     /// # Panics
-    /// When they are not within the memory.
+    /// The range is not within the memory.
     #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         self.check(offset, to.len());
@@ -147,10 +149,10 @@ impl DmaMemory {
         unsafe { copy_shared(self.mapping.as_ptr().add(offset), to.as_mut_ptr(), to.len()) };
     }
 
-    /// Copies bytes in.
+    /// Copies bytes from `from` to the memory.
     ///
     /// # Panics
-    /// When they do not fit into the memory there.
+    /// The range is not within the memory.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
@@ -166,8 +168,8 @@ impl DmaMemory {
         );
     }
 
-    /// Where the device's address is here, if `len` bytes from there are in this memory: what an
-    /// IOMMU does.
+    /// Translates an address of the device to an offset, as an IOMMU does. `None` unless all `len`
+    /// bytes from there are in this memory.
     #[must_use]
     pub fn offset_of(&self, address: u64, len: usize) -> Option<usize> {
         let mut pages = self.pages.iter().enumerate();
@@ -180,10 +182,10 @@ impl DmaMemory {
 }
 
 impl DmaMemory {
-    /// All of it as memory for rings of virtio, at the addresses that the device has.
+    /// The whole memory as virtio rings use it, at the device's addresses.
     ///
     /// # Errors
-    /// It has more huge pages than such memory can have regions.
+    /// The memory has more huge pages than a virtio memory can have regions.
     pub fn for_rings(&self) -> Result<GuestMemory, MemoryError> {
         let pages = self.pages.iter().enumerate();
         let region = |(page, address): (usize, &u64)| {
@@ -195,7 +197,8 @@ impl DmaMemory {
     }
 }
 
-/// Gives the file of huge pages of a device back to the system. The device must have been stopped.
+/// Removes the huge-page file of a device, which frees the memory. The device must have been
+/// stopped.
 pub fn forget(file: &str) {
     huge_page_file_remove(file);
 }
@@ -204,7 +207,7 @@ fn whole(bytes: usize) -> usize {
     bytes.max(PAGE_BYTES).next_multiple_of(HUGE_PAGE_BYTES)
 }
 
-/// Where the addresses of a device behind an IOMMU begin: below those of interrupts.
+/// First address of the memory of a device behind an IOMMU: below the addresses of interrupts.
 const FIRST_ADDRESS: u64 = 0x1000_0000;
 
 #[cfg(test)]

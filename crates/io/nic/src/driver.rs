@@ -1,45 +1,45 @@
-//! What drivers of cards share: their settings, counts, and received frames.
+//! Types that all drivers of cards use: settings, counts, and received frames.
 
 use crate::dma::DmaMemory;
 
-/// The configuration of a card in the figures of its driver.
+/// The configuration of a card, in the units of its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The longest frame with its tag, without FCS, in bytes.
+    /// Longest frame in bytes, with a VLAN tag and without FCS.
     pub frame_bytes: usize,
-    /// Bytes of a buffer: 2048, 4096, 8192 or 16384.
+    /// Size of a buffer in bytes: 2048, 4096, 8192 or 16384.
     pub buffer_bytes: usize,
-    /// Descriptors of each ring.
+    /// Number of descriptors of each ring.
     pub ring: u16,
-    /// Pairs of rings.
+    /// Number of pairs of rings.
     pub queues: usize,
-    /// Frames for other stations are received too.
+    /// Whether the card also receives frames for other stations.
     pub is_promiscuous: bool,
 }
 
-/// How a card's link is.
+/// State of a card's link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Frames pass.
+    /// Whether the link is up.
     pub is_up: bool,
-    /// Mbit/s; 0: the device does not say.
+    /// Speed in Mbit/s; 0 if the device does not report it.
     pub speed_mbps: u32,
 }
 
-/// What was counted of a card, beside the frames that were handed over.
+/// Counts of a card's errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames for which the device had no buffer.
+    /// Frames that were lost because the device had no free buffer.
     pub missed: u64,
-    /// Frames that came damaged.
+    /// Frames that arrived damaged.
     pub receive_errors: u64,
     /// Frames that did not fit into one buffer.
     pub too_long: u64,
-    /// What the device wrote into a ring and cannot be.
+    /// Descriptors in which the device wrote impossible values.
     pub bad_descriptors: u64,
 }
 
-/// A frame that was received.
+/// A received frame, still in the card's buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     pub(crate) memory: &'a DmaMemory,
@@ -49,23 +49,23 @@ pub struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// Its bytes, at most those of a buffer.
+    /// Length of the frame in bytes, at most that of a buffer.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a length, not a collection")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The hash over its addresses and ports, where the device made one.
+    /// The hash over addresses and ports; `None` if the device did not compute one.
     #[must_use]
     pub fn hash(&self) -> Option<u32> {
         self.hash
     }
 
-    /// Copies as many of its bytes as `to` has.
+    /// Copies the first `to.len()` bytes of the frame.
     ///
     /// # Panics
-    /// When it has fewer.
+    /// The frame is shorter than `to`.
     #[inline]
     pub fn copy_to(&self, to: &mut [u8]) {
         assert!(to.len() <= self.len, "{} of {} bytes", to.len(), self.len);

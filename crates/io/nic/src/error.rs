@@ -1,4 +1,4 @@
-//! Why a card cannot be driven.
+//! Errors of opening and driving a card.
 
 use std::io;
 
@@ -8,40 +8,40 @@ use crate::binding::BindError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NicError {
-    /// There is no driver for it.
+    /// There is no driver for the device.
     #[error(
         "{address} is {vendor:04x}:{device:04x}, for which there is no driver; there are drivers \
          for the 82574 (8086:10d3), 82576 (8086:10c9), 82599 (8086:10fb) and virtio-net \
          (1af4:1041, 1af4:1000)"
     )]
     Unknown {
-        /// Where it is.
+        /// The PCI address of the device.
         address: String,
-        /// Its vendor.
+        /// PCI id of the vendor.
         vendor: u16,
-        /// Its number.
+        /// PCI id of the device.
         device: u16,
     },
-    /// A figure of the configuration is out of range.
+    /// A value of the configuration is out of range.
     #[error("{name} = {value}: must be {right}")]
     Config {
-        /// The key.
+        /// The configuration key.
         name: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: usize,
-        /// What would be right.
+        /// The values that are allowed, as text.
         right: String,
     },
-    /// It cannot be taken from the kernel.
+    /// The device cannot be taken from the kernel.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The system refuses memory, a BAR or a descriptor.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// It does not come back from a reset.
+    /// The device does not complete a reset.
     #[error("the device does not come back from a reset")]
     Reset,
-    /// Its rings do not start, or it has none.
+    /// The device does not start its rings, or has none.
     #[error("the device does not start its rings")]
     Ring,
 }

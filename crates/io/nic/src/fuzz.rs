@@ -1,4 +1,4 @@
-//! What a fuzzer writes in the place of a device, and into records on disk.
+//! Fuzz targets: the fuzzer's bytes take the place of a device, or of a record on disk.
 
 use std::sync::atomic::Ordering;
 
@@ -11,11 +11,11 @@ use crate::virtio::has_capability;
 const RING: u16 = 64;
 const BUFFER: usize = 2048;
 
-/// Rings of Intel's devices, into which the script writes descriptors between visits of the
-/// driver. Returns how many frames were received.
+/// Runs the driver of an Intel device; the script writes descriptors into its rings between the
+/// driver's calls. Returns how many frames were received.
 ///
 /// # Panics
-/// When a driver does what it must never do.
+/// The driver breaks one of its guarantees.
 pub fn rings(script: &[u8]) -> usize {
     let mut memory = DmaMemory::counted_from(1 << 32, 1 << 20).expect("memory");
     let receive = ReceiveRing::new(&mut memory, RING, BUFFER, 1 << 31);
@@ -55,17 +55,18 @@ pub fn rings(script: &[u8]) -> usize {
     received
 }
 
-/// The record of a device that was taken: what is read of it is written so that it reads the same.
+/// Parses the record of a device, writes it, and parses the result again.
 ///
 /// # Panics
-/// When it reads otherwise.
+/// The two parsed records differ.
 pub fn record(bytes: &[u8]) -> bool {
     let record = Record::read(&String::from_utf8_lossy(bytes));
     assert_eq!(Record::read(&record.text()), record);
     record.driver.is_some()
 }
 
-/// The capabilities in a configuration space: whether it has those of a virtio device.
+/// Parses the capabilities in a configuration space. Returns whether it has those of a virtio
+/// device.
 pub fn capabilities(config: &[u8]) -> bool {
     (1..=4).all(|kind| has_capability(config, kind))
 }
@@ -78,7 +79,7 @@ mod tests {
     fn script_that_completes_a_descriptor_has_a_frame_received() {
         let mut script = [0; 10];
         script[0] = 4 | 2;
-        // Done, the end of a frame; 60 bytes.
+        // Done, end of packet; 60 bytes.
         script[2..].copy_from_slice(&(3_u64 | 60 << 32).to_le_bytes());
         assert_eq!(rings(&script), 1);
         assert!(record(b"driver=e1000e\n"));

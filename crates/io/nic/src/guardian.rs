@@ -1,7 +1,7 @@
-//! A process that gives a device back when the one that had it was killed.
+//! The guardian: a process that gives a device back after the process that used it was killed.
 //!
-//! It waits for the end of a pipe whose other end only that process has, and which the kernel
-//! closes however that process ends.
+//! It waits for the end of a pipe. Only the guarded process has the pipe's other end, and the
+//! kernel closes that end however the process ends.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -9,23 +9,24 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// The program that becomes a guardian.
+/// Path of the program that runs as guardian.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Says which program becomes the guardian of devices that this process takes: with the arguments
-/// `nic guard ADDRESS` it calls [`guard`](crate::binding::guard). Without one a device whose
-/// process is killed is given back by [`restore`](crate::binding::restore) only.
+/// Sets the program that runs as guardian of the devices that this process takes. It is started
+/// with the arguments `nic guard ADDRESS`, and must then call [`guard`](crate::binding::guard). If
+/// no program is set, only [`restore`](crate::binding::restore) gives a device back whose process
+/// was killed.
 pub fn guard_with(program: PathBuf) {
-    // The first one stays: it is the same program.
+    // The first call counts; later calls name the same program.
     let _ = PROGRAM.set(program);
 }
 
-/// The process. Dropping it ends it.
+/// A running guardian. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Guardian(Child);
 
 impl Guardian {
-    /// Starts one; `None` where no program was named.
+    /// Starts a guardian; `None` if no program was set.
     pub(crate) fn start(address: &str) -> io::Result<Option<Guardian>> {
         let Some(program) = PROGRAM.get() else {
             return Ok(None);
@@ -35,7 +36,8 @@ impl Guardian {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // An interrupt typed at this terminal is not for it.
+            // In a process group of its own, so that an interrupt typed at the terminal does not
+            // reach it.
             .process_group(0)
             .spawn();
         let named = |error: io::Error| {
@@ -48,7 +50,8 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        // The device was given back, or cannot be; there is nothing left for it to do.
+        // The device was given back or cannot be given back, so the guardian has nothing more to
+        // do.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

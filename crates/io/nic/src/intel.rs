@@ -1,7 +1,7 @@
-//! Ethernet controllers of Intel: the 82574, the 82576, the 82599.
+//! Drivers of Intel's Ethernet controllers 82574, 82576 and 82599.
 //!
-//! They have the same rings (`rings.rs`) in different places, so that what differs is how a device
-//! is brought up: one module each.
+//! All three have the same rings (`rings.rs`), with registers at different offsets. They differ in
+//! how a device is started, for which each has a module.
 
 mod advanced;
 mod e1000e;
@@ -20,7 +20,7 @@ use crate::driver::{Counts, Link, Received, Settings};
 use crate::error::NicError;
 use crate::registers::Registers;
 
-/// A device of this vendor that has a driver here.
+/// An Intel device that has a driver here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// The 82574.
@@ -32,19 +32,19 @@ pub enum Model {
 }
 
 impl Model {
-    /// The model with a device number of PCI; `None`: there is no driver for it.
+    /// The model with this PCI device id; `None` if there is no driver for it.
     #[must_use]
     pub fn of(device: u16) -> Option<Model> {
         match device {
             0x10d3 => Some(Model::E1000e),
             0x10c9 => Some(Model::Igb),
-            // With SFP+ modules; the backplane, with SFP+ on a network daughter card.
+            // With SFP+ modules; for backplanes; with SFP+ on a network daughter card.
             0x10fb | 0x10f8 | 0x10fc | 0x154d => Some(Model::Ixgbe),
             _ => None,
         }
     }
 
-    /// Its driver's name.
+    /// Name of the driver.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Model {
         }
     }
 
-    /// The most pairs of rings.
+    /// Largest number of pairs of rings.
     #[must_use]
     pub fn queues_max(self) -> usize {
         match self {
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// Bytes of BAR 0 that the driver uses.
+    /// Number of bytes of BAR 0 that the driver uses.
     pub(crate) fn bar_bytes(self) -> usize {
         ixgbe::BAR_BYTES
     }
@@ -75,7 +75,7 @@ impl Model {
         }
     }
 
-    /// Bits of a received frame's errors: of the frame itself, not of checksums within.
+    /// Bits of a received descriptor for errors of the frame itself, not of checksums in it.
     fn receive_errors(self) -> u32 {
         match self {
             Model::E1000e | Model::Igb => 1 << 31,
@@ -92,19 +92,19 @@ impl Model {
     }
 }
 
-/// Where a pair of rings is.
+/// Addresses of a pair of rings.
 struct Place {
-    /// Address and bytes.
+    /// Device address and size in bytes of the receive ring.
     receive: (u64, u32),
-    /// The first tail.
+    /// Initial tail of the receive ring.
     receive_tail: u32,
-    /// Address and bytes.
+    /// Device address and size in bytes of the send ring.
     send: (u64, u32),
 }
 
 type Places = [Place];
 
-/// A device that is driven.
+/// An Intel device and its rings.
 #[derive(Debug)]
 pub struct Intel<R> {
     model: Model,
@@ -116,9 +116,9 @@ pub struct Intel<R> {
     mac: [u8; 6],
 }
 
-/// Memory that a device needs.
+/// Bytes of memory that a device needs.
 pub(crate) fn memory_bytes(settings: &Settings) -> usize {
-    // Rings, and buffers of both directions; what does not fit at the end of a huge page.
+    // Rings, and buffers of both directions, plus what stays unused at the end of huge pages.
     let pair = 2 * usize::from(settings.ring) * (settings.buffer_bytes + 16) + 512;
     settings.queues * pair + settings.buffer_bytes * 64
 }
@@ -127,7 +127,7 @@ impl<R: Registers> Intel<R> {
     /// Resets a device and starts it.
     ///
     /// # Errors
-    /// It does not come back from a reset, or its rings do not start; the memory is too small.
+    /// The device does not complete the reset, or its rings do not start; the memory is too small.
     pub fn start(
         model: Model,
         registers: R,
@@ -157,10 +157,10 @@ impl<R: Registers> Intel<R> {
         Ok(device)
     }
 
-    /// Resets the device and starts it anew; returns how many frames were not sent yet.
+    /// Resets and restarts the device. Returns how many frames had not been sent.
     ///
     /// # Errors
-    /// It does not come back, or its rings do not start.
+    /// The device does not complete the reset, or its rings do not start.
     pub fn reset(&mut self) -> Result<usize, NicError> {
         let registers = &self.registers;
         let is_back = match self.model {
@@ -201,13 +201,13 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// What it is.
+    /// The model of the device.
     #[must_use]
     pub fn model(&self) -> Model {
         self.model
     }
 
-    /// Stops the device: it neither reads nor writes memory from here on.
+    /// Stops the device: from here on it neither reads nor writes memory.
     pub fn stop(&mut self) {
         match self.model {
             Model::E1000e => e1000e::reset(&self.registers),
@@ -216,13 +216,13 @@ impl<R: Registers> Intel<R> {
         };
     }
 
-    /// Its own address.
+    /// The MAC address of the device.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// How the link is. Reads a register: not for each burst.
+    /// The state of the link. It reads a register, so do not call it for each burst.
     pub fn link(&self) -> Link {
         match self.model {
             Model::Ixgbe => ixgbe::link(&self.registers),
@@ -230,8 +230,8 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// Whether the device still receives: it does not when another program has reset it, such as
-    /// the kernel by its file `reset`. Reads a register.
+    /// Whether the device is still set to receive. It is not if another program has reset it, such
+    /// as the kernel by the sysfs file `reset`. It reads a register.
     #[must_use]
     pub fn is_running(&self) -> bool {
         match self.model {
@@ -240,13 +240,13 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// Adds what the device has counted since the last look. Reads registers.
+    /// Adds what the device has counted since the last call to `counts`. It reads registers.
     pub fn count(&self, counts: &mut Counts) {
         let (missed, wrong) = match self.model {
             Model::Ixgbe => ixgbe::missed_and_wrong(&self.registers),
             _ => e1000e::missed_and_wrong(&self.registers),
         };
-        // A device that is gone answers with ones.
+        // A device that was removed answers with all ones.
         if missed != u64::from(u32::MAX) {
             counts.missed += missed;
             counts.receive_errors += wrong;
@@ -281,7 +281,7 @@ impl<R: Registers> Intel<R> {
         self.send[queue].put(&self.memory, frame);
     }
 
-    /// The longest frame that can be put.
+    /// Longest frame that can be put, in bytes.
     #[must_use]
     pub fn frame_bytes_max(&self) -> usize {
         self.send[0]
@@ -298,7 +298,7 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// Frames that the device has not sent yet, as far as was looked.
+    /// Number of frames that the device had not sent at the last check.
     #[must_use]
     pub fn in_flight(&self, queue: usize) -> usize {
         self.send[queue].in_flight()

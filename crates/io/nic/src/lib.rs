@@ -1,5 +1,5 @@
-//! Network cards driven from user space, past the kernel: devices of PCI, the memory that they read
-//! and write by themselves, and drivers.
+//! Drivers in user space for network cards, past the kernel: PCI devices, their DMA memory, and
+//! drivers.
 //!
 //! ```text
 //!   Nic      receive, put, flush             one card, whichever driver it has
@@ -10,9 +10,10 @@
 //! ```
 //!
 //! # Trust
-//! A device may lie: what it writes into rings is read once, checked against what is known here,
-//! and counted where it cannot be. Behind an IOMMU it reaches its own memory only; without one it
-//! reaches all memory of the system, as under the kernel's driver.
+//! A device may be faulty or hostile. The drivers read what it writes into rings once, check it
+//! against their own state, and count impossible values. Behind an IOMMU a device can access only
+//! its own memory; without one it can access all memory of the system, as under the kernel's
+//! driver.
 #![deny(unsafe_code)]
 
 pub mod binding;

@@ -1,4 +1,4 @@
-//! A network card that this process drives.
+//! A network card that this process drives, of any supported model.
 
 use crate::binding::{BindError, Holding, Way};
 use crate::dma::DmaMemory;
@@ -10,25 +10,25 @@ use crate::registers::{Access, Bar};
 use crate::vfio::{self, Line, VfioDevice};
 use crate::virtio::{self, VirtioPci, net::VirtioNet};
 
-/// What a card is to be.
+/// Configuration of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NicConfig {
-    /// Longest IP packet in bytes, 68 to [`MTU_MAX`].
+    /// MTU: longest IP packet in bytes, 68 to [`MTU_MAX`].
     pub mtu: usize,
-    /// Descriptors of each ring: 64 to 4096, a power of two.
+    /// Number of descriptors of each ring: 64 to 4096, a power of two.
     pub ring: u16,
-    /// Pairs of rings, from 1 to what the device has.
+    /// Number of pairs of rings, from 1 to the number that the device has.
     pub queues: usize,
-    /// Frames for other stations are received too.
+    /// Whether the card also receives frames for other stations.
     pub is_promiscuous: bool,
-    /// How the device is reached.
+    /// How the device is accessed.
     pub way: Way,
-    /// A card over which routes of this system go is taken all the same.
+    /// Whether to take the card even if routes of this system use it.
     pub is_forced: bool,
 }
 
 impl Default for NicConfig {
-    /// An MTU of 1500, rings of 512, one pair of them, all frames.
+    /// An MTU of 1500, one pair of rings of 512 descriptors, frames for all stations.
     fn default() -> NicConfig {
         NicConfig {
             mtu: 1500,
@@ -41,14 +41,14 @@ impl Default for NicConfig {
     }
 }
 
-/// The highest MTU in bytes.
+/// Largest MTU, in bytes.
 pub const MTU_MAX: usize = 9000;
 
-/// A MAC header and a tag.
+/// Size of a MAC header and a VLAN tag, in bytes.
 const HEADER_BYTES: usize = 18;
 
-/// A network card that this process drives, from when it is opened until it is dropped: then it is
-/// given back to the driver of the kernel that had it.
+/// A network card that this process drives. Dropping it gives the card back to the kernel driver
+/// that had it.
 ///
 /// ```text
 ///   receive       frames that have come, one by one; their buffers go back to the device
@@ -59,7 +59,8 @@ pub struct Nic {
     driver: Driver,
     counts: Counts,
     queues: usize,
-    // Given back after the driver has stopped the device.
+    // This field is dropped after `driver`: first the driver stops the device, then it is given
+    // back.
     holding: Holding,
     vfio: Option<VfioDevice>,
 }
@@ -70,7 +71,7 @@ enum Driver {
     Virtio(Box<VirtioNet>),
 }
 
-/// Which driver a device wants.
+/// The driver that a device needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Intel(Model),
@@ -81,7 +82,8 @@ impl Kind {
     fn of(device: &PciDevice) -> Option<Kind> {
         match (device.vendor, device.device) {
             (0x8086, number) => Model::of(number).map(Kind::Intel),
-            // Modern; transitional, which has the modern registers as well. (VIRTIO 1.2 §4.1.2)
+            // Modern devices, and transitional ones, which also have the modern registers. (VIRTIO
+            // 1.2 §4.1.2)
             (0x1af4, 0x1041 | 0x1000) => Some(Kind::Virtio),
             _ => None,
         }
@@ -102,17 +104,18 @@ impl Kind {
     }
 }
 
-/// The driver that there is here for a device; `None`: there is no driver.
+/// Name of the driver for a device; `None` if this crate has none.
 #[must_use]
 pub fn driver_for(device: &PciDevice) -> Option<&'static str> {
     Kind::of(device).map(Kind::name)
 }
 
 impl NicConfig {
-    /// Checks what no card can have. How many queues there can be differs by card.
+    /// Checks the values that are independent of the card. The number of queues is not: it differs
+    /// by card.
     ///
     /// # Errors
-    /// The first value that is out of its range.
+    /// The first value that is out of range.
     pub fn check(&self) -> Result<(), NicError> {
         let wrong = |name, value, right: String| Err(NicError::Config { name, value, right });
         if !(68..=MTU_MAX).contains(&self.mtu) {
@@ -150,11 +153,11 @@ impl NicConfig {
 }
 
 impl Nic {
-    /// Takes a card from the kernel's driver and starts it. Needs root.
+    /// Takes a card from the kernel's driver and starts it. The caller needs root.
     ///
     /// # Errors
-    /// There is no driver for it, another process has it, or the system refuses what it needs; the
-    /// kernel's driver then has it again.
+    /// There is no driver for the card, another process uses it, or the system refuses a resource;
+    /// the kernel's driver then gets the card back.
     pub fn open(address: &str, config: &NicConfig) -> Result<Nic, NicError> {
         let (kind, device) = kind_at(address)?;
         let settings = config.settings(kind)?;
@@ -208,13 +211,13 @@ impl Nic {
         })
     }
 
-    /// Where it is.
+    /// The PCI address of the card.
     #[must_use]
     pub fn address(&self) -> &str {
         self.holding.address()
     }
 
-    /// The name of the driver here.
+    /// Name of this crate's driver for the card.
     #[must_use]
     pub fn driver(&self) -> &'static str {
         match &self.driver {
@@ -223,13 +226,13 @@ impl Nic {
         }
     }
 
-    /// How it is reached: [`Way::Sysfs`] or [`Way::Vfio`].
+    /// How the card is accessed: [`Way::Sysfs`] or [`Way::Vfio`].
     #[must_use]
     pub fn way(&self) -> Way {
         self.holding.way()
     }
 
-    /// Its own address.
+    /// The MAC address of the card.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         match &self.driver {
@@ -238,13 +241,13 @@ impl Nic {
         }
     }
 
-    /// Pairs of rings.
+    /// Number of pairs of rings.
     #[must_use]
     pub fn queues(&self) -> usize {
         self.queues
     }
 
-    /// The longest frame that can be sent, in bytes without FCS.
+    /// Longest frame that can be sent, in bytes without FCS.
     #[must_use]
     pub fn frame_bytes_max(&self) -> usize {
         match &self.driver {
@@ -253,7 +256,7 @@ impl Nic {
         }
     }
 
-    /// How its link is. Asks the device: not for each burst.
+    /// The state of the link. It asks the device, so do not call it for each burst.
     #[must_use]
     pub fn link(&self) -> Link {
         match &self.driver {
@@ -262,7 +265,7 @@ impl Nic {
         }
     }
 
-    /// What was counted since it was opened. Asks the device: not for each burst.
+    /// The counts since the card was opened. It asks the device, so do not call it for each burst.
     pub fn counts(&mut self) -> Counts {
         if let Driver::Intel(intel) = &self.driver {
             intel.count(&mut self.counts);
@@ -270,7 +273,7 @@ impl Nic {
         self.counts
     }
 
-    /// Whether the device has to be reset before it goes on.
+    /// Whether the device must be reset before it can be used further.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         match &self.driver {
@@ -279,10 +282,10 @@ impl Nic {
         }
     }
 
-    /// Resets the device and starts it anew; returns how many frames it had not sent.
+    /// Resets and restarts the device. Returns how many frames it had not sent.
     ///
     /// # Errors
-    /// It does not come back.
+    /// The device does not complete the reset.
     pub fn reset(&mut self) -> Result<usize, NicError> {
         match &mut self.driver {
             Driver::Intel(intel) => intel.reset(),
@@ -290,10 +293,10 @@ impl Nic {
         }
     }
 
-    /// Hands at most `max` frames of a queue to `take`, until that says that it wants no more.
+    /// Passes at most `max` received frames of a queue to `take`, until `take` returns false.
     ///
     /// # Panics
-    /// When there is no such queue.
+    /// There is no such queue.
     #[inline]
     pub fn receive(&mut self, queue: usize, max: usize, take: impl FnMut(Received<'_>) -> bool) {
         match &mut self.driver {
@@ -302,10 +305,10 @@ impl Nic {
         }
     }
 
-    /// How many frames a queue takes at present.
+    /// Number of frames that a queue accepts now.
     ///
     /// # Panics
-    /// When there is no such queue.
+    /// There is no such queue.
     #[inline]
     pub fn room(&mut self, queue: usize) -> usize {
         match &mut self.driver {
@@ -314,11 +317,11 @@ impl Nic {
         }
     }
 
-    /// Puts a frame into a queue for which [`Nic::room`] found room, and which is at most
-    /// [`Nic::frame_bytes_max`] long.
+    /// Puts a frame into a queue. [`Nic::room`] must have found room, and the frame must not be
+    /// longer than [`Nic::frame_bytes_max`].
     ///
     /// # Panics
-    /// When there is no such queue, or the frame is longer.
+    /// There is no such queue, or the frame is too long.
     #[inline]
     pub fn put(&mut self, queue: usize, frame: &[u8]) {
         assert!(frame.len() <= self.frame_bytes_max(), "a frame too long");
@@ -328,10 +331,10 @@ impl Nic {
         }
     }
 
-    /// Shows the device what was put.
+    /// Makes the frames that were put visible to the device.
     ///
     /// # Panics
-    /// When there is no such queue.
+    /// There is no such queue.
     #[inline]
     pub fn flush(&mut self, queue: usize) {
         match &mut self.driver {
@@ -340,7 +343,7 @@ impl Nic {
         }
     }
 
-    /// Frames that the device had not sent when it was looked at last.
+    /// Number of frames that the device had not sent at the last check.
     #[must_use]
     pub fn in_flight(&self, queue: usize) -> usize {
         match &self.driver {
@@ -356,7 +359,8 @@ impl Drop for Nic {
             Driver::Intel(intel) => intel.stop(),
             Driver::Virtio(net) => net.stop(),
         }
-        // VFIO gives a device up with its descriptors, which the driver may have.
+        // VFIO releases the device when its descriptors are closed, which must happen before
+        // `holding` gives the device back. A virtio driver has these descriptors itself.
         self.vfio = None;
     }
 }

@@ -6,45 +6,45 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Where a device is on the bus, e.g. `0000:00:04.0`.
+/// Address of a device on the PCI bus, e.g. `0000:00:04.0`.
 pub type PciAddress = String;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// Where sysfs has a device.
+/// The directory of a device in sysfs.
 #[must_use]
 pub fn device_directory(address: &str) -> PathBuf {
     Path::new(DEVICES).join(address)
 }
 
-/// A device, as sysfs shows it.
+/// Properties of a PCI device, as sysfs shows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciDevice {
-    /// Where it is.
+    /// Its PCI address.
     pub address: PciAddress,
-    /// Its vendor.
+    /// PCI id of its vendor.
     pub vendor: u16,
-    /// What the vendor calls it.
+    /// PCI id of the device; the vendor assigns it.
     pub device: u16,
-    /// The driver of the kernel that has it.
+    /// The kernel driver that the device is bound to; `None` if it is unbound.
     pub driver: Option<String>,
-    /// The interface that this driver has made of it.
+    /// The network interface that this driver has created; `None` if there is none.
     pub interface: Option<String>,
-    /// An IOMMU stands between it and memory.
+    /// Whether an IOMMU translates its memory accesses.
     pub has_iommu: bool,
 }
 
 /// The network cards of this system, sorted by address. A system without PCI has none.
 ///
 /// # Errors
-/// When sysfs cannot be read.
+/// sysfs cannot be read.
 pub fn network_devices() -> io::Result<Vec<PciDevice>> {
     let is_network = |path: &Path| id_of(path, "class").is_some_and(|class| class >> 16 == 2);
     let found = addresses_where(is_network)?;
     Ok(found.into_iter().filter_map(|at| look(&at)).collect())
 }
 
-/// What sysfs shows of a device; `None`: there is no device at this address.
+/// Reads the properties of a device from sysfs; `None` if there is no device at this address.
 #[must_use]
 pub fn look(address: &str) -> Option<PciDevice> {
     let path = device_directory(address);
@@ -62,8 +62,8 @@ pub fn look(address: &str) -> Option<PciDevice> {
     })
 }
 
-/// The interface that a driver of the kernel has made of a device, at its directory; that of a
-/// virtio device is one level deeper.
+/// The interface that a kernel driver has created for the device at this directory. For a virtio
+/// device it is one directory level deeper.
 fn interface_of(path: &Path) -> Option<String> {
     let first = |directory: &Path| {
         let entry = fs::read_dir(directory).ok()?.next()?.ok()?;
@@ -82,10 +82,10 @@ fn id_of(path: &Path, file: &str) -> Option<u32> {
     u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// The devices of a vendor and a kind, sorted by address. A system without PCI has none.
+/// Addresses of the devices with this vendor and device id, sorted. A system without PCI has none.
 ///
 /// # Errors
-/// When sysfs cannot be read.
+/// sysfs cannot be read.
 pub fn devices_with_id(wanted: (&str, &str)) -> io::Result<Vec<PciAddress>> {
     addresses_where(|path| {
         let id = |file| fs::read_to_string(path.join(file)).unwrap_or_default();
@@ -110,8 +110,8 @@ fn addresses_where(is_wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<PciAddre
     Ok(found)
 }
 
-/// Reads an address as people write it, `0000:00:04.0` or `00:04.0`, and returns it with its
-/// domain. `None`: it is no address.
+/// Parses an address in the form `0000:00:04.0` or `00:04.0`. Returns it with its domain; `None` if
+/// the text is not an address.
 #[must_use]
 pub fn parse_address(text: &str) -> Option<PciAddress> {
     let is_hex = |part: &str, digits: usize| {
@@ -131,10 +131,10 @@ pub fn parse_address(text: &str) -> Option<PciAddress> {
     is_right.then(|| format!("{domain}:{bus}:{device}.{function}").to_ascii_lowercase())
 }
 
-/// Refuses what cannot be an address, before it becomes part of a path.
+/// Checks that a text is a complete PCI address, before it becomes part of a path.
 ///
 /// # Errors
-/// It is not well formed.
+/// The text is not well formed.
 pub fn check_address(address: &str) -> io::Result<()> {
     if parse_address(address).as_deref() == Some(address) {
         return Ok(());
@@ -143,10 +143,10 @@ pub fn check_address(address: &str) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-/// Takes a device from the driver that has it, and lets it answer and read and write memory.
+/// Unbinds a device from its driver, enables it, and allows it to access memory.
 ///
 /// # Errors
-/// What sysfs says, with the file.
+/// The error of sysfs, with the file.
 pub fn claim(address: &str) -> io::Result<()> {
     let path = device_directory(address);
     if path.join("driver").exists() {
@@ -156,18 +156,18 @@ pub fn claim(address: &str) -> io::Result<()> {
     change_command(address, MEMORY_AND_MASTER, 0)
 }
 
-/// Forbids a device to read and write memory. One that a process has left behind falls silent.
+/// Forbids a device to access memory. It stops a device that a killed process left running.
 ///
 /// # Errors
-/// What sysfs says, with the file.
+/// The error of sysfs, with the file.
 pub fn silence(address: &str) -> io::Result<()> {
     change_command(address, 0, MASTER)
 }
 
-/// Undoes what [`claim`] asked of the kernel's bookkeeping, so that a driver finds the device as
-/// it had left it.
+/// Reverts the enabling by [`claim`] in the kernel's bookkeeping, so that a driver finds the device
+/// in its earlier state.
 pub fn disable(address: &str) {
-    // One that was enabled by its driver only has nothing to be undone.
+    // If only its driver enabled the device, there is nothing to revert.
     let _ = write(&device_directory(address).join("enable"), "0");
 }
 
@@ -183,12 +183,13 @@ fn change_command(address: &str, set: u16, clear: u16) -> io::Result<()> {
     changed.map_err(|error| file_error(&config, &error))
 }
 
-/// Offset of the command register in PCI configuration space; memory and bus master enable.
+/// Offset of the command register in PCI configuration space, and its bits "memory" and "bus
+/// master".
 const COMMAND: u64 = 4;
 const MASTER: u16 = 1 << 2;
 const MEMORY_AND_MASTER: u16 = 1 << 1 | MASTER;
 
-/// Opens a file of sysfs or a device node to read and write.
+/// Opens a file of sysfs, or a device node, for reading and writing.
 ///
 /// # Errors
 /// The kernel's refusal, with the path.
@@ -209,7 +210,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
         .map_err(|e| file_error(path, &e))
 }
 
-/// An error with the path of the file.
+/// Adds the path of a file to an error.
 #[must_use]
 pub fn file_error(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))

@@ -1,4 +1,4 @@
-//! Registers of a device: what its driver reads and writes, and a BAR that has them.
+//! Access to the registers of a device: a trait for drivers, and BARs that implement it.
 
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ use carina_sys::{Mapping, PAGE_BYTES};
 use crate::pci::{file_error, open_file};
 use crate::vfio::VfioDevice;
 
-/// Registers of 32 bits. A driver is written over this, so that a model of the device can stand in
-/// for it in tests.
+/// The 32-bit registers of a device. Drivers use this trait, so that tests can replace the device
+/// by a model.
 pub trait Registers {
     /// Reads the register at an offset.
     fn read(&self, at: u32) -> u32;
@@ -22,31 +22,31 @@ pub trait Registers {
     /// Writes the register at an offset.
     fn write(&self, at: u32, value: u32);
 
-    /// Sets bits.
+    /// Sets bits of the register at an offset.
     fn set(&self, at: u32, bits: u32) {
         self.write(at, self.read(at) | bits);
     }
 
-    /// Clears bits.
+    /// Clears bits of the register at an offset.
     fn clear(&self, at: u32, bits: u32) {
         self.write(at, self.read(at) & !bits);
     }
 }
 
-/// How the kernel shows a device to this process.
+/// How the kernel makes a device accessible to this process.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
-    /// By the files of its directory in sysfs.
+    /// Through the files of its sysfs directory.
     Sysfs(&'a Path),
-    /// By VFIO.
+    /// Through VFIO.
     Vfio(&'a VfioDevice),
 }
 
 impl Access<'_> {
-    /// The configuration space.
+    /// Reads the configuration space.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn config(&self) -> io::Result<Vec<u8>> {
         match self {
             Access::Sysfs(directory) => {
@@ -57,10 +57,10 @@ impl Access<'_> {
         }
     }
 
-    /// A BAR, mapped.
+    /// Maps a BAR.
     ///
     /// # Errors
-    /// What the kernel says: there is no such BAR, or it cannot be mapped.
+    /// The kernel's error: there is no such BAR, or it cannot be mapped.
     pub fn bar(&self, number: u8) -> io::Result<Mapping> {
         match self {
             Access::Sysfs(directory) => {
@@ -79,15 +79,15 @@ impl Access<'_> {
     }
 }
 
-/// BAR 0 of a device whose registers all lie there.
+/// BAR 0 of a device that has all its registers there.
 #[derive(Clone, Debug)]
 pub struct Bar(Arc<Mapping>);
 
 impl Bar {
-    /// Maps it; `bytes` is what the driver's registers need.
+    /// Maps the BAR. `bytes` is the size that the driver's registers need.
     ///
     /// # Errors
-    /// `InvalidData` when the BAR is smaller; what the kernel says.
+    /// `InvalidData` if the BAR is smaller; the kernel's error.
     pub fn map(access: Access<'_>, bytes: usize) -> io::Result<Bar> {
         let mapping = access.bar(0)?;
         if mapping.len() < bytes {
@@ -111,7 +111,8 @@ impl Registers for Bar {
     }
 }
 
-/// Looks at a register until the masked bits are as wanted; false when the time is over.
+/// Reads a register repeatedly until its masked bits have the wanted value. Returns false if they
+/// do not within the time limit.
 pub(crate) fn wait_for(
     registers: &impl Registers,
     at: u32,

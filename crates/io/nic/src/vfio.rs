@@ -1,8 +1,8 @@
-//! A device through VFIO: the kernel's way to give a PCI device with interrupts to a process. It
-//! needs an IOMMU in the guest and the module vfio-pci. Constants and structures are those of
+//! Access to a device through VFIO, the kernel's interface that gives a PCI device with interrupts
+//! to a process. It needs an IOMMU and the module vfio-pci. Constants and structures are those of
 //! `linux/vfio.h`.
 //!
-//! `unsafe` is here because VFIO is spoken in `ioctl`, which takes raw pointers.
+//! `unsafe` is here because VFIO uses `ioctl`, which takes raw pointers.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int, c_void};
@@ -16,7 +16,7 @@ use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 
 use crate::pci::{file_error, open_file, write};
 
-/// A device that vfio-pci drives for this process. Dropping it gives the device up, and the kernel
+/// A device that vfio-pci drives for this process. Dropping it releases the device, and the kernel
 /// resets it.
 #[derive(Debug)]
 pub struct VfioDevice {
@@ -24,32 +24,32 @@ pub struct VfioDevice {
     line: Line,
     interrupt: EventFd,
     container: OwnedFd,
-    // The device works only while its group is in a container.
+    // Kept open, because the device works only while its group is in a container.
     _group: OwnedFd,
 }
 
-/// How a device interrupts, by VFIO's number for it.
+/// Kind of interrupt that a device uses. The values are VFIO's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// By its pin, which stays asserted until the device has been asked why. The kernel masks it
-    /// with each interrupt, until [`VfioDevice::unmask`].
+    /// The interrupt pin. It stays asserted until the driver reads the reason from the device. The
+    /// kernel masks it with each interrupt, until [`VfioDevice::unmask`].
     Intx = 0,
-    /// By messages, of which nothing has to be taken back.
+    /// Message-signalled interrupts, which need no unmasking.
     Msix = 2,
 }
 
-/// A BAR or the configuration space, as a part of the device's file.
+/// A BAR or the configuration space, as a range of the device's file.
 #[derive(Debug, Clone, Copy)]
 pub struct Region {
-    /// Where it begins in the file.
+    /// Offset of the region in the file.
     pub offset: u64,
-    /// Its bytes.
+    /// Size of the region in bytes.
     pub bytes: u64,
 }
 
 const TYPE1_IOMMU: usize = 1;
 const CONFIG_REGION: u32 = 7;
-/// Bytes of configuration space that hold all of a device's older capabilities.
+/// Number of bytes of configuration space that hold all conventional capabilities.
 const CONFIG_BYTES: usize = 256;
 const SET_EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
 const SET_NONE_TRIGGER: u32 = 1 << 0 | 1 << 5;
@@ -64,16 +64,16 @@ const GROUP_GET_DEVICE_FD: u8 = 106;
 const DEVICE_GET_REGION_INFO: u8 = 108;
 const DEVICE_SET_IRQS: u8 = 110;
 
-/// Offset of the command register in PCI configuration space; memory and bus master enable. A
-/// device that is no bus master may not write the message that is an MSI-X interrupt.
+/// Offset of the command register in PCI configuration space, and its bits "memory" and "bus
+/// master". A device that is not bus master may not write the message of an MSI-X interrupt.
 const PCI_COMMAND: u64 = 4;
 const PCI_COMMAND_ENABLE: u16 = 1 << 1 | 1 << 2;
 
 impl VfioDevice {
-    /// Binds the device to vfio-pci and opens it with its first interrupt on an eventfd.
+    /// Binds the device to vfio-pci and opens it. Its first interrupt signals an eventfd.
     ///
     /// # Errors
-    /// The kernel's refusal; vfio-pci does not take the device.
+    /// The kernel refuses, or vfio-pci does not take the device.
     pub fn open(path: &Path, address: &str, line: Line) -> io::Result<VfioDevice> {
         bind(path, address)?;
         let group_link =
@@ -96,25 +96,25 @@ impl VfioDevice {
         Ok(vfio)
     }
 
-    /// What becomes readable when the device interrupts.
+    /// The eventfd that becomes readable when the device interrupts.
     #[must_use]
     pub fn interrupt(&self) -> &EventFd {
         &self.interrupt
     }
 
-    /// Lets the pin interrupt again, after the device was asked why it did. It does so at once
-    /// where it is asserted still.
+    /// Unmasks the interrupt pin, after the driver read the reason from the device. If the pin is
+    /// still asserted, it interrupts at once.
     ///
     /// # Errors
-    /// The kernel's refusal: the device is gone.
+    /// The kernel's refusal, because the device was removed.
     pub fn unmask(&self) -> io::Result<()> {
         self.set_irqs(SET_NONE_UNMASK, 0, 1)
     }
 
-    /// The device's configuration space.
+    /// Reads the device's configuration space.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn config(&self) -> io::Result<Vec<u8>> {
         let offset = self.region(CONFIG_REGION)?.offset;
         let mut config = vec![0; CONFIG_BYTES];
@@ -123,7 +123,7 @@ impl VfioDevice {
         Ok(config)
     }
 
-    /// Where a region lies in the device's file; those of BARs have their numbers.
+    /// Range of a region in the device's file. A BAR's number is the index of its region.
     ///
     /// # Errors
     /// The device has no such region.
@@ -140,10 +140,10 @@ impl VfioDevice {
         })
     }
 
-    /// Writes a word of a region, which need not be mappable.
+    /// Writes a word to a region, also if the region cannot be mapped.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn write_u32(&self, region: Region, offset: u64, value: u32) -> io::Result<()> {
         rustix::io::pwrite(&self.device, &value.to_le_bytes(), region.offset + offset)?;
         Ok(())
@@ -158,8 +158,9 @@ impl VfioDevice {
         Ok(())
     }
 
-    /// Lets the device reach a mapping, and nothing else of this process, at these addresses of its
-    /// own. Ends with this value. The kernel pins the memory.
+    /// Allows the device to access a mapping, at the device address `address`. The device can
+    /// access no other memory of this process. The permission ends when this value is dropped. The
+    /// kernel pins the memory.
     ///
     /// # Errors
     /// The kernel's refusal, such as a limit of locked memory.
@@ -174,12 +175,12 @@ impl VfioDevice {
         call(&self.container, IOMMU_MAP_DMA, &mut map)
     }
 
-    /// Takes the interrupt from another of the device's vectors from now on.
+    /// Receives the interrupt of another of the device's vectors from now on.
     ///
     /// # Errors
     /// The device has no such vector.
     pub fn route_interrupt(&self, vector: u32) -> io::Result<()> {
-        // VFIO has room for as many vectors as were asked for first, so it begins anew.
+        // VFIO allocates only as many vectors as were requested first, so all are released before.
         self.set_irqs(SET_NONE_TRIGGER, 0, 0)?;
         self.interrupt.drain();
         self.trigger(vector)
@@ -196,7 +197,7 @@ impl VfioDevice {
             index: self.line as u32,
             start,
             count,
-            // Read only where the flags say that there is one.
+            // The kernel reads it only if the flags say that there is one.
             eventfd: self.interrupt.as_raw_fd(),
         };
         call(&self.device, DEVICE_SET_IRQS, &mut irqs)
@@ -209,15 +210,15 @@ impl AsFd for VfioDevice {
     }
 }
 
-/// Takes the device from vfio-pci, so that its BARs can be mapped through sysfs and other drivers
-/// may have it. Does nothing when it is not bound to it, nor meant to be.
+/// Unbinds the device from vfio-pci, so that its BARs can be mapped through sysfs and other drivers
+/// can bind it. Also clears the override that would bind it there again. Otherwise does nothing.
 ///
 /// # Errors
-/// What sysfs says, with the file.
+/// The error of sysfs, with the file.
 pub fn release(path: &Path) -> io::Result<()> {
     let is_meant = fs::read_to_string(path.join("driver_override")).unwrap_or_default();
     if !is_bound(path) {
-        // One that was killed while it bound the device.
+        // A process was killed while it bound the device.
         return if is_meant.trim() == "vfio-pci" {
             write(&path.join("driver_override"), "\n")
         } else {
@@ -252,7 +253,7 @@ fn bind(path: &Path, address: &str) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::NotFound, text))
 }
 
-/// Whether vfio-pci has the device.
+/// Whether the device is bound to vfio-pci.
 #[must_use]
 pub fn is_bound(path: &Path) -> bool {
     let driver = fs::read_link(path.join("driver")).unwrap_or_default();
@@ -319,7 +320,7 @@ struct IrqSet {
     eventfd: c_int,
 }
 
-/// Structures that VFIO reads and writes.
+/// Marker for structures that VFIO reads and writes.
 trait Argument {}
 impl Argument for c_int {}
 impl Argument for RegionInfo {}

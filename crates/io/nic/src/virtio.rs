@@ -1,8 +1,8 @@
 //! Virtio devices on the PCI bus, driven from user space: modern ones only. (VIRTIO 1.2 §4.1)
 //!
-//! No IOMMU stands between such a device and memory unless `VIRTIO_F_ACCESS_PLATFORM` is
-//! negotiated (§6.1), which it is not here: it gets physical addresses of huge pages, also through
-//! VFIO.
+//! An IOMMU translates the addresses of such a device only if `VIRTIO_F_ACCESS_PLATFORM` is
+//! negotiated (§6.1). This driver does not negotiate it, so the device gets physical addresses of
+//! huge pages, also through VFIO.
 
 mod capabilities;
 pub(crate) mod net;
@@ -18,23 +18,23 @@ use crate::pci::{PciAddress, device_directory};
 use crate::registers::Access;
 use crate::vfio::VfioDevice;
 
-/// `VIRTIO_F_VERSION_1`: what sets modern devices apart.
+/// `VIRTIO_F_VERSION_1`, the feature that distinguishes modern devices.
 pub const VERSION_1: u64 = 1 << 32;
 
-/// Where the device finds a ring.
+/// Device addresses of the parts of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingAddresses {
     /// Number of descriptors.
     pub size: u16,
-    /// The descriptors.
+    /// Address of the descriptor table.
     pub descriptors: u64,
-    /// What the driver writes.
+    /// Address of the driver area, which the driver writes.
     pub driver: u64,
-    /// What the device writes.
+    /// Address of the device area, which the device writes.
     pub device: u64,
 }
 
-/// The device, as of VIRTIO 1.2 §4.1.4.
+/// A virtio PCI device and its registers. (VIRTIO 1.2 §4.1.4)
 #[derive(Debug)]
 pub struct VirtioPci {
     address: PciAddress,
@@ -42,15 +42,15 @@ pub struct VirtioPci {
     notify: Window,
     notify_multiplier: u32,
     specific: Window,
-    /// Why it interrupts; read, it takes the interrupt back. (VIRTIO 1.2 §4.1.4.5)
+    /// The interrupt status; reading it clears the interrupt. (VIRTIO 1.2 §4.1.4.5)
     isr: Window,
-    /// With which it interrupts.
+    /// The VFIO device that delivers interrupts; `None` through sysfs.
     vfio: Option<VfioDevice>,
-    /// Where each ring's notification goes, in `notify`.
+    /// Offset of each ring's notification in `notify`.
     notify_at: Vec<usize>,
 }
 
-// Common configuration. (VIRTIO 1.2 §4.1.4.3)
+// Offsets in the common configuration. (VIRTIO 1.2 §4.1.4.3)
 const DEVICE_FEATURE_SELECT: usize = 0;
 const DEVICE_FEATURE: usize = 4;
 const DRIVER_FEATURE_SELECT: usize = 8;
@@ -65,30 +65,30 @@ const QUEUE_DRIVER: usize = 40;
 const QUEUE_DEVICE: usize = 48;
 const COMMON_BYTES: usize = 56;
 
-// Device status. (VIRTIO 1.2 §2.1)
+// Bits of the device status. (VIRTIO 1.2 §2.1)
 const ACKNOWLEDGE: u8 = 1;
 const DRIVER: u8 = 2;
 const DRIVER_OK: u8 = 4;
 const FEATURES_OK: u8 = 8;
 const NEEDS_RESET: u8 = 64;
 
-/// How long a device may take to reset.
+/// Longest time that a reset may take.
 const RESET: Duration = Duration::from_secs(1);
 
 impl VirtioPci {
-    /// A device whose BARs are mapped through sysfs.
+    /// Opens a device, with its BARs mapped through sysfs.
     ///
     /// # Errors
-    /// What sysfs says; `InvalidData` when it is no modern virtio device.
+    /// The error of sysfs; `InvalidData` if it is not a modern virtio device.
     pub fn over_sysfs(address: &str) -> io::Result<VirtioPci> {
         let directory = device_directory(address);
         VirtioPci::over(address, Access::Sysfs(Path::new(&directory)))
     }
 
-    /// A device that vfio-pci has.
+    /// Opens a device that is bound to vfio-pci.
     ///
     /// # Errors
-    /// What VFIO says; `InvalidData` when it is no modern virtio device.
+    /// The error of VFIO; `InvalidData` if it is not a modern virtio device.
     pub fn over_vfio(address: &str, vfio: VfioDevice) -> io::Result<VirtioPci> {
         let mut device = VirtioPci::over(address, Access::Vfio(&vfio))?;
         device.vfio = Some(vfio);
@@ -113,16 +113,16 @@ impl VirtioPci {
         })
     }
 
-    /// Where it is.
+    /// The PCI address of the device.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Stops the device, which forgets its rings.
+    /// Resets the device: it stops and forgets its rings.
     ///
     /// # Errors
-    /// `TimedOut` when it does not come back.
+    /// `TimedOut` if it does not complete the reset.
     pub fn reset(&mut self) -> io::Result<()> {
         let common = &self.common;
         common.write_u8(DEVICE_STATUS, 0);
@@ -138,18 +138,18 @@ impl VirtioPci {
         Ok(())
     }
 
-    /// How many descriptors a ring may have; 0: there is no such ring.
+    /// Largest number of descriptors of a ring; 0 if there is no such ring.
     #[must_use]
     pub fn ring_size(&self, ring: usize) -> u16 {
         self.common.write_u16(QUEUE_SELECT, ring as u16);
         self.common.read_u16(QUEUE_SIZE)
     }
 
-    /// Negotiates features: that of modern devices, and those of `wanted` that are offered. Returns
-    /// what is agreed upon.
+    /// Negotiates `VIRTIO_F_VERSION_1`, and the features of `wanted` that the device offers.
+    /// Returns the negotiated features.
     ///
     /// # Errors
-    /// `InvalidData`: it is no modern device, or it insists on other features.
+    /// `InvalidData` if the device is not modern, or refuses this set of features.
     pub fn negotiate(&self, wanted: u64) -> io::Result<u64> {
         self.set_status(ACKNOWLEDGE);
         self.set_status(DRIVER);
@@ -169,7 +169,7 @@ impl VirtioPci {
         }
         self.set_status(FEATURES_OK);
         if common.read_u8(DEVICE_STATUS) & FEATURES_OK == 0 {
-            // Such a device insists on an IOMMU, for one.
+            // For example, a device that requires an IOMMU refuses.
             return Err(bad(
                 &self.address,
                 "it wants features that are not known here",
@@ -178,10 +178,11 @@ impl VirtioPci {
         Ok(agreed)
     }
 
-    /// Tells the device of a ring. Rings are placed in the order of their numbers.
+    /// Tells the device the addresses of a ring. The caller places rings in the order of their
+    /// numbers.
     ///
     /// # Errors
-    /// `InvalidData`: its notification lies outside of the BAR.
+    /// `InvalidData` if the ring's notification is outside the BAR.
     pub fn place_ring(&mut self, ring: usize, at: &RingAddresses) -> io::Result<()> {
         let common = &self.common;
         common.write_u16(QUEUE_SELECT, ring as u16);
@@ -203,40 +204,40 @@ impl VirtioPci {
         Ok(())
     }
 
-    /// Lets the device begin.
+    /// Starts the device: it may use its rings from now on.
     pub fn start(&self) {
         self.set_status(DRIVER_OK);
     }
 
-    /// Whether the device has found that it cannot go on. (VIRTIO 1.2 §2.1.1)
+    /// Whether the device reports an error that only a reset can clear. (VIRTIO 1.2 §2.1.1)
     #[must_use]
     pub fn needs_reset(&self) -> bool {
         self.common.read_u8(DEVICE_STATUS) & NEEDS_RESET != 0
     }
 
-    /// Tells the device to look at a ring that was placed.
+    /// Notifies the device of new buffers in a ring that was placed.
     #[inline]
     pub fn kick(&self, ring: usize) {
         self.notify.write_u16(self.notify_at[ring], ring as u16);
     }
 
-    /// What becomes readable when the device interrupts, where VFIO has it.
+    /// The event that the device's interrupt signals; `None` through sysfs.
     #[must_use]
     pub fn signal(&self) -> Option<&EventFd> {
         self.vfio.as_ref().map(VfioDevice::interrupt)
     }
 
-    /// Takes note of an interrupt, so that the next one wakes again.
+    /// Clears an interrupt, so that the next one wakes this side again.
     pub fn silence(&self) {
         let Some(vfio) = &self.vfio else { return };
         if vfio.interrupt().drain() > 0 {
             self.isr.read_u8(0);
-            // A device that was taken away falls silent, which is noticed.
+            // If the device was removed, the caller notices by the lack of answers.
             let _ = vfio.unmask();
         }
     }
 
-    /// A byte of the configuration that its kind of device has; 0 behind its end.
+    /// A byte of the device-specific configuration; 0 beyond its end.
     #[must_use]
     pub fn config(&self, at: usize) -> u8 {
         if at < self.specific.len() {
@@ -252,7 +253,7 @@ impl VirtioPci {
     }
 }
 
-/// Whether a configuration space has a capability of virtio of a kind.
+/// Whether a configuration space has a virtio capability of this kind.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn has_capability(config: &[u8], kind: u8) -> bool {
     capabilities::Capabilities::of(config).find(kind).is_some()

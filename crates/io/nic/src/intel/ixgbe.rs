@@ -1,8 +1,8 @@
-//! The 82599 (ixgbe), as of "Intel 82599 10 GbE Controller Datasheet", revision 3.4: chapter 8 for
-//! registers, section 4.6 for bringing it up.
+//! The 82599 (ixgbe), by "Intel 82599 10 GbE Controller Datasheet", revision 3.4: registers in
+//! chapter 8, initialization in section 4.6.
 //!
-//! **It has not been run on silicon.** No emulator has this device; what is tested is that the
-//! steps come in the order of section 4.6, and the rings, against a model of the registers.
+//! **It has not been run on silicon.** No emulator has this device. Tests against a model of the
+//! registers check the rings, and that the steps come in the order of section 4.6.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Link, Places, Settings};
 use crate::registers::{Registers, wait_for};
 
 const CTRL: u32 = 0x0;
-/// The link and the device.
+/// Bits of CTRL that reset the link and the device.
 const CTRL_RESET: u32 = 1 << 3 | 1 << 26;
 const CTRL_EXT: u32 = 0x18;
 const CTRL_EXT_NO_SNOOP_OFF: u32 = 1 << 16;
@@ -28,13 +28,13 @@ const RXCTRL: u32 = 0x3000;
 const RXCTRL_ENABLE: u32 = 1 << 0;
 const RXPBSIZE: u32 = 0x3c00;
 const HLREG0: u32 = 0x4240;
-/// FCS is added, taken off, and short frames are filled up.
+/// Bits of HLREG0: add FCS, strip FCS, pad short frames.
 const HLREG0_BITS: u32 = 1 << 0 | 1 << 1 | 1 << 10;
 const HLREG0_JUMBO: u32 = 1 << 2;
 const MAXFRS: u32 = 0x4268;
 const AUTOC: u32 = 0x42a0;
 const AUTOC_MODE: u32 = 7 << 13;
-/// 10 GbE by SFI: what an SFP+ module wants.
+/// Link mode 10 GbE by SFI, for an SFP+ module.
 const AUTOC_SFI: u32 = 3 << 13;
 const AUTOC_RESTART: u32 = 1 << 12;
 const LINKS: u32 = 0x42a4;
@@ -49,16 +49,17 @@ const FCTRL_ALL: u32 = 1 << 8 | 1 << 9;
 const RAL: u32 = 0x5400;
 const DTXMXSZRQ: u32 = 0x8100;
 const TXPBSIZE: u32 = 0xcc00;
-// Of a ring.
+// Registers of a ring.
 const SRRCTL: u32 = 0x14;
 const SRRCTL_DROP: u32 = 1 << 28;
-/// Prefetch 36 descriptors, with 8 on the host's side; written back one by one.
+/// Prefetch threshold of 36 descriptors, host threshold of 8; descriptors are written back one by
+/// one.
 const TXDCTL_THRESHOLDS: u32 = 36 | 8 << 8;
-/// A bit of the receive ring's DCA control that must be cleared. (§8.2.3.11.1)
+/// The receive ring's DCA control register, in which a bit must be cleared. (§8.2.3.11.1)
 const DCA_RXCTRL: u32 = 0xc;
 const DCA_RXCTRL_RESERVED: u32 = 1 << 12;
 
-/// Bytes of the registers' BAR that are used.
+/// Number of bytes of the BAR that the driver uses.
 pub(super) const BAR_BYTES: usize = 0x2_0000;
 
 const fn receive(queue: u32) -> u32 {
@@ -81,17 +82,17 @@ const fn srrctl(queue: u32) -> u32 {
     }
 }
 
-/// Where the tail of a receive ring is.
+/// Offset of a receive ring's tail register.
 pub(super) const fn receive_tail(queue: u32) -> u32 {
     receive(queue) + TAIL
 }
 
-/// Where the tail of a send ring is.
+/// Offset of a send ring's tail register.
 pub(super) const fn send_tail(queue: u32) -> u32 {
     send(queue) + TAIL
 }
 
-/// Stops the device, and waits until it has read its EEPROM and its memory is ready. (§4.6.3)
+/// Resets the device, and waits until it has read its EEPROM and initialized its memory. (§4.6.3)
 pub(super) fn reset(registers: &impl Registers) -> bool {
     registers.write(EIMC, u32::MAX);
     registers.clear(RXCTRL, RXCTRL_ENABLE);
@@ -104,14 +105,14 @@ pub(super) fn reset(registers: &impl Registers) -> bool {
         && wait_for(registers, RDRXCTL, RDRXCTL_READY, RDRXCTL_READY, LIMIT)
 }
 
-/// The address that the device read from its EEPROM.
+/// The MAC address that the device read from its EEPROM.
 pub(super) fn mac(registers: &impl Registers) -> [u8; 6] {
     let [a, b, c, d] = registers.read(RAL).to_le_bytes();
     let [e, f, ..] = registers.read(RAL + 4).to_le_bytes();
     [a, b, c, d, e, f]
 }
 
-/// Starts a device that was reset; false when a ring does not start.
+/// Starts a device after a reset. Returns false if a ring does not start.
 pub(super) fn start(registers: &impl Registers, settings: &Settings, places: &Places) -> bool {
     registers.write(AUTOC, registers.read(AUTOC) & !AUTOC_MODE | AUTOC_SFI);
     registers.set(AUTOC, AUTOC_RESTART);
@@ -123,13 +124,13 @@ pub(super) fn start(registers: &impl Registers, settings: &Settings, places: &Pl
         for at in [receive(queue), send(queue)] {
             is_started &= enable(registers, at);
         }
-        // Only a ring that runs takes buffers. (§4.6.7)
+        // A ring takes buffers only after it was enabled. (§4.6.7)
         registers.write(receive_tail(queue), place.receive_tail);
     }
     is_started
 }
 
-/// §4.6.7.
+/// Starts to receive, by §4.6.7.
 fn start_receiving(registers: &impl Registers, settings: &Settings, places: &Places) {
     registers.clear(RXCTRL, RXCTRL_ENABLE);
     registers.write(RXPBSIZE, 128 << 10);
@@ -160,7 +161,7 @@ fn start_receiving(registers: &impl Registers, settings: &Settings, places: &Pla
     registers.set(RXCTRL, RXCTRL_ENABLE);
 }
 
-/// §4.6.8.
+/// Starts to send, by §4.6.8.
 fn start_sending(registers: &impl Registers, places: &Places) {
     registers.write(TXPBSIZE, 40 << 10);
     for buffer in 1..8 {
@@ -175,12 +176,12 @@ fn start_sending(registers: &impl Registers, places: &Places) {
     registers.set(DMATXCTL, DMATXCTL_ENABLE);
 }
 
-/// Whether it receives.
+/// Whether the device is set to receive.
 pub(super) fn is_running(registers: &impl Registers) -> bool {
     registers.read(RXCTRL) & RXCTRL_ENABLE != 0
 }
 
-/// How the link is.
+/// The state of the link.
 pub(super) fn link(registers: &impl Registers) -> Link {
     let links = registers.read(LINKS);
     let speed_mbps = match links >> 28 & 3 {
@@ -194,7 +195,8 @@ pub(super) fn link(registers: &impl Registers) -> Link {
     }
 }
 
-/// As of the other family: missed by each of 8 buffers; errors of FCS, bytes and lengths.
+/// Number of frames since the last call that were missed in each of 8 packet buffers, and of frames
+/// with errors of FCS, bytes and lengths.
 pub(super) fn missed_and_wrong(registers: &impl Registers) -> (u64, u64) {
     const MISSED: u32 = 0x3fa0;
     const WRONG: [u32; 6] = [0x4000, 0x4004, 0x4040, 0x40a4, 0x40ac, 0x40b0];

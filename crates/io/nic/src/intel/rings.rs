@@ -21,30 +21,30 @@ use std::sync::atomic::Ordering;
 use crate::dma::{DmaMemory, Part};
 use crate::driver::{Counts, Received};
 
-// Status and errors of a received frame.
+// Status and error bits of a received frame.
 const DONE: u32 = 1 << 0;
 const END_OF_PACKET: u32 = 1 << 1;
 
-// Commands of a frame to be sent.
+// Command bits of a frame to send.
 const SEND_END_OF_PACKET: u32 = 1 << 24;
 const SEND_FCS: u32 = 1 << 25;
 const SEND_REPORT: u32 = 1 << 27;
 const SEND_EXTENDED: u32 = 1 << 29;
 const SEND_ADVANCED_DATA: u32 = 3 << 20;
 
-/// The done bit of a sent frame, in the descriptor's second word.
+/// The done bit of a sent frame, in the second word of its descriptor.
 const SENT: u64 = 1 << 32;
 
-/// Bytes of a descriptor.
+/// Size of a descriptor in bytes.
 const DESCRIPTOR_BYTES: usize = 16;
 
-/// What a ring must begin at a multiple of.
+/// Alignment of a ring in bytes.
 const RING_ALIGN: usize = 128;
 
-/// The shortest frame without FCS that is sent; shorter ones are filled up with zeros.
+/// Shortest frame that is sent, in bytes without FCS; shorter frames are padded with zeros.
 const FRAME_BYTES_MIN: usize = 60;
 
-/// How a device takes frames to be sent.
+/// Format of a device's send descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendForm {
     /// The 82574's legacy descriptor.
@@ -53,12 +53,12 @@ pub(crate) enum SendForm {
     Advanced,
 }
 
-/// Descriptors and their buffers.
+/// Descriptors, and one buffer for each.
 #[derive(Debug)]
 struct Ring {
     descriptors: Part,
     buffers: Box<[Part]>,
-    /// Bytes of a buffer.
+    /// Size of a buffer in bytes.
     buffer_bytes: usize,
 }
 
@@ -78,7 +78,7 @@ impl Ring {
         self.buffers.len() as u16
     }
 
-    /// Bytes of all descriptors.
+    /// Size of all descriptors in bytes.
     fn bytes(&self) -> u32 {
         (self.buffers.len() * DESCRIPTOR_BYTES) as u32
     }
@@ -92,7 +92,7 @@ impl Ring {
         at.checked_sub(1).unwrap_or(self.size() - 1)
     }
 
-    /// Where the second word of a descriptor is.
+    /// Offset of the second word of a descriptor in the memory.
     fn second(&self, at: u16) -> usize {
         self.descriptors.offset + usize::from(at) * DESCRIPTOR_BYTES + 8
     }
@@ -111,15 +111,15 @@ impl Ring {
     }
 }
 
-/// A ring of buffers into which a device receives.
+/// A ring of buffers into which a device receives frames.
 #[derive(Debug)]
 pub(crate) struct ReceiveRing {
     ring: Ring,
     /// The descriptor that the device fills next.
     next: u16,
-    /// The device has begun a frame that goes on in the next buffer.
+    /// Whether the last descriptor held a frame that continues in the next buffer.
     is_within_frame: bool,
-    /// The error bits that the device has.
+    /// The error bits of this model.
     errors: u32,
 }
 
@@ -138,7 +138,7 @@ impl ReceiveRing {
         })
     }
 
-    /// Gives all buffers to a device that was reset.
+    /// Gives all buffers to the device after a reset.
     pub(crate) fn rewind(&mut self, memory: &DmaMemory) {
         for at in 0..self.ring.size() {
             self.ring.write(memory, at, 0);
@@ -147,19 +147,19 @@ impl ReceiveRing {
         self.is_within_frame = false;
     }
 
-    /// Where the ring begins for the device, and its bytes.
+    /// Device address and size in bytes of the ring.
     pub(crate) fn place(&self) -> (u64, u32) {
         (self.ring.descriptors.address, self.ring.bytes())
     }
 
-    /// What the tail register gets: one descriptor always stays with the driver, because equal
-    /// head and tail mean an empty ring.
+    /// Initial value of the tail register. One descriptor always stays with the driver, because
+    /// equal head and tail mean an empty ring.
     pub(crate) fn tail(&self) -> u32 {
         self.ring.before(self.next).into()
     }
 
-    /// Hands at most `max` received frames to `take`, until that says that it wants no more;
-    /// returns how many buffers went back to the device.
+    /// Passes at most `max` received frames to `take`, until `take` returns false. Returns how many
+    /// buffers went back to the device.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -182,7 +182,8 @@ impl ReceiveRing {
                 None => true,
                 Some(len) => {
                     taken += 1;
-                    // Behind the status: the device writes the hash before it.
+                    // This read follows the read of the status: the device writes the hash before
+                    // the status.
                     let first = memory.word(self.ring.second(slot) - 8);
                     let first = u64::from_le(first.load(Ordering::Relaxed));
                     take(Received {
@@ -201,14 +202,15 @@ impl ReceiveRing {
         looked
     }
 
-    /// The length of a frame that is whole in its buffer; else it is counted.
+    /// The length of a frame that is complete in its buffer and without errors. Otherwise `None`,
+    /// and the frame is counted.
     #[inline]
     fn judge(&mut self, status: u32, second: u64, counts: &mut Counts) -> Option<usize> {
         let len = (second >> 32) as u16 as usize;
         let is_end = status & END_OF_PACKET != 0;
         let is_first = !std::mem::replace(&mut self.is_within_frame, !is_end);
         if len > self.ring.buffer_bytes {
-            // No device that works as it should writes more than the buffer has.
+            // A correct device never writes more than the buffer holds.
             counts.bad_descriptors += 1;
             return None;
         }
@@ -224,16 +226,16 @@ impl ReceiveRing {
     }
 }
 
-/// A ring of buffers that a device sends.
+/// A ring of buffers from which a device sends frames.
 #[derive(Debug)]
 pub(crate) struct SendRing {
     ring: Ring,
     form: SendForm,
-    /// The descriptor that is filled next.
+    /// The descriptor that the driver fills next.
     next: u16,
-    /// The oldest descriptor that the device has.
+    /// The oldest descriptor that the device has not returned.
     oldest: u16,
-    /// The tail that the device knows.
+    /// The value of the tail register.
     published: u16,
 }
 
@@ -253,7 +255,7 @@ impl SendRing {
         })
     }
 
-    /// Empties the ring of a device that was reset; returns how many frames were in it.
+    /// Empties the ring after the device was reset. Returns how many frames were in it.
     pub(crate) fn rewind(&mut self, memory: &DmaMemory) -> usize {
         let lost = self.in_flight();
         for at in 0..self.ring.size() {
@@ -263,34 +265,34 @@ impl SendRing {
         lost
     }
 
-    /// Where the ring begins for the device, and its bytes.
+    /// Device address and size in bytes of the ring.
     pub(crate) fn place(&self) -> (u64, u32) {
         (self.ring.descriptors.address, self.ring.bytes())
     }
 
-    /// Frames that the device has, or will have with the next tail.
+    /// Number of frames that the device has, or will have with the next tail.
     pub(crate) fn in_flight(&self) -> usize {
         let size = usize::from(self.ring.size());
         (usize::from(self.next) + size - usize::from(self.oldest)) % size
     }
 
-    /// Places for frames, after a look at what was sent.
+    /// Number of frames for which there is room, after a check which frames were sent.
     #[inline]
     pub(crate) fn room(&mut self, memory: &DmaMemory) -> usize {
-        // Not beyond the published tail, whatever the device writes.
+        // The loop stops at the published tail, whatever the device writes.
         while self.oldest != self.published && self.ring.read(memory, self.oldest) & SENT != 0 {
             self.oldest = self.ring.next(self.oldest);
         }
         usize::from(self.ring.size()) - 1 - self.in_flight()
     }
 
-    /// The longest frame that fits.
+    /// Longest frame that fits into a buffer, in bytes.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         self.ring.buffer_bytes
     }
 
-    /// Puts a frame into the ring, for which [`SendRing::room`] has found room, and which is no
-    /// longer than [`SendRing::frame_bytes_max`].
+    /// Puts a frame into the ring. [`SendRing::room`] must have found room, and the frame must not
+    /// be longer than [`SendRing::frame_bytes_max`].
     #[inline]
     pub(crate) fn put(&mut self, memory: &DmaMemory, frame: &[u8]) {
         let buffer = self.ring.buffers[usize::from(self.next)];
@@ -313,7 +315,7 @@ impl SendRing {
         self.next = self.ring.next(self.next);
     }
 
-    /// The tail that is to be written to the device; `None`: it has that already.
+    /// The tail to write to the device; `None` if the device already has it.
     #[inline]
     pub(crate) fn new_tail(&mut self) -> Option<u32> {
         if self.next == self.published {

@@ -1,5 +1,5 @@
-//! Drivers against a model of their devices: registers, and what a device does in rings, rightly
-//! and wrongly.
+//! Tests of the drivers against a model of their devices: registers, and correct and faulty
+//! accesses of a device to its rings.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,15 +8,15 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 
-/// A device: its registers, and the memory that it may reach.
+/// The model of a device: its registers, and the memory that it may access.
 struct Device {
     model: Model,
     registers: RefCell<BTreeMap<u32, u32>>,
-    /// What the driver wrote, in its order.
+    /// The register writes of the driver, in order.
     log: RefCell<Vec<(u32, u32)>>,
     memory: DmaMemory,
     missed: Cell<u32>,
-    /// It never comes back from a reset.
+    /// Whether the device never completes a reset.
     is_dead: Cell<bool>,
 }
 
@@ -40,7 +40,7 @@ impl Registers for Wire {
             (Model::Ixgbe, 0x42a4) => 1 << 30 | 3 << 28,
             (Model::Ixgbe, _) => stored,
             (_, MISSED) => device.missed.take(),
-            // Link, at 1 Gbit/s.
+            // Link up, 1 Gbit/s.
             (_, 0x8) => 1 << 1 | 2 << 6,
             (_, 0x10) => 1 << 9,
             (Model::Igb, 0x20) => stored | 1 << 28,
@@ -75,7 +75,7 @@ impl Device {
         self.registers.borrow_mut().insert(at, value);
     }
 
-    /// Where a descriptor is in the memory.
+    /// Offset of a descriptor in the memory.
     fn descriptor(&self, ring: u32, at: u32) -> usize {
         let base = u64::from(self.register(ring)) | u64::from(self.register(ring + 4)) << 32;
         let offset = self.memory.offset_of(base + 16 * u64::from(at), 16);
@@ -86,7 +86,7 @@ impl Device {
         (at + 1) % (self.register(ring + 8) / 16)
     }
 
-    /// Receives a frame from its wire, and says of it what `status` and `len` say.
+    /// Receives a frame from the wire, and writes `status` and `len` to its descriptor.
     fn receive_as(&self, queue: u32, frame: &[u8], status: u32, len: u16) -> bool {
         let ring = self.ring(queue, false);
         let (head, tail) = (self.register(ring + 0x10), self.register(ring + 0x18));
@@ -99,7 +99,7 @@ impl Device {
         let offset = self.memory.offset_of(buffer, frame.len());
         self.memory
             .write(offset.expect("a buffer of the device"), frame);
-        // Hashed as TCP over IPv4.
+        // With a hash of type TCP over IPv4.
         self.memory
             .word(at)
             .store(1 | 0xfeed_u64 << 32, Ordering::Relaxed);
@@ -146,7 +146,7 @@ impl Device {
         frames
     }
 
-    /// Writes junk into all descriptors of a ring.
+    /// Writes random words into all descriptors of a ring.
     fn scribble(&self, ring: u32, mut word: impl FnMut() -> u64) {
         for at in 0..self.register(ring + 8) / 16 {
             let at = self.descriptor(ring, at);
@@ -186,7 +186,7 @@ fn open(model: Model, queues: usize) -> (Rc<Device>, Intel<Wire>) {
     (device, driver)
 }
 
-/// Takes what has come in a queue.
+/// Receives all frames that wait in a queue.
 fn frames(driver: &mut Intel<Wire>, queue: usize, counts: &mut Counts) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     driver.receive(queue, usize::MAX, counts, |received| {
@@ -276,7 +276,7 @@ fn descriptors_that_lie_are_counted_and_dropped() {
         assert!(device.receive_as(0, &[1; 60], DONE | END, 2049));
         assert!(device.receive_as(0, &[2; 60], DONE | END, u16::MAX));
         assert!(device.receive_as(0, &[3; 60], DONE | END | errors, 60));
-        // A frame in three buffers.
+        // A frame that spans three buffers.
         for status in [DONE, DONE, DONE | END] {
             assert!(device.receive_as(0, &[4; 60], status, 2048));
         }
@@ -336,7 +336,7 @@ fn reset_tells_what_was_lost_and_starts_anew() {
         assert_eq!(device.send(0, 4).len(), 4);
         driver.room(0);
         assert!(driver.is_running());
-        // Another program resets it.
+        // Another program resets the device.
         Wire(Rc::clone(&device)).write(CTRL, RESET);
         assert!(!driver.is_running());
         assert_eq!(driver.reset().unwrap(), 5);
@@ -379,7 +379,7 @@ fn rings_are_placed_after_the_reset_and_given_buffers_last() {
         let interrupts = if model == Model::Ixgbe { 0x888 } else { 0xd8 };
         let silent = first(&|at, value| (at, value) == (interrupts, u32::MAX));
         assert!(silent < reset, "{model:?}");
-        // Half of the entries lead to each queue.
+        // Half of the table's entries select each queue.
         let entries = (0..32).map(|word| device.register(0x5c00 + 4 * word).to_le_bytes());
         let second = if model == Model::E1000e { 0x80 } else { 1 };
         let entries: Vec<u8> = entries.flatten().collect();

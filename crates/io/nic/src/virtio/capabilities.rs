@@ -1,4 +1,5 @@
-//! Window of a virtio device in its BARs, found by its capabilities. (VIRTIO 1.2 §4.1.4)
+//! Register windows of a virtio device in its BARs, found by its PCI capabilities. (VIRTIO 1.2
+//! §4.1.4)
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use carina_sys::Mapping;
 
 use crate::registers::Access;
 
-/// Finds the registers of a device.
+/// Finds and maps the register windows of a device.
 pub(super) struct Finder<'a> {
     access: Access<'a>,
     address: &'a str,
@@ -26,8 +27,8 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// The registers of a kind, of at least so many bytes, and where they lie. `name` is for
-    /// people.
+    /// The register window of a kind, of at least `bytes` bytes, and its location. `name` appears
+    /// in errors.
     pub(super) fn registers(
         &mut self,
         kind: u8,
@@ -53,13 +54,13 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// The refusal of a device that is not as it must be.
+/// The error of a device that does not meet a requirement.
 pub(super) fn bad(address: &str, what: &str) -> io::Error {
     let text = format!("PCI device {address}: {what}");
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Window of a device, in a BAR.
+/// A register window of a device, in a mapped BAR.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     bar: Arc<Mapping>,
@@ -110,31 +111,31 @@ impl Window {
         to.store(value.to_le(), Ordering::Release);
     }
 
-    /// In halves, the lower first, as VIRTIO 1.2 §4.1.3.1 wants it.
+    /// Written in two halves, the lower first, as VIRTIO 1.2 §4.1.3.1 requires.
     pub(super) fn write_u64(&self, at: usize, value: u64) {
         self.write_u32(at, value as u32);
         self.write_u32(at + 4, (value >> 32) as u32);
     }
 }
 
-// Kinds of capabilities. (VIRTIO 1.2 §4.1.4)
+// Kinds of virtio capabilities. (VIRTIO 1.2 §4.1.4)
 pub(super) const COMMON: u8 = 1;
 pub(super) const NOTIFY: u8 = 2;
 pub(super) const ISR: u8 = 3;
 pub(super) const SPECIFIC: u8 = 4;
 
-/// The capabilities in a device's configuration space.
+/// The capability list in a device's configuration space.
 pub(super) struct Capabilities<'a> {
     config: &'a [u8],
 }
 
-/// Where registers lie.
+/// Location of a register window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     bar: u8,
     offset: u32,
     len: u32,
-    /// Of notifications: what a ring's offset is multiplied by.
+    /// For notifications: the factor for a ring's notification offset.
     pub(super) multiplier: u32,
 }
 
@@ -152,12 +153,13 @@ impl Capabilities<'_> {
         Some(u32::from_le_bytes(bytes.try_into().ok()?))
     }
 
-    /// The first capability of virtio of a kind.
+    /// The location in the first virtio capability of this kind.
     pub(super) fn find(&self, kind: u8) -> Option<Place> {
         const FIRST: usize = 0x34;
         const VENDOR: u8 = 9;
         let mut at = usize::from(self.byte(FIRST)? & !3);
-        // There is room for this many; a list that bites its tail ends.
+        // A configuration space has room for at most this many capabilities, so a circular list
+        // ends too.
         for _ in 0..48 {
             if at < 0x40 {
                 return None;

@@ -1,7 +1,7 @@
 //! A virtio network device. (VIRTIO 1.2 §5.1)
 //!
-//! One pair of split rings. Each buffer is one descriptor: the header of 12 bytes, then the frame.
-//! No work is left to the device or taken from it: frames are plain in both directions.
+//! It has one pair of split rings. Each buffer is one descriptor: the header of 12 bytes, then the
+//! frame. No offloads are used: frames are plain in both directions.
 
 use std::io;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ const SEND: usize = 1;
 const FEATURES: u64 = 1 << 5 | 1 << 16;
 const STATUS: u64 = 1 << 16;
 
-/// In the device's configuration: its address in 6 bytes, then its status.
+/// Offset of the status in the device's configuration, behind the MAC address of 6 bytes.
 const CONFIG_STATUS: usize = 6;
 const LINK_UP: u8 = 1;
 
-/// Bytes in front of a frame. (VIRTIO 1.2 §5.1.6)
+/// Size in bytes of the header in front of a frame. (VIRTIO 1.2 §5.1.6)
 const HEADER_BYTES: usize = 12;
 
-/// A device that is driven.
+/// A virtio network device and its rings.
 #[derive(Debug)]
 pub(crate) struct VirtioNet {
     device: VirtioPci,
@@ -37,7 +37,7 @@ pub(crate) struct VirtioNet {
     settings: Settings,
     features: u64,
     rings: Rings,
-    /// What the device did wrong: it is stopped until a reset.
+    /// The fault of the device, if any; it is then not used until a reset.
     fault: Option<Fault>,
 }
 
@@ -47,26 +47,26 @@ struct Rings {
     send: Side,
 }
 
-/// One direction.
+/// The ring of one direction, and its buffers.
 #[derive(Debug)]
 struct Side {
     addresses: RingAddresses,
     driver: SplitDriver,
     buffers: Box<[Part]>,
-    /// The buffer of each chain, by the chain's name.
+    /// The buffer of each chain, indexed by the chain's id.
     buffer_of: Box<[u16]>,
     /// Buffers that the device does not have.
     free: Vec<u16>,
 }
 
-/// The places of a ring and its buffers, which stay over a reset.
+/// Addresses of a ring and of its buffers, which stay the same over a reset.
 #[derive(Debug)]
 struct Plan {
     addresses: RingAddresses,
     buffers: Box<[Part]>,
 }
 
-/// Memory that a device needs.
+/// Bytes of memory that a device needs.
 pub(crate) fn memory_bytes(settings: &Settings) -> usize {
     let ring: u64 = split_bytes(settings.ring).iter().sum();
     let buffers = usize::from(settings.ring) * (settings.buffer_bytes + 64);
@@ -79,14 +79,14 @@ impl VirtioNet {
         mut memory: DmaMemory,
         settings: &Settings,
     ) -> Result<VirtioNet, NicError> {
-        // First of all, so that the queues of a process that was killed are left alone.
+        // The reset comes first: the device may still use the queues of a process that was killed.
         device.reset()?;
         let mut plan = |ring: usize| -> Result<Plan, NicError> {
             let most = device.ring_size(ring);
             if most == 0 {
                 return Err(NicError::Ring);
             }
-            // The largest power of two.
+            // The largest power of two within the device's limit.
             let size = most.min(settings.ring);
             let size = 1 << (u16::BITS - 1 - size.leading_zeros());
             let [descriptors, driver, used] = split_bytes(size);
@@ -154,7 +154,7 @@ impl VirtioNet {
     }
 
     pub(crate) fn stop(&mut self) {
-        // One that does not reset loses the right to write memory next.
+        // If the device does not reset, the caller forbids it to access memory next.
         let _ = self.device.reset();
     }
 
@@ -170,7 +170,7 @@ impl VirtioNet {
         }
     }
 
-    /// Whether the device is to be reset: it broke a ring, or says so itself.
+    /// Whether the device must be reset: it broke a ring, or reports an error.
     pub(crate) fn is_broken(&self) -> bool {
         self.fault.is_some() || self.device.needs_reset()
     }
@@ -243,7 +243,7 @@ impl VirtioNet {
         }
     }
 
-    /// Puts a frame into the ring, for which there is room.
+    /// Puts a frame into the ring, which must have room.
     #[inline]
     pub(crate) fn put(&mut self, frame: &[u8]) {
         let side = &mut self.rings.send;
@@ -286,7 +286,7 @@ impl Side {
         })
     }
 
-    /// An empty ring at the same place, of a device that was reset.
+    /// Creates an empty ring at the same address, after the device was reset.
     fn rewind(&mut self, memory: &DmaMemory) -> Result<(), NicError> {
         self.driver = driver_of(memory, &self.addresses)?;
         self.free = (0..self.addresses.size).collect();
@@ -306,7 +306,7 @@ impl Side {
         }
     }
 
-    /// Gives the device a buffer to receive into.
+    /// Gives the device a free buffer to receive into.
     #[inline]
     fn post(&mut self, bytes: usize) {
         let len = (HEADER_BYTES + bytes) as u32;
@@ -338,7 +338,7 @@ fn driver_of(memory: &DmaMemory, at: &RingAddresses) -> Result<SplitDriver, NicE
     Ok(SplitDriver::new(&ring, &config).map_err(io::Error::other)?)
 }
 
-/// The length of a frame that the device says it has written; `None`: that cannot be.
+/// The length of a received frame by the device's report; `None` if the report is impossible.
 #[inline]
 fn frame_of(done: Completion, buffer_bytes: usize) -> Option<usize> {
     let len = (done.written as usize).checked_sub(HEADER_BYTES)?;
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(part, side.buffers[usize::from(side.buffer_of[2])]);
         side.post(2048);
         assert_eq!(side.free.len(), 0);
-        // One that was never given is a fault.
+        // A chain that the device was never given is a fault.
         memory.write(used + 12, &[9, 0, 0, 0, 72, 0, 0, 0]);
         memory.write(used, &[0, 0, 2, 0]);
         assert!(side.driver.poll().is_err());
