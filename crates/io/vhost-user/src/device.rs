@@ -1,4 +1,4 @@
-//! The device as its front end has set it up: features, memory, rings.
+//! The device as its front end has configured it: features, memory, rings.
 
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use crate::inflight::Inflight;
 use crate::kicks::Kicks;
 use crate::progress::Progress;
 
-/// What the control thread sets up and the data path works with, under one lock.
+/// The state of a device, which the control thread changes and the data path uses, under one lock.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) features: u64,
@@ -26,53 +26,53 @@ pub struct Device {
     memory: GuestMemory,
     log: Option<DirtyLog>,
     inflight: Option<Inflight>,
-    /// The address of a guest that is to be announced.
+    /// The MAC address of a migrated guest that is still to be announced.
     announcement: Option<[u8; 6]>,
     connection: Option<UnixStream>,
     fault: Option<Fault>,
     progress: Arc<Progress>,
     kicks: Arc<Kicks>,
-    /// The MTU that the front end shows to the driver.
+    /// The MTU in bytes that the front end shows to the driver.
     mtu: Option<u16>,
 }
 
-/// A ring as messages have set it up; it runs when nothing is missing.
+/// A ring as messages have configured it. It runs once nothing is missing.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     size: Option<u16>,
     addresses: Option<Addresses>,
     base: u32,
-    /// The base as the front end gave it last.
+    /// The base that the front end last set.
     given_base: u32,
     kick: Option<EventFd>,
-    /// The driver does not kick, and the ring is looked at by time.
+    /// Whether the driver does not kick, so that the data path must poll the ring.
     is_polled: bool,
     call: Option<EventFd>,
     is_enabled: bool,
     half: Option<Half>,
 }
 
-/// Where a ring lies, in addresses of the front end.
+/// Addresses of the parts of a ring, in the address space of the front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) descriptors: u64,
     pub(crate) driver: u64,
     pub(crate) device: u64,
-    /// What is written into the ring is logged.
+    /// Whether writes to the ring itself are marked in the dirty log.
     pub(crate) is_logged: bool,
 }
 
 /// The device half of a running ring.
 #[derive(Debug)]
 pub enum Half {
-    /// Of a split ring.
+    /// The half of a split ring.
     Split(SplitDevice),
-    /// Of a packed ring.
+    /// The half of a packed ring.
     Packed(PackedDevice),
 }
 
 impl Half {
-    /// The half, where its layout does not matter for speed.
+    /// The half as a trait object, for calls whose speed does not matter.
     pub fn any(&mut self) -> &mut dyn DeviceRing {
         match self {
             Half::Split(half) => half,
@@ -90,8 +90,8 @@ pub struct RunningRing<'a> {
 }
 
 impl RunningRing<'_> {
-    /// Signals the driver, if it asked for that, for what was published; returns whether it did.
-    /// The only system call of a burst.
+    /// Signals the driver for what was published, if the driver requested it. Returns whether it
+    /// did. This is the only system call of a burst.
     #[inline]
     pub fn signal(&mut self) -> bool {
         let is_wanted = match &mut self.half {
@@ -125,15 +125,15 @@ impl Device {
         }
     }
 
-    /// Features that the driver has accepted.
+    /// The features that the driver has accepted.
     #[must_use]
     #[inline]
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// The most bytes that a frame for the driver may have behind its MAC header, if the front end
-    /// has said it and the driver has accepted that it is said. (VIRTIO 1.2 §5.1.4.1)
+    /// Longest frame for the driver, in bytes behind its MAC header. `None` unless the front end
+    /// has set an MTU and the driver has accepted the MTU feature. (VIRTIO 1.2 §5.1.4.1)
     #[must_use]
     #[inline]
     pub fn mtu(&self) -> Option<u16> {
@@ -144,21 +144,21 @@ impl Device {
         self.mtu = Some(mtu);
     }
 
-    /// Number of rings that there can be.
+    /// Largest number of rings of the device.
     #[must_use]
     pub fn rings(&self) -> usize {
         self.rings.len()
     }
 
-    /// True while a front end is connected.
+    /// Whether a front end is connected.
     #[must_use]
     #[inline]
     pub fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
 
-    /// A ring, if it runs and is enabled. A front end whose memory is lost is cut off here, before
-    /// what is in it is believed.
+    /// A ring; `None` unless it is running and enabled. If memory of the front end is lost, this
+    /// call disconnects the front end, so that the contents are not used.
     #[inline]
     pub fn ring(&mut self, index: usize) -> Option<RunningRing<'_>> {
         if self.is_memory_lost() {
@@ -175,8 +175,9 @@ impl Device {
         })
     }
 
-    /// The MAC address of a guest that came here by migration and does not announce itself, once:
-    /// a frame from that address is due, by which switches learn where it is.
+    /// The MAC address of a guest that has migrated to this host and does not announce itself;
+    /// returned once. The caller sends a frame from this address, by which switches learn where the
+    /// guest is.
     #[must_use]
     #[inline]
     pub fn take_announcement(&mut self) -> Option<[u8; 6]> {
@@ -187,9 +188,9 @@ impl Device {
         self.announcement = Some(mac);
     }
 
-    /// Whether a page of what the front end shares could not be had: of the guest's memory, of the
-    /// log of dirty pages, or of the region of chains in flight. True until it is cut off, by the
-    /// next look at a ring.
+    /// Whether a page that the front end shares is lost: a page of the guest's memory, of the dirty
+    /// log, or of the in-flight region. It stays true until the next access to a ring disconnects
+    /// the front end.
     #[must_use]
     #[inline]
     pub fn is_memory_lost(&self) -> bool {
@@ -207,10 +208,10 @@ impl Device {
                     .is_some_and(|it| it.mapping.is_lost()))
     }
 
-    /// Cuts the front end off: its driver has done what no correct one does.
+    /// Disconnects the front end, because its driver broke the rules.
     #[cold]
     pub fn cut_off(&mut self, fault: Fault) {
-        // Zeros in the place of a ring look like a driver's fault too.
+        // A lost page reads as zeros, which may look like a fault of the driver.
         let fault = if self.is_memory_lost() {
             Fault::MemoryLost
         } else {
@@ -220,7 +221,7 @@ impl Device {
         for ring in &mut self.rings {
             ring.half = None;
         }
-        // The control thread sees the end of the connection, and forgets the rest.
+        // The control thread notices the end of the connection and resets the rest.
         if let Some(connection) = &self.connection {
             let _ = connection.shutdown(Shutdown::Both);
         }
@@ -230,18 +231,18 @@ impl Device {
         self.connection.as_ref()
     }
 
-    /// The fault for which the front end was cut off, once.
+    /// The fault for which the front end was disconnected; returned once.
     pub(crate) fn take_fault(&mut self) -> Option<Fault> {
         self.fault.take()
     }
 
-    /// A front end has connected.
+    /// Records that a front end has connected.
     pub(crate) fn connected(&mut self, connection: UnixStream) {
         self.reset();
         self.connection = Some(connection);
     }
 
-    /// Forgets everything of the front end.
+    /// Resets everything that the front end has configured.
     pub(crate) fn reset(&mut self) {
         for index in 0..self.rings.len() {
             self.set_kick(index, None);
@@ -272,13 +273,13 @@ impl Device {
         self.memory.regions()
     }
 
-    /// Gives running rings another table of memory.
     /// Whether the front end has shared memory of a guest.
     #[must_use]
     pub fn has_memory(&self) -> bool {
         !self.regions().is_empty()
     }
 
+    /// Sets the table of the guest's memory. Running rings restart with it at their position.
     pub(crate) fn set_memory(&mut self, memory: GuestMemory) -> Result<(), SetupError> {
         self.memory = memory;
         for index in 0..self.rings.len() {
@@ -300,7 +301,8 @@ impl Device {
         (ring.base, ring.given_base) = (base, base);
     }
 
-    /// Says where a ring lies; of one that runs only whether it is logged can change.
+    /// Sets the addresses of a ring. If they differ from the previous ones by more than the logging
+    /// flag, a running ring is restarted.
     pub(crate) fn set_addresses(
         &mut self,
         index: usize,
@@ -338,7 +340,7 @@ impl Device {
         self.kicks.poll_rings(polled.count());
     }
 
-    /// Takes an eventfd by which the driver kicks, and starts the ring.
+    /// Sets the eventfd by which the driver kicks, and starts the ring.
     pub(crate) fn start_by(&mut self, index: usize, kick: OwnedFd) -> Result<(), StartError> {
         let token = index as u64 + 1;
         self.set_kick(index, None);
@@ -356,14 +358,14 @@ impl Device {
         self.start(index)
     }
 
-    /// Takes an eventfd for signals. Without one the driver polls, but the one that it had before
-    /// is kept: QEMU 7.2 also says so of a driver whose pin is masked for the moment, since it
-    /// takes an interrupt of the same device, and never takes it back. It goes on reading the
-    /// eventfd, and a driver that polls says in its ring that it wants no signal.
+    /// Sets the eventfd for signals to the driver. `None` means that the driver polls; the previous
+    /// eventfd is then kept. QEMU 7.2 also sends this while it has masked the driver's pin, because
+    /// the driver takes an interrupt of the same device, and never reverts it. QEMU keeps reading
+    /// the previous eventfd, and a driver that really polls requests no signals in its ring.
     pub(crate) fn set_call(&mut self, index: usize, call: Option<EventFd>) {
         let Some(call) = call else { return };
         self.rings[index].call = Some(call);
-        // Signals for the old one may be lost.
+        // Signals on the previous eventfd may be lost, so the driver is signalled once.
         if let Some(ring) = self.ring(index)
             && let Some(call) = ring.call
         {
@@ -384,7 +386,7 @@ impl Device {
         self.inflight = Some(inflight);
     }
 
-    /// Stops a ring; returns from where it is to go on.
+    /// Stops a ring. Returns the position at which it is to continue.
     pub(crate) fn stop(&mut self, index: usize) -> u32 {
         let ring = &mut self.rings[index];
         if let Some(mut half) = ring.half.take() {
@@ -407,7 +409,7 @@ impl Device {
         }
     }
 
-    /// Starts a ring for which nothing is missing.
+    /// Starts a ring if nothing is missing.
     fn start(&mut self, index: usize) -> Result<(), SetupError> {
         let (features, ring) = (self.features, &mut self.rings[index]);
         let is_started = ring.kick.is_some() || ring.is_polled;
@@ -436,7 +438,8 @@ impl Device {
             Half::Packed(half)
         } else {
             let mut half = SplitDevice::new(&self.memory, &config)?;
-            // A device that died has used more, or published less, than its front end knows.
+            // A device that died may have used more chains, or published fewer, than its front end
+            // knows.
             let used = u32::from(half.used_index());
             if used != config.position {
                 config.position = used;
@@ -448,7 +451,7 @@ impl Device {
             });
             Half::Split(half)
         };
-        // The data path asks for kicks before it sleeps.
+        // The data path requests kicks only before it sleeps.
         half.any().disarm();
         ring.half = Some(half);
         self.set_logs();

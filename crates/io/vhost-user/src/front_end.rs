@@ -1,4 +1,4 @@
-//! The front end: a process that drives the rings of a back end without a virtual machine between.
+//! A front end: it drives the rings of a back end in another process, without a virtual machine.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,47 +11,48 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::features::PROTOCOL_FEATURES;
 
-/// A connection to a back end whose rings run. They stop when it is dropped.
+/// A connection to a back end whose rings are running. Dropping it stops them.
 #[derive(Debug)]
 pub struct FrontEnd {
     socket: UnixStream,
     kicks: Vec<EventFd>,
 }
 
-/// What a front end shares, and wants.
+/// The memory and rings that a front end shares, and the features that it requires.
 #[derive(Clone, Copy, Debug)]
 pub struct FrontEndConfig<'a> {
-    /// Features of virtio that must be offered.
+    /// Virtio features that the back end must offer.
     pub features: u64,
-    /// A file that is the guest's memory.
+    /// The file that serves as the guest's memory.
     pub memory: BorrowedFd<'a>,
-    /// Its first address, as rings and descriptors have it.
+    /// First address of this memory, as rings and descriptors use it.
     pub first: u64,
-    /// Its bytes.
+    /// Size of this memory in bytes.
     pub bytes: u64,
-    /// Its rings.
+    /// The rings in this memory.
     pub rings: &'a [RingPlace],
 }
 
-/// Where a split ring lies, in addresses of the memory.
+/// Addresses of a split ring in the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
     /// Number of descriptors.
     pub size: u16,
-    /// The descriptors.
+    /// Address of the descriptor table.
     pub descriptors: u64,
-    /// The available ring.
+    /// Address of the available ring.
     pub driver: u64,
-    /// The used ring.
+    /// Address of the used ring.
     pub device: u64,
 }
 
 impl FrontEnd {
-    /// Connects to the back end that listens at a path, and starts its rings, for all of which it
-    /// signals `call`. Waits for it 200 ms at most in each step.
+    /// Connects to the back end that listens on the socket `path`, and starts its rings. The back
+    /// end signals `call` for all of them. Each step waits at most 200 ms for the back end.
     ///
     /// # Errors
-    /// No process listens, or what listens is no back end, or does not offer the features.
+    /// No process listens, or the process that listens is not a vhost-user back end, or it does not
+    /// offer the features.
     pub fn connect(
         path: &Path,
         config: &FrontEndConfig<'_>,
@@ -69,12 +70,12 @@ impl FrontEnd {
         for (index, ring) in config.rings.iter().enumerate() {
             front_end.start(index, ring, call)?;
         }
-        // An answer comes after all that was said before is done.
+        // The back end answers this only after it has processed all earlier messages.
         front_end.ask(GET_FEATURES)?;
         Ok(front_end)
     }
 
-    /// Whether the back end is there still. A system call.
+    /// Whether the back end is still connected. It takes a system call.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -82,10 +83,10 @@ impl FrontEnd {
         !matches!(recv(&self.socket, &mut byte[..], flags), Ok((0, _)))
     }
 
-    /// Tells the back end to look at a ring.
+    /// Notifies the back end of new buffers in a ring.
     ///
     /// # Panics
-    /// When there is no such ring.
+    /// There is no such ring.
     pub fn kick(&self, ring: usize) {
         self.kicks[ring].signal();
     }
@@ -123,7 +124,7 @@ impl FrontEnd {
         self.say(SET_VRING_ENABLE, &[state(1)], &[])
     }
 
-    /// Sends a message whose body is these words.
+    /// Sends a message whose body consists of these words.
     fn say(&mut self, request: u32, body: &[u64], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut message = [request, VERSION, 8 * body.len() as u32]
             .map(u32::to_ne_bytes)
@@ -135,7 +136,7 @@ impl FrontEnd {
         send_with_fds(&self.socket, &message, fds)
     }
 
-    /// Sends a message without a body, and returns the number that comes back.
+    /// Sends a message without a body. Returns the number in the answer.
     fn ask(&mut self, request: u32) -> io::Result<u64> {
         self.say(request, &[], &[])?;
         let mut reply = [0; 20];
@@ -148,19 +149,19 @@ impl FrontEnd {
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let [low, high] = [low, high].map(u32::from_ne_bytes).map(u64::from);
-        // In the order of bytes of this machine, which is little endian.
+        // In this machine's byte order, which is little endian.
         Ok(low | high << 32)
     }
 }
 
-/// How long a back end may take to answer.
+/// How long to wait for an answer of the back end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Flags of a message.
+/// Flags of a message: the version of the protocol.
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
 
-// vhost-user, "Front-end message types".
+// Numbers of messages. (vhost-user, "Front-end message types")
 const GET_FEATURES: u32 = 1;
 const SET_FEATURES: u32 = 2;
 const SET_OWNER: u32 = 3;

@@ -1,4 +1,4 @@
-//! Front ends that send what they like: for fuzzers and tests.
+//! Fuzz targets: front ends that send arbitrary messages.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,35 +21,35 @@ use crate::shared::{Offer, Shared};
 /// The outcome of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Played {
-    /// Messages that were answered, or needed no answer.
+    /// Number of messages that were accepted.
     pub handled: usize,
-    /// A message was refused.
+    /// Whether a message was refused.
     pub is_refused: bool,
-    /// Chains that the rings gave.
+    /// Number of chains that were taken from the rings.
     pub chains: usize,
-    /// A ring was cut off for what was in it.
+    /// Whether the front end was disconnected because of the contents of a ring.
     pub is_faulty: bool,
 }
 
-/// Plays a script against the protocol and the device, as the control thread and the data path have
-/// them, and then a correct front end, which must be served.
+/// Runs a script against the protocol and the device, in the roles of the control thread and the
+/// data path. Then runs a correct front end, which must be served.
 ///
 /// A step begins with a byte:
 ///
 /// | byte | the step |
 /// |---|---|
-/// | 0 to 0x7f | the message of that number, modulo 64: how it lies, and its numbers |
+/// | 0 to 0x7f | message of that number, modulo 64: its deviations, its numbers |
 /// | 0x80 to 0xbf | bytes that the guest writes into its memory: where, how many, which |
 /// | above | the data path visits the rings |
 ///
 /// # Panics
-/// When a correct front end is not served afterwards: what a fuzzer looks for.
+/// A correct front end is not served afterwards. This is the error that a fuzzer looks for.
 #[must_use]
 pub fn messages(script: &[u8]) -> Played {
     let stage = Stage::new();
     let played = stage.play(&stage.steps(&mut Script(script)));
     stage.device().reset();
-    // A ring goes on where its memory says, which the script has written.
+    // A ring continues at the position in its memory, which the script has overwritten.
     stage.mapping.write(0, &vec![0; BYTES]);
     let next = stage.play(&stage.steps(&mut Script(&correct())));
     assert_eq!(
@@ -60,7 +60,7 @@ pub fn messages(script: &[u8]) -> Played {
     played
 }
 
-/// A script of a front end that does all as it should: a split ring from the guest, with one chain.
+/// A script of a correct front end: a split ring from the guest, with one chain.
 #[must_use]
 pub fn correct() -> Vec<u8> {
     let mut script = Vec::new();
@@ -68,7 +68,7 @@ pub fn correct() -> Vec<u8> {
     script.extend([1, 0, 15, 0, 16, 0, 8, 3, 0, 2, 0, SPECIAL | 7]);
     // SET_MEM_TABLE with all of the memory.
     script.extend([5, ONE_FD, GUEST_FD, 1, AT_GUEST, SPECIAL, AT_USER, 0]);
-    // Of ring 1: NUM 16, BASE 0, ADDR, KICK, CALL, ENABLE.
+    // For ring 1: NUM 16, BASE 0, ADDR, KICK, CALL, ENABLE.
     script.extend([8, 0, 1, 16, 10, 0, 1, 0, 9, 0, 1, 0]);
     script.extend([AT_USER, AT_USER | 2, AT_USER | 1, 0]);
     script.extend([12, ONE_FD, EVENT_FD, 1, 13, ONE_FD, EVENT_FD, 1]);
@@ -79,7 +79,7 @@ pub fn correct() -> Vec<u8> {
     script
 }
 
-/// What the front end and the back end share.
+/// State that the front end and the back end share.
 struct Stage {
     shared: Arc<Shared>,
     guest: Memory,
@@ -144,9 +144,9 @@ impl Stage {
         steps
     }
 
-    /// A message, of which a byte says how it lies: 1 wants to be acknowledged, 2 has another
-    /// version, 4 is a reply, 8 gives another size, which follows; the number of its descriptors in
-    /// bits 4 to 6, which kinds in a byte that follows.
+    /// Builds a message. A byte selects its deviations from the protocol: 1 requests an
+    /// acknowledgement, 2 sets another version, 4 marks a reply, 8 gives another size, which
+    /// follows. Bits 4 to 6 are the number of its descriptors; a byte with their kinds follows.
     fn message(&self, request: u32, script: &mut Script<'_>) -> Step {
         let lies = script.byte();
         let version = if lies & 2 == 0 { 1 } else { 2 };
@@ -173,7 +173,7 @@ impl Stage {
         made.expect("a descriptor")
     }
 
-    /// Sends all messages, so that none is waited for, and then has each step happen.
+    /// Sends all messages first, so that the handler never waits for one, then performs each step.
     fn play(&self, steps: &[Step]) -> Played {
         let (mut front, back) = UnixStream::pair().expect("a pair of sockets");
         front.set_nonblocking(true).expect("a socket");
@@ -214,7 +214,7 @@ impl Stage {
         played
     }
 
-    /// What the data path does with the rings.
+    /// Visits the rings, as the data path does.
     fn visit(&self, played: &mut Played) {
         let mut device = self.device();
         let mut bytes = [0; 64];
@@ -262,7 +262,7 @@ impl Script<'_> {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// A number of a message: small, an address, one at which things go wrong, or any.
+    /// A number in a message: a small one, an address, one at a boundary, or any.
     fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..=0x7f => u64::from(small),
@@ -273,7 +273,7 @@ impl Script<'_> {
         }
     }
 
-    /// The body of a message, as far as its number has one.
+    /// The body of a message, if messages of this number have one.
     fn body(&mut self, request: u32) -> Vec<u8> {
         let mut body = Vec::new();
         let fields: &[usize] = match request {
@@ -298,13 +298,13 @@ impl Script<'_> {
     }
 }
 
-/// Offered, as a network device does.
+/// The features that are offered, as for a network device.
 const OFFERED: u64 =
     VERSION_1 | net::MRG_RXBUF | net::MTU | EVENT_IDX | INDIRECT_DESC | RING_PACKED;
 const BASIC: u64 = VERSION_1 | net::MRG_RXBUF | PROTOCOL_FEATURES;
 const RINGS: usize = 4;
 
-/// The memory of the guest, and where its addresses begin, in the guest and in the front end.
+/// Size of the guest's memory, and its first address in the guest and in the front end.
 const BYTES: usize = 64 << 10;
 const GUEST: u64 = 0x4000_0000;
 const USER: u64 = 0x7000_0000;
@@ -328,16 +328,16 @@ const SPECIALS: [u64; 16] = [
     0xffff,
 ];
 
-/// Numbers of a script.
+/// Bytes of a script that select special numbers.
 const AT_GUEST: u8 = 0x80;
 const AT_USER: u8 = 0xc0;
 const SPECIAL: u8 = 0xe0;
-/// A message with one descriptor, and the kinds of those.
+/// Marks a message with one descriptor; then the kinds of descriptors.
 const ONE_FD: u8 = 0x10;
 const GUEST_FD: u8 = 0;
 const EVENT_FD: u8 = 1;
 
-/// So that all messages and all answers find room in the buffers of a socket.
+/// Largest number of steps, so that all messages and answers fit into the buffers of a socket.
 const STEPS_MAX: usize = 128;
 
 #[cfg(test)]
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn table_of_memory_that_is_not_there_is_refused() {
         let mut script = correct();
-        // One byte more than the file has.
+        // The table claims one byte more than the file has.
         let at = script
             .windows(3)
             .position(|it| it == [1, AT_GUEST, SPECIAL]);

@@ -1,12 +1,12 @@
-//! The region in which a front end keeps what its back end has taken. (vhost-user, "Inflight I/O
-//! tracking")
+//! The in-flight region, in which a front end keeps the chains that its back end has taken.
+//! (vhost-user, "Inflight I/O tracking")
 
 use std::sync::Arc;
 
 use carina_sys::Mapping;
 use carina_vring::SplitInflight;
 
-/// A region for each of several rings, one behind the other.
+/// The in-flight regions of several rings, one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Inflight {
     pub(crate) mapping: Arc<Mapping>,
@@ -16,9 +16,9 @@ pub(crate) struct Inflight {
 }
 
 impl Inflight {
-    /// The region of a split ring, after what a predecessor left in it was counted as not taken:
-    /// the device half takes those chains again, in the order of the ring. `None` when the front
-    /// end has given no region for the ring, or one of no use.
+    /// The region of a split ring. Chains that a predecessor left in it are counted as not taken:
+    /// the device half takes them again, in the order of the ring. `None` if the front end has
+    /// given no region for the ring, or an invalid one.
     pub(crate) fn of_ring(&self, index: usize, size: u16, used: u16) -> Option<SplitInflight> {
         if index >= self.rings || size != self.size {
             return None;
@@ -34,7 +34,8 @@ impl Inflight {
     }
 }
 
-/// The ring runs without: chains that this back end takes are lost if it dies.
+/// Logs that a ring runs without an in-flight region. If this back end dies, the chains that it has
+/// taken are lost.
 fn not_used(ring: usize, reason: &dyn std::fmt::Display) {
     tracing::warn!(ring, %reason, "in-flight region is not used");
 }

@@ -1,5 +1,5 @@
-//! What wakes a data path that sleeps: kicks of drivers, changes of the device, and, for rings
-//! whose driver does not kick, the time.
+//! The events that wake a sleeping data path: kicks of drivers, changes of the device, and a timer
+//! for rings whose driver does not kick.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,12 +11,12 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// A set of descriptors that is readable when rings are to be looked at.
+/// A set of descriptors. It is readable when the data path should look at the rings.
 #[derive(Debug)]
 pub(crate) struct Kicks {
     epoll: Epoll,
     timer: OwnedFd,
-    /// Rings without a descriptor for kicks.
+    /// Number of rings without a descriptor for kicks.
     polled: AtomicUsize,
 }
 
@@ -33,27 +33,27 @@ impl Kicks {
         })
     }
 
-    /// Adds a descriptor that wakes when it becomes readable.
+    /// Adds a descriptor that wakes the data path when it becomes readable.
     pub(crate) fn add(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
         self.epoll.add(fd, token, Interest::ReadEdge)
     }
 
-    /// Removes one that was added.
+    /// Removes a descriptor that was added.
     pub(crate) fn remove(&self, fd: impl AsFd) {
-        // It was added, or the process has no such descriptor any more.
+        // Fails only if this process has already closed the descriptor.
         let _ = self.epoll.del(fd);
     }
 
-    /// Says how many rings are to be looked at by time.
+    /// Sets how many rings must be polled by the timer.
     pub(crate) fn poll_rings(&self, count: usize) {
         self.polled.store(count, Ordering::Relaxed);
         self.look_again();
     }
 
-    /// Takes note of what has woken, so that the next wakes again.
+    /// Clears the events that have woken the data path, so that the next one wakes it again.
     pub(crate) fn silence(&self) {
         let mut ready = Vec::new();
-        // There is nothing to do about a refusal; rings are looked at anyway.
+        // An error has no consequence, because the data path looks at the rings anyway.
         let _ = self.epoll.wait(&mut ready, Some(0));
         self.look_again();
     }
@@ -69,7 +69,7 @@ impl Kicks {
                 tv_nsec: LOOK_EVERY_NS,
             },
         };
-        // A timer of the process's own, and a time that is valid.
+        // Cannot fail: this process owns the timer, and the time is valid.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }
@@ -80,7 +80,8 @@ impl AsFd for Kicks {
     }
 }
 
-/// How often a data path that would sleep looks at rings whose driver does not kick.
+/// Interval of the timer in nanoseconds, at which a sleeping data path polls rings whose driver
+/// does not kick.
 const LOOK_EVERY_NS: i64 = 250_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The back end of vhost-user: a guest's virtqueues, by a Unix socket of its QEMU, or of any other
-//! front end. (vhost-user protocol, as in QEMU's documentation)
+//! The back end of vhost-user: accesses a guest's virtqueues through a Unix socket of its QEMU, or
+//! of any other front end. (vhost-user protocol, as in QEMU's documentation)
 //!
 //! ```text
 //!  control thread                      data path, once a visit
@@ -8,24 +8,25 @@
 //! ```
 //!
 //! A [`Port`] has a thread that waits on the socket and changes the [`Device`] under a lock. The
-//! data path never waits for it: when the lock is taken, the visit is left out. So neither a front
-//! end that sends half a message nor one that changes its memory stalls other ports.
+//! data path never waits for the lock: if it is held, the data path skips the visit. So neither a
+//! front end that sends half a message nor one that changes its memory stalls other ports.
 //!
-//! The other end is here for processes without a virtual machine between: [`FrontEnd`].
+//! [`FrontEnd`] is the other end of the protocol, for processes without a virtual machine.
 //!
-//! What kind of device it is does not matter here: [`Offer`] has its features.
+//! This crate does not depend on the kind of device: [`Offer`] has its features.
 //!
-//! When this process dies, its successor takes the guests' rings where they are: a split ring says
-//! so itself, of packed ones a file beside the socket does (`SOCKET.rings`, [`PackedProgress`]).
+//! When this process dies, its successor continues the guests' rings at their position. A split
+//! ring holds its position itself; for packed rings a file beside the socket does (`SOCKET.rings`,
+//! [`PackedProgress`]).
 //!
 //! [`PackedProgress`]: carina_vring::PackedProgress
 //!
 //! # Trust
-//! The front end may be hostile. Messages are checked by the crate `vhost` and here; what the
-//! guest writes into rings is checked by `carina_vring`. A violation cuts the connection; a new one
-//! begins from nothing. Two things a hostile front end (not its guest) can still do: take its
-//! memory away by making the file shorter, where the file cannot be sealed against that, and make
-//! its own eventfd block. QEMU does neither.
+//! The front end may be hostile. The crate `vhost` and this crate check messages, and
+//! `carina_vring` checks what the guest writes into rings. A violation ends the connection; a new
+//! connection starts without any state. A hostile front end (not its guest) can still do two
+//! things: truncate the file of its memory, if the file cannot be sealed against that, and make its
+//! own eventfd block. QEMU does neither.
 #![forbid(unsafe_code)]
 
 mod device;

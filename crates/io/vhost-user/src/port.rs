@@ -1,4 +1,4 @@
-//! A socket of vhost-user, and the thread that waits on it.
+//! A vhost-user socket, and the control thread that waits on it.
 
 use std::fs;
 use std::io;
@@ -22,43 +22,43 @@ use crate::progress::Progress;
 use crate::protocol::{Connection, Outcome};
 use crate::shared::{Offer, Shared};
 
-/// Which end makes the socket.
+/// Which end creates the socket and listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// This one; front ends connect, one at a time.
+    /// This end listens; front ends connect, one at a time.
     Server,
-    /// The front end; this end connects, and connects again when the connection ends.
+    /// The front end listens. This end connects, and reconnects when the connection ends.
     Client,
 }
 
-/// Where front ends are met.
+/// Socket and features of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// Path of the socket.
     pub path: PathBuf,
-    /// Which end makes it.
+    /// Which end listens on it.
     pub role: Role,
-    /// What is offered.
+    /// The features that the device offers.
     pub offer: Offer,
 }
 
-/// A device of vhost-user, with its socket. Ends with this value, and so does the connection.
+/// A vhost-user device with its socket. Dropping it ends the connection.
 #[derive(Debug)]
 pub struct Port {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The socket file of a server.
+    /// Path of the socket file that this end created, if it listens.
     made: Option<PathBuf>,
 }
 
-/// What happened at a port since it was made.
+/// Events of a port since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Front ends that connected.
+    /// Number of front ends that connected.
     pub connections: u64,
-    /// Connections that were cut because a message was wrong.
+    /// Number of connections that were closed because of an invalid message.
     pub refused: u64,
-    /// Connections that were cut because of what a driver wrote into its rings.
+    /// Number of connections that were closed because of the contents of a ring.
     pub faults: u64,
     /// 1 while a front end is connected.
     pub is_connected: u64,
@@ -70,11 +70,11 @@ const FAULTS: usize = 2;
 const IS_CONNECTED: usize = 3;
 
 impl Port {
-    /// Makes the socket, or begins to connect to it, and starts the thread.
+    /// Creates the socket, or begins to connect to it, and starts the control thread.
     ///
     /// # Errors
-    /// The socket cannot be made: another process listens there, the path is too long or is
-    /// something else, or the process has too many open files.
+    /// The socket cannot be created: another process listens there, the path is too long or names
+    /// another kind of file, or the process has too many open files.
     pub fn new(config: &PortConfig) -> io::Result<Port> {
         let listener = match config.role {
             Role::Server => Some(listen(&config.path)?),
@@ -108,8 +108,8 @@ impl Port {
         })
     }
 
-    /// The device, unless the control thread changes it: then the visit is left out, and the data
-    /// path is woken when the change is made.
+    /// Locks the device; `None` while the control thread changes it. The data path then skips the
+    /// visit, and is woken when the change is complete.
     #[must_use]
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, Device>> {
@@ -120,26 +120,28 @@ impl Port {
         }
     }
 
-    /// A descriptor that becomes readable when a driver kicks, or the device has changed; if a
-    /// driver does not kick, 250 µs after [`Port::silence`] too, which is due after it was.
+    /// A descriptor that becomes readable when a driver kicks or the device has changed. If a
+    /// driver does not kick, it also becomes readable 250 µs after [`Port::silence`]. The caller
+    /// must call [`Port::silence`] after each wake-up.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.shared.kicks.as_fd()
     }
 
-    /// Takes note of kicks, so that the next one wakes again.
+    /// Clears the events that have woken the data path, so that the next one wakes it again.
     pub fn silence(&self) {
         self.shared.kicks.silence();
     }
 
-    /// The process of the front end that is connected. None also while the device is changed.
+    /// The pid of the front end that is connected; `None` if none is, or while the device is
+    /// changed.
     #[must_use]
     pub fn peer_pid(&self) -> Option<i32> {
         let device = self.try_lock()?;
         Some(peer_credentials(device.connection()?).ok()?.pid)
     }
 
-    /// What happened so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let count = |at: usize| self.shared.counts[at].load(Ordering::Relaxed);
@@ -155,8 +157,8 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         self.shared.stop.signal();
-        // A thread that waits for half a message, or for room for an answer, is waiting on a
-        // socket that ends here.
+        // The thread may wait for the rest of a message, or for room for an answer. Closing the
+        // connection ends either wait.
         let device = self.shared.device.lock();
         let device = device.unwrap_or_else(PoisonError::into_inner);
         device.disconnect();
@@ -170,7 +172,7 @@ impl Drop for Port {
     }
 }
 
-/// Listens at a path, in place of a process that has gone.
+/// Listens on a path. Replaces the socket file of a process that has ended.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let at =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -182,7 +184,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         let deadline = Instant::now() + carina_sys::SUCCESSION;
         while UnixStream::connect(path).is_ok() {
             if Instant::now() < deadline {
-                // It may be ending.
+                // The other process may be about to end.
                 std::thread::sleep(LOOK_AGAIN);
                 continue;
             }
@@ -206,7 +208,8 @@ impl Control {
     fn run(self) {
         while let Some(socket) = self.next_connection() {
             let was_cut = self.serve(socket);
-            // A front end that comes back at once and does the same again costs little.
+            // The pause bounds the cost of a front end that reconnects at once and breaks the rules
+            // again.
             let pause = if was_cut { CUT_PAUSE } else { SHORT_PAUSE };
             if self.stopped_within(pause) {
                 return;
@@ -225,7 +228,7 @@ impl Control {
                 if !self.readable(listener.as_fd())? {
                     return None;
                 }
-                // One that has gone already is not an error.
+                // It is no error if the connection has already ended.
                 if let Ok((socket, _)) = listener.accept() {
                     socket.set_nonblocking(false).ok()?;
                     return Some(socket);
@@ -243,7 +246,8 @@ impl Control {
         }
     }
 
-    /// Waits for a message, or a connection; false when the port ends.
+    /// Waits until `fd` is readable or the port ends. Returns false if the port ends, `None` if the
+    /// wait fails.
     fn readable(&self, fd: BorrowedFd<'_>) -> Option<bool> {
         let mut both = [
             PollFd::new(&fd, PollFlags::IN),
@@ -258,7 +262,8 @@ impl Control {
         }
     }
 
-    /// Answers one front end until it goes; true when it was cut off.
+    /// Handles the messages of one front end until it disconnects. Returns true if it was
+    /// disconnected for a violation.
     fn serve(&self, socket: UnixStream) -> bool {
         let path = self.path.display();
         let connection = socket.try_clone().and_then(|other| {
@@ -304,8 +309,7 @@ impl Control {
         was_cut
     }
 
-    /// Cuts the front end off if a page of its memory was not to be had while its rings were set
-    /// up.
+    /// Disconnects the front end if a page of its memory was lost while its rings were set up.
     fn check_memory(&self) {
         let mut device = self.device();
         if device.is_memory_lost() {
@@ -326,17 +330,17 @@ impl Control {
 impl Device {
     fn disconnect(&self) {
         if let Some(connection) = self.connection() {
-            // It may have ended.
+            // The connection may have ended already.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// Between a connection that was cut and the next.
-/// How often a process is looked for that listens where this one is to.
+/// Interval between checks whether another process still listens on the socket's path.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Pause after a connection that ended with a violation.
 const CUT_PAUSE: Duration = Duration::from_secs(1);
-/// Between other connections.
+/// Pause after a connection that ended without a violation.
 const SHORT_PAUSE: Duration = Duration::from_millis(5);
-/// Between attempts to connect.
+/// Pause between attempts to connect.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! How far the packed rings of a device have come, for a back end that comes after one that died:
-//! a file beside the socket. See [`PackedProgress`].
+//! The progress of a device's packed rings, in a file beside the socket, for the successor of a
+//! back end that died. See [`PackedProgress`].
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use carina_sys::{Mapping, Memory, PAGE_BYTES};
 use carina_vring::PackedProgress;
 
-/// The file, which is made when the first packed ring starts.
+/// The file of the progress. It is created when the first packed ring starts.
 #[derive(Debug)]
 pub(crate) struct Progress {
     path: PathBuf,
@@ -28,7 +28,7 @@ impl Progress {
         }
     }
 
-    /// In memory that goes with it, as fuzzed rings have it.
+    /// Progress in anonymous memory, for rings of a fuzz target.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn in_memory(rings: usize) -> io::Result<Progress> {
         let bytes = (rings * PackedProgress::BYTES).next_multiple_of(PAGE_BYTES);
@@ -40,7 +40,7 @@ impl Progress {
         })
     }
 
-    /// The memory of one ring, unless there is no file.
+    /// The memory for the progress of one ring; `None` if there is no file.
     pub(crate) fn of_ring(&self, index: usize) -> Option<PackedProgress> {
         let mapping = self.mapping.get_or_init(|| match self.map() {
             Ok(mapping) => Some(Arc::new(mapping)),
@@ -60,7 +60,7 @@ impl Progress {
     fn map(&self) -> io::Result<Mapping> {
         let bytes = (self.rings * PackedProgress::BYTES).next_multiple_of(PAGE_BYTES);
         match Memory::file(&self.path, bytes) {
-            // Of a device with another number of rings.
+            // The file is of a device with another number of rings.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 fs::remove_file(&self.path)?;
                 Memory::file(&self.path, bytes)?.map()
@@ -69,9 +69,10 @@ impl Progress {
         }
     }
 
-    /// The front end has stopped a ring, and knows where.
+    /// Marks the progress of a ring as invalid, because the front end has stopped the ring and
+    /// knows its position.
     pub(crate) fn forget(&self, index: usize) {
-        // Of a ring that never ran there is nothing, and no file is made for that.
+        // A ring that never ran has no progress, and no file is created for it.
         if self.mapping.get().is_some()
             && let Some(ring) = self.of_ring(index)
         {
@@ -85,13 +86,13 @@ impl Drop for Progress {
         let has_file = self.mapping.get().is_some_and(Option::is_some);
         let runs = |index| self.of_ring(index).is_some_and(|ring| ring.is_running());
         if has_file && !(0..self.rings).any(runs) {
-            // No guest is left that goes on; an empty file would do no harm.
+            // No ring is running, so no successor needs the file. A file that stays does no harm.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// What its name has behind that of the socket.
+/// Suffix of the file's name behind the name of the socket.
 const SUFFIX: &str = ".rings";
 
 #[cfg(test)]
@@ -110,10 +111,10 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().len(), 4096);
         drop(progress);
         assert!(!file.exists());
-        // A file that is something else is made anew.
+        // A file with other contents is replaced.
         fs::write(&file, "x").unwrap();
         assert!(new(1).of_ring(0).is_some());
-        // Where none can be made rings run without.
+        // If no file can be created, the rings run without one.
         let nowhere = Progress::new(Path::new("/nonexistent/card"), 2);
         assert!(nowhere.of_ring(0).is_none());
     }

@@ -1,4 +1,4 @@
-//! Messages of the front end. The only module that knows the crate `vhost`.
+//! Handling of the front end's messages. Only this module uses the crate `vhost`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -30,14 +30,14 @@ pub(crate) struct Connection {
     shared: Arc<Shared>,
 }
 
-/// What came of a message.
+/// The outcome of handling a message.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It was answered.
+    /// The message was handled.
     Handled,
     /// The front end has closed the connection.
     Closed,
-    /// The message was wrong, or the connection broke.
+    /// The message was invalid, or the connection failed.
     Refused(Error),
 }
 
@@ -54,7 +54,7 @@ impl Connection {
         })
     }
 
-    /// Reads a message and answers it. Waits for the rest of one that has begun.
+    /// Reads a message and answers it. If a message has arrived in part, waits for the rest.
     pub(crate) fn handle(&mut self) -> Outcome {
         let front = self.front();
         if let Some(front) = front
@@ -87,9 +87,9 @@ impl Connection {
         }
     }
 
-    /// The header of the message that waits, and the first 8 bytes behind it, for messages that the
-    /// crate `vhost` refuses: `SET_VRING_ENABLE`, which QEMU sends also before `SET_FEATURES`,
-    /// `SEND_RARP` and `NET_SET_MTU`.
+    /// The header of the message that waits, and the first 8 bytes of its body. It serves for
+    /// messages that the crate `vhost` refuses: `SET_VRING_ENABLE`, which QEMU also sends before
+    /// `SET_FEATURES`, `SEND_RARP` and `NET_SET_MTU`.
     fn front(&self) -> Option<[u32; 5]> {
         let mut front = [0; FRONT_BYTES];
         let (len, _) = recv(&self.socket, &mut front[..], RecvFlags::PEEK).ok()?;
@@ -101,7 +101,7 @@ impl Connection {
         (len == front.len()).then_some(message)
     }
 
-    /// Does what the crate refused: enables a ring, or disables it.
+    /// Handles a `SET_VRING_ENABLE` that the crate refused: enables or disables a ring.
     fn enable(&mut self, &[request, flags, _, index, num]: &[u32; 5]) -> Result<()> {
         if index as usize >= self.shared.offer.rings || num > 1 {
             return Err(Error::InvalidParam);
@@ -110,9 +110,9 @@ impl Connection {
         self.acknowledge(request, flags, 0)
     }
 
-    /// Reads `NET_SET_MTU`: the MTU that the driver learns of. One that this device does not carry
-    /// is answered so, and what held goes on to hold; a front end that wants no answer has no
-    /// other way to hear of it than the end of the connection.
+    /// Handles `NET_SET_MTU`: sets the MTU that the driver sees. For an MTU that this device does
+    /// not support, the answer is an error and the previous MTU stays. If the front end requested
+    /// no answer, the connection is closed instead.
     fn set_mtu(&mut self, &[request, flags, _, low, high]: &[u32; 5]) -> Result<()> {
         let mut message = [0; FRONT_BYTES];
         let read = self.socket.read_exact(&mut message);
@@ -124,7 +124,7 @@ impl Connection {
             return Err(Error::InvalidOperation("an MTU, which was not offered"));
         }
         let mtu = u64::from(low) | u64::from(high) << 32;
-        // The least of IPv4. (RFC 791 §3.2)
+        // The minimum of IPv4. (RFC 791 §3.2)
         if (68..=u64::from(mtu_max)).contains(&mtu) {
             self.device().set_mtu(mtu as u16);
             self.shared.changed.signal();
@@ -136,15 +136,15 @@ impl Connection {
         self.acknowledge(request, flags, 1)
     }
 
-    /// Reads `SEND_RARP`: a guest that was migrated is to be announced, because its driver does not
-    /// do it. The message has the bytes of its MAC address in front, whatever the order of bytes.
+    /// Handles `SEND_RARP`: a migrated guest is to be announced, because its driver does not do so.
+    /// The body begins with the bytes of the guest's MAC address, independent of the byte order.
     fn announce(&mut self, flags: u32) -> Result<()> {
         let mut message = [0; FRONT_BYTES];
         let read = self.socket.read_exact(&mut message);
         read.map_err(Error::SocketBroken)?;
         let mut mac = [0; 6];
         mac.copy_from_slice(&message[12..18]);
-        // No station has an address of a group. (IEEE 802-2014 §8.2.2)
+        // A group address cannot be the address of a station. (IEEE 802-2014 §8.2.2)
         if mac[0] & 1 != 0 {
             return Err(Error::InvalidParam);
         }
@@ -158,12 +158,13 @@ impl Connection {
         lock.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says whether a message went well, which 0 does, if its flags ask for that.
+    /// Answers whether a message succeeded, if its flags request that. A `status` of 0 means
+    /// success.
     fn acknowledge(&mut self, request: u32, flags: u32, status: u32) -> Result<()> {
         if flags & NEED_REPLY == 0 {
             return Ok(());
         }
-        // Flags: version 1, a reply; a u64 follows.
+        // Flags: version 1, and reply; a body of 8 bytes follows.
         let reply = [request, 5, 8, status, 0].map(u32::to_ne_bytes);
         let written = self.socket.write_all(reply.as_flattened());
         written.map_err(Error::SocketBroken)
@@ -175,13 +176,13 @@ const SET_VRING_ENABLE: u32 = 18;
 const SEND_RARP: u32 = 19;
 const NET_SET_MTU: u32 = 20;
 
-/// The header of a message and a body of 8 bytes.
+/// Length of a message's header and a body of 8 bytes.
 const FRONT_BYTES: usize = 20;
 
-/// The bits of a message's flags for its version, which is 1, and for a reply.
+/// Flag bits of a message: the version, which is 1, and the reply bit.
 const VERSION_AND_REPLY: u32 = 7;
 
-/// The flag of a message that wants to be acknowledged.
+/// Flag of a message that requests an acknowledgement.
 const NEED_REPLY: u32 = 1 << 3;
 
 impl AsFd for Connection {
@@ -197,7 +198,7 @@ struct Handler {
 
 impl Handler {
     fn device(&self) -> MutexGuard<'_, crate::device::Device> {
-        // A thread that panicked with the lock left a device that is reset before it is used.
+        // If a thread panicked while it held the lock, the device is reset before it is used.
         let lock = self.shared.device.lock();
         lock.unwrap_or_else(PoisonError::into_inner)
     }
@@ -209,7 +210,7 @@ impl Handler {
             .ok_or_else(|| wrong(format!("ring {index}: there are {}", self.offer.rings)))
     }
 
-    /// The data path looks at every ring.
+    /// Wakes the data path, so that it looks at every ring.
     fn changed(&self) {
         self.shared.changed.signal();
     }
@@ -219,7 +220,7 @@ fn wrong(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::ReqHandlerError(io::Error::other(reason))
 }
 
-/// An eventfd; another descriptor may block the thread that writes to it.
+/// Accepts only an eventfd: writing to another kind of descriptor could block the thread.
 fn eventfd(file: File) -> Result<OwnedFd> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let name = std::fs::read_link(link).map_err(wrong)?;
@@ -334,7 +335,7 @@ impl VhostUserBackendReqHandlerMut for Handler {
                 let kick = eventfd(file)?;
                 self.device().start_by(index, kick).map_err(wrong)?;
             }
-            // The driver does not kick: `VHOST_USER_VRING_NOFD_MASK`.
+            // The driver does not kick (`VHOST_USER_VRING_NOFD_MASK`).
             None => self.device().start_polled(index).map_err(wrong)?,
         }
         self.changed();
@@ -352,7 +353,7 @@ impl VhostUserBackendReqHandlerMut for Handler {
     }
 
     fn set_vring_err(&mut self, index: u8, _fd: Option<File>) -> Result<()> {
-        // A fault is shown by the end of the connection.
+        // The descriptor is not used: the end of the connection reports a fault.
         self.index(u32::from(index)).map(|_| ())
     }
 
@@ -376,7 +377,7 @@ impl VhostUserBackendReqHandlerMut for Handler {
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
-        // Pairs, of a network device.
+        // The answer counts pairs of rings, as for a network device.
         Ok(self.offer.rings as u64 / 2)
     }
 
@@ -460,7 +461,7 @@ impl VhostUserBackendReqHandlerMut for Handler {
     fn remove_mem_region(&mut self, of: &VhostUserSingleMemoryRegion) -> Result<()> {
         let mut device = self.device();
         let mut regions = device.regions().to_vec();
-        // And it removes each as often.
+        // It also removes each region that often.
         regions.retain(|region| !is_same(region, of));
         let memory = GuestMemory::new(regions).map_err(wrong)?;
         device.set_memory(memory).map_err(wrong)

@@ -1,4 +1,4 @@
-//! What the control thread and the data path share.
+//! State that the control thread and the data path of a port share.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -8,26 +8,26 @@ use carina_sys::EventFd;
 use crate::device::Device;
 use crate::kicks::Kicks;
 
-/// What a device offers to drivers.
+/// Features and limits that a device offers to drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Features of virtio. Those of vhost-user itself are added.
+    /// Virtio features. Those of vhost-user itself are added.
     pub features: u64,
     /// Number of rings.
     pub rings: usize,
-    /// The largest MTU that the device can carry, where the MTU is among the features.
+    /// Largest MTU that the device supports, in bytes. It matters if the features include the MTU.
     pub mtu_max: u16,
 }
 
-/// A port, seen from both.
+/// The shared state of a port.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) offer: Offer,
     pub(crate) device: Mutex<Device>,
-    /// Rings when the data path should look at all rings.
+    /// Signalled when the data path should look at all rings.
     pub(crate) changed: EventFd,
     pub(crate) kicks: Arc<Kicks>,
-    /// Rings when the port ends.
+    /// Signalled when the port ends.
     pub(crate) stop: EventFd,
     pub(crate) counts: [AtomicU64; 4],
 }

@@ -1,2 +1,2 @@
-//! The back end against front ends in one process.
+//! Tests of the back end against front ends in one process.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]

@@ -1,12 +1,12 @@
-//! Which pages of a guest were written, for live migration.
+//! The dirty log: which pages of a guest were written, for live migration.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use carina_sys::Mapping;
 
-/// A bit for each page of the guest, set when the device writes there. (vhost-user,
-/// "Migration"; a page has 4096 bytes, whatever the guest's pages have)
+/// One bit for each page of the guest, which the device sets when it writes to the page.
+/// (vhost-user, "Migration"; such a page has 4096 bytes, whatever the guest's page size)
 #[derive(Clone, Debug)]
 pub struct DirtyLog {
     mapping: Arc<Mapping>,
@@ -15,8 +15,7 @@ pub struct DirtyLog {
 }
 
 impl DirtyLog {
-    /// The log of `bytes` bytes that begins `offset` bytes into a mapping; `None` when it is not
-    /// within the mapping.
+    /// The log of `bytes` bytes at `offset` in a mapping; `None` if it is not within the mapping.
     #[must_use]
     pub fn new(mapping: Arc<Mapping>, offset: usize, bytes: usize) -> Option<DirtyLog> {
         let within = mapping.len().checked_sub(offset)?;
@@ -27,19 +26,20 @@ impl DirtyLog {
         })
     }
 
-    /// Whether a page of the log itself could not be had ([`Mapping::is_lost`]).
+    /// Whether a page of the log itself is lost ([`Mapping::is_lost`]).
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.mapping.is_lost()
     }
 
-    /// Marks the pages of `len` bytes at a guest's address. Pages beyond the log are not marked.
+    /// Marks the pages of `len` bytes at a guest address. Pages beyond the end of the log are not
+    /// marked.
     pub fn mark(&self, guest: u64, len: u64) {
         if len == 0 {
             return;
         }
-        // The write must be visible before the page is marked, and also before it is found marked:
-        // who clears the mark in between then reads what was written.
+        // The write must be visible before its page is marked, also if the page is marked already:
+        // a process that clears the mark in between then reads the new contents.
         fence(Ordering::SeqCst);
         let last = guest.saturating_add(len - 1) / PAGE;
         for page in guest / PAGE..=last {
@@ -77,7 +77,7 @@ mod tests {
         log.mark(4095, 2);
         log.mark(9 * PAGE, 1);
         log.mark(0, 0);
-        // Beyond the end of the log, and of all addresses.
+        // Beyond the end of the log, and beyond all addresses.
         log.mark(127 * PAGE, 10 * PAGE);
         log.mark(u64::MAX, 5);
         let mut bytes = [0; 24];

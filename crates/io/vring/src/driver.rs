@@ -1,15 +1,15 @@
-//! The driver half of a ring, of either layout.
+//! The trait of driver halves, for rings of either layout.
 
 use crate::fault::Fault;
 
 /// A buffer that a driver gives to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverBuffer {
-    /// Its address, as the device knows it.
+    /// The buffer's address as the device knows it.
     pub address: u64,
-    /// Its bytes.
+    /// Length of the buffer in bytes.
     pub len: u32,
-    /// The device writes it, instead of reading it.
+    /// Whether the device writes the buffer. Otherwise the device reads it.
     pub is_writable: bool,
 }
 
@@ -38,10 +38,10 @@ impl DriverBuffer {
 /// A chain that the device has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What [`DriverRing::add`] returned. It may be returned again by a later `add`.
+    /// The id that [`DriverRing::add`] returned. A later `add` may use it again.
     pub id: u16,
-    /// Bytes that the device says it has written. Nothing vouches for it: it may be more than the
-    /// chain has.
+    /// Number of bytes that the device reports to have written. It is unchecked and may exceed the
+    /// chain.
     pub written: u32,
 }
 
@@ -50,49 +50,49 @@ pub struct Completion {
 #[error("too few free descriptors")]
 pub struct RingFull;
 
-/// The end of a ring that makes buffers available.
+/// The driver half of a ring: it makes buffers available to the device.
 ///
-/// It does not touch the buffers: their addresses are what the device knows them by, and their
-/// owner keeps them until [`DriverRing::poll`] returns the chain.
+/// It does not access the buffers. It only knows the addresses that the device uses. The owner of
+/// the buffers keeps them until [`DriverRing::poll`] returns the chain.
 pub trait DriverRing {
-    /// Descriptors that are free.
+    /// Number of free descriptors.
     fn room(&self) -> usize;
 
-    /// Makes a chain of buffers available, readable ones first; returns its identity, which is
-    /// below the ring's size and of no other chain that the device has. The device sees it after
-    /// [`DriverRing::publish`].
+    /// Makes a chain of buffers available; readable buffers come first. Returns the chain's id: a
+    /// number below the ring's size that no other chain of the device has. The device sees the
+    /// chain after [`DriverRing::publish`].
     ///
     /// # Errors
-    /// Fewer descriptors are free than there are buffers.
+    /// There are fewer free descriptors than buffers.
     ///
     /// # Panics
-    /// Without a buffer.
+    /// `buffers` is empty.
     fn add(&mut self, buffers: &[DriverBuffer]) -> Result<u16, RingFull>;
 
-    /// As [`DriverRing::add`], by one descriptor that leads to a table. The table lies at a guest's
-    /// address, a multiple of 16, has 16 bytes for each buffer, and must stay until the chain is
-    /// returned.
+    /// Like [`DriverRing::add`], with one descriptor that refers to an indirect table. The table is
+    /// at a guest address, a multiple of 16, with 16 bytes for each buffer. It must stay until the
+    /// chain is returned.
     ///
     /// # Errors
     /// No descriptor is free.
     ///
     /// # Panics
-    /// Without a buffer, or when the table is not in the memory of the ring.
+    /// `buffers` is empty, or the table is not in the memory of the ring.
     fn add_indirect(&mut self, table: u64, buffers: &[DriverBuffer]) -> Result<u16, RingFull>;
 
-    /// Shows the device what was added.
+    /// Makes the added chains visible to the device.
     fn publish(&mut self);
 
-    /// Whether the device is to be kicked for what was published since the last call.
+    /// Whether the device wants a kick for what was published since the last call.
     fn wants_kick(&mut self) -> bool;
 
-    /// The next chain that the device has returned.
+    /// The next chain that the device has returned, or `None`.
     ///
     /// # Errors
-    /// What the device did wrong. The ring must not be used again.
+    /// The device broke the rules. The ring must not be used again.
     fn poll(&mut self) -> Result<Option<Completion>, Fault>;
 
-    /// Asks the device to signal when it returns a chain. False when one is there already.
+    /// Asks the device to signal when it returns a chain. Returns false if one is returned already.
     fn arm(&mut self) -> bool;
 
     /// Asks the device not to signal.

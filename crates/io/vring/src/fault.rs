@@ -1,76 +1,76 @@
-//! What a peer did that no correct peer does.
+//! Faults of a peer: actions that a correct peer never takes.
 
-/// A violation by the peer. The ring is to be given up.
+/// A violation of the rules by the peer. The ring must be given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The driver's index runs further ahead than the ring is long.
+    /// The driver's index is further ahead than the ring has descriptors.
     #[error("available index {index} is more than {size} ahead of {next}")]
     AvailableIndex {
-        /// What the driver wrote.
+        /// The index that the driver wrote.
         index: u16,
-        /// The next chain that the device takes.
+        /// The index of the next chain that the device takes.
         next: u16,
-        /// Descriptors of the ring.
+        /// Number of descriptors of the ring.
         size: u16,
     },
-    /// A descriptor index is beyond the table.
+    /// The index of a descriptor is beyond the end of the table.
     #[error("descriptor {index} of a table of {size}")]
     DescriptorIndex {
-        /// What the peer wrote.
+        /// The index that the peer wrote.
         index: u16,
-        /// Descriptors of the table.
+        /// Number of descriptors of the table.
         size: u16,
     },
-    /// A chain has more descriptors than the ring, as one does that bites its tail.
+    /// A chain has more descriptors than the ring, for instance because it is circular.
     #[error("chain of more than {size} descriptors")]
     ChainLength {
-        /// Descriptors of the ring.
+        /// Number of descriptors of the ring.
         size: u16,
     },
     /// A chain's buffers have more than 2^32 - 1 bytes in one direction.
     #[error("chain of more than 2^32 - 1 bytes")]
     ChainBytes,
-    /// A buffer for the device to read comes behind one to write.
+    /// A readable buffer follows a writable one.
     #[error("readable buffer behind a writable one")]
     ReadableBehindWritable,
-    /// A buffer, or a table of descriptors, lies outside of the memory that the peer shares.
+    /// A buffer, or an indirect table, is outside the memory that the peer shares.
     #[error("{len} bytes at {address:#x} are not in the memory of the guest")]
     OutsideMemory {
-        /// Where it begins.
+        /// The first address.
         address: u64,
-        /// Its bytes.
+        /// The length in bytes.
         len: u32,
     },
-    /// The length of an indirect table is 0 or no multiple of 16, or the table has a flag for
-    /// another table, or the descriptor that leads to it has a successor.
+    /// An invalid indirect table: its length is 0 or not a multiple of 16, an entry refers to
+    /// another table, or the descriptor that refers to it has a successor.
     #[error("indirect table of {len} bytes with flags {flags:#x}")]
     IndirectTable {
-        /// Its bytes.
+        /// Length of the table in bytes.
         len: u32,
-        /// Flags of the descriptor at which it failed.
+        /// Flags of the invalid descriptor.
         flags: u16,
     },
-    /// Indirect tables were not negotiated.
+    /// An indirect table, although `VIRTIO_F_INDIRECT_DESC` was not negotiated.
     #[error("indirect table without VIRTIO_F_INDIRECT_DESC")]
     IndirectNotNegotiated,
-    /// The device's index runs further ahead than there are chains.
+    /// The device's index is further ahead than the number of chains that it has.
     #[error("used index {index} is more than {outstanding} ahead of {next}")]
     UsedIndex {
-        /// What the device wrote.
+        /// The index that the device wrote.
         index: u16,
-        /// The next that the driver looks at.
+        /// The index that the driver looks at next.
         next: u16,
-        /// Chains that the device has.
+        /// Number of chains that the device has.
         outstanding: u16,
     },
-    /// The device returned a chain that it does not have.
+    /// The device returned a chain that it did not have.
     #[error("used chain {id}, which the device does not have")]
     UsedId {
-        /// What the device wrote.
+        /// The id that the device wrote.
         id: u32,
     },
-    /// A page of the memory that the peer shares could not be had.
+    /// A page of the memory that the peer shares is lost.
     #[error(
         "a page of the shared memory is gone: its file was cut short, or its file system is full"
     )]
@@ -78,7 +78,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// A short word for counters.
+    /// A short name of the fault, for counters.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Rings whose peer writes what it likes: for fuzzers and property tests.
+//! Fuzz targets: rings whose peer writes arbitrary values.
 
 use std::sync::Arc;
 
@@ -20,20 +20,21 @@ use crate::split_driver::SplitDriver;
 /// The outcome of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Chains that were completed, or returned.
+    /// Number of chains that were completed or returned.
     pub chains: usize,
-    /// Bytes that were copied.
+    /// Number of bytes that were copied.
     pub bytes: usize,
-    /// How it ended, if by a fault.
+    /// The fault that ended the script, if any.
     pub fault: Option<Fault>,
 }
 
-/// Runs the device half of a ring against a script: its first four bytes say which ring, and then
-/// each step is a byte with its operands. Writes of the script go anywhere in the guest's memory.
+/// Runs the device half of a ring against a script. The first four bytes select the ring; after
+/// them, each step is one byte with its operands. The script may write anywhere in the guest's
+/// memory.
 ///
 /// # Panics
-/// When the device half touches memory that is not the guest's, or completes what it did not take:
-/// what a fuzzer looks for.
+/// The device half accesses memory that is not the guest's, or completes a chain that it did not
+/// take. These are the errors that a fuzzer looks for.
 #[must_use]
 pub fn device(script: &[u8]) -> Outcome {
     let mut script = Script(script);
@@ -61,10 +62,10 @@ pub fn device(script: &[u8]) -> Outcome {
     outcome
 }
 
-/// As [`device`], for the driver half.
+/// Runs the driver half of a ring against a script, like [`device`].
 ///
 /// # Panics
-/// As there.
+/// As for [`device`].
 #[must_use]
 pub fn driver(script: &[u8]) -> Outcome {
     let mut script = Script(script);
@@ -198,7 +199,7 @@ impl Script<'_> {
     }
 }
 
-/// Two regions of guest memory inside of a mapping whose other bytes are not the guest's.
+/// Two regions of guest memory in a mapping whose other bytes are not the guest's.
 struct Guest {
     mapping: Arc<Mapping>,
     log: Arc<Mapping>,
@@ -255,7 +256,8 @@ impl Guest {
         }
     }
 
-    /// Writes what the script says: where (mostly in the ring), how much, and what.
+    /// Writes bytes as the script says: the address (mostly in the ring), the number, and the
+    /// values.
     fn poke(&self, script: &mut Script<'_>) {
         let at = usize::from(script.half());
         let count = 1 + usize::from(script.byte() % 16);
@@ -305,7 +307,7 @@ mod tests {
 
     #[test]
     fn script_can_be_a_correct_peer() {
-        // A descriptor of 16 bytes at 0x4000, head 0, index 1; take, copy, complete, publish.
+        // A descriptor of 16 bytes at 0x4000, head 0, index 1; then take, copy, complete, publish.
         let mut script = vec![0, 3, 0, 0];
         script.extend([0, 0, 0, 13, 0, 0x40, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0]);
         script.extend([0, 2, 0x20, 1, 1, 0, 2, 5, 3, 4, 0, 5]);

@@ -1,5 +1,6 @@
-//! Which chains of a split ring a device has, in memory of the front end, so that a device that
-//! died is succeeded without a lost or repeated chain. (vhost-user, "Inflight I/O tracking")
+//! The in-flight region: which chains of a split ring a device has, in memory of the front end.
+//! When the device has died, its successor neither loses nor repeats a chain. (vhost-user,
+//! "Inflight I/O tracking")
 //!
 //! ```text
 //! features u64, version u16, desc_num u16, last_batch_head u16, used_idx u16
@@ -20,47 +21,47 @@ pub struct SplitInflight {
     offset: usize,
     size: u16,
     counter: u64,
-    /// Chains completed since the index was published.
+    /// Chains that were completed since the index was last published.
     batch: Vec<u16>,
     last: u16,
 }
 
-/// Why a region is of no use.
+/// Why an in-flight region cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InflightError {
-    /// It is not within its mapping, or not aligned to 8 bytes.
+    /// The region is not within its mapping, or not aligned to 8 bytes.
     #[error(
         "in-flight region of {bytes} bytes at {offset}: not within the mapping, or not aligned"
     )]
     Range {
-        /// Where it begins in the mapping.
+        /// Offset of the region in the mapping.
         offset: usize,
-        /// Its bytes.
+        /// Size of the region in bytes.
         bytes: usize,
     },
-    /// It is of another version or of another size of ring.
+    /// The region has another version, or is for a ring of another size.
     #[error("in-flight region of version {version} for {size} descriptors")]
     Version {
-        /// The version in it.
+        /// The version in the region.
         version: u16,
-        /// The descriptors in it.
+        /// The number of descriptors in the region.
         size: u16,
     },
 }
 
 impl SplitInflight {
-    /// Bytes of the region of one ring, a multiple of 64.
+    /// Size in bytes of the region of one ring, a multiple of 64.
     #[must_use]
     pub const fn bytes(size: u16) -> usize {
         (HEADER + ENTRY * size as usize).next_multiple_of(64)
     }
 
-    /// The region that begins `offset` bytes into a mapping; one of zeros becomes that of a ring
-    /// without chains in flight.
+    /// The region at `offset` of a mapping. A region of zeros is initialized for a ring without
+    /// chains in flight.
     ///
     /// # Errors
-    /// The region is not within the mapping, or was made for another ring.
+    /// The region is not within the mapping, or was created for another ring.
     pub fn new(
         mapping: Arc<Mapping>,
         offset: usize,
@@ -94,11 +95,12 @@ impl SplitInflight {
         Ok(region)
     }
 
-    /// Chains that a predecessor took and did not return, in the order in which it took them. Its
-    /// last batch counts as returned if `used_index`, that of the ring, says so.
+    /// The chains that a predecessor took and did not return, in the order in which it took them.
+    /// `used_index` is the index of the used ring; it shows whether the predecessor's last batch
+    /// was returned.
     ///
     /// # Errors
-    /// The region links to a descriptor that the ring does not have.
+    /// The region refers to a descriptor that the ring does not have.
     pub fn recover(&mut self, used_index: u16) -> Result<Vec<u16>, Fault> {
         let size = self.size;
         let behind = used_index.wrapping_sub(self.word(14).load(Ordering::Relaxed));
@@ -140,7 +142,7 @@ impl SplitInflight {
         self.batch.push(head);
     }
 
-    /// The used ring's index has become `used`.
+    /// Records that the used ring's index has become `used`.
     pub(crate) fn publish(&mut self, used: u16) {
         fence(Ordering::Release);
         for at in 0..self.batch.len() {

@@ -8,27 +8,27 @@
 //!     poll      what the device has used            publish   the driver sees them
 //! ```
 //!
-//! Both layouts of a half have one trait ([`DeviceRing`], [`DriverRing`]), so that code over them
-//! is written once and compiled twice. Both ends work in bursts: an index, or the flags of a first
-//! descriptor, is published once for all chains of a burst, and the peer is notified at most once,
-//! if it asked for it ([`DeviceRing::wants_signal`], [`DriverRing::wants_kick`]).
+//! Both layouts of a half implement one trait ([`DeviceRing`], [`DriverRing`]), so that code for
+//! them is written once and compiled twice. Both ends work in bursts: an index, or the flags of a
+//! first descriptor, is published once for all chains of a burst, and the peer is notified at most
+//! once, if it asked for it ([`DeviceRing::wants_signal`], [`DriverRing::wants_kick`]).
 //!
-//! A ring lies in [`GuestMemory`], a table of the regions that the peer shares. A half keeps the
-//! table that it was made with; memory stays mapped as long as a half uses it.
+//! A ring is in [`GuestMemory`], a table of the regions that the peer shares. A half keeps the
+//! table that it was created with; memory stays mapped as long as a half uses it.
 //!
 //! # Trust
-//! The peer may be a hostile guest. Every word that it can write is read once into a local,
-//! checked, and only the local is used. What a ring of this crate wrote itself is kept in private
-//! memory too. A violation is a [`Fault`]; afterwards the half must not be used again. Payload may
-//! change while it is read: the accessors of [`Taken`] only copy.
+//! The peer may be a hostile guest. Each word that it can write is read once into a local variable,
+//! the local value is checked, and only the local value is used. Each half keeps private copies of
+//! what it wrote to the ring itself. A violation is a [`Fault`]; afterwards the half must not be
+//! used again. Payload may change while it is read: the accessors of [`Taken`] only copy.
 //!
 //! # Completion
-//! The device half completes chains in the order in which it took them, also where the driver did
-//! not ask for that (`VIRTIO_F_IN_ORDER`): a device that died is then restarted from the index of
-//! the used ring alone. [`SplitInflight`] keeps the same in memory of the front end, as the
-//! vhost-user protocol has it. A packed ring has no such index: [`PackedProgress`] keeps it. Where
-//! the driver of a packed ring does ask for order, one used descriptor stands for a burst of chains
-//! that were only read.
+//! The device half completes chains in the order in which it took them, even if the driver did not
+//! negotiate that (`VIRTIO_F_IN_ORDER`). The successor of a device that died can therefore continue
+//! from the index of the used ring alone. [`SplitInflight`] also records the chains in memory of
+//! the front end, as the vhost-user protocol specifies. A packed ring has no such index;
+//! [`PackedProgress`] records the position instead. If the driver of a packed ring negotiated
+//! in-order use, one used descriptor stands for a burst of chains that were only read.
 
 mod device;
 mod dirty;

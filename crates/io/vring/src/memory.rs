@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use carina_sys::Mapping;
 
-/// The most regions of one peer.
+/// Largest number of regions of one peer.
 pub const REGIONS_MAX: usize = 64;
 
-/// A range of guest memory, mapped here.
+/// A range of guest memory that is mapped in this process.
 #[derive(Clone)]
 pub struct Region {
     /// First address in the guest.
     guest: u64,
-    /// First address in the process that manages the guest, which names rings by it.
+    /// First address in the process that manages the guest. vhost-user gives the addresses of rings
+    /// in this address space.
     user: u64,
     len: u64,
     host: NonNull<u8>,
@@ -26,7 +27,7 @@ unsafe impl Send for Region {}
 // SAFETY: as above; it is only accessed by atomics and by copies that may tear.
 unsafe impl Sync for Region {}
 
-/// Why there is no table.
+/// Why a table of regions cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -35,7 +36,7 @@ pub enum MemoryError {
     Range {
         /// First address in the guest.
         guest: u64,
-        /// Its bytes.
+        /// Length of the region in bytes.
         len: u64,
     },
     /// Two regions share addresses.
@@ -46,16 +47,16 @@ pub enum MemoryError {
         /// First address of the other.
         second: u64,
     },
-    /// There are more than [`REGIONS_MAX`].
+    /// There are more than [`REGIONS_MAX`] regions.
     #[error("{0} regions; there can be {REGIONS_MAX}")]
     TooMany(usize),
 }
 
 impl Region {
-    /// The region of `len` bytes that begins `offset` bytes into a mapping.
+    /// A region of `len` bytes at `offset` of a mapping.
     ///
     /// # Errors
-    /// The region is empty, wraps around, or is not within the mapping.
+    /// The region is empty, wraps around the address space, or is not within the mapping.
     pub fn new(
         mapping: Arc<Mapping>,
         offset: usize,
@@ -121,17 +122,18 @@ impl fmt::Debug for Region {
     }
 }
 
-/// The regions of one peer, in the order of their addresses. Clones share them.
+/// The regions of one peer, sorted by address. Clones share them.
 #[derive(Clone, Debug)]
 pub struct GuestMemory {
     regions: Arc<[Region]>,
 }
 
 impl GuestMemory {
-    /// A table of regions.
+    /// Creates a table of regions.
     ///
     /// # Errors
-    /// There are too many, or two of them share addresses, of the guest or of its process.
+    /// There are too many regions, or two of them overlap, in the guest or in the process that
+    /// manages it.
     pub fn new(mut regions: Vec<Region>) -> Result<GuestMemory, MemoryError> {
         if regions.len() > REGIONS_MAX {
             return Err(MemoryError::TooMany(regions.len()));
@@ -139,7 +141,7 @@ impl GuestMemory {
         for first_of in [Region::user, Region::guest] {
             regions.sort_by_key(first_of);
             for pair in regions.windows(2) {
-                // No region wraps, so that the sum does not either.
+                // No region wraps, so the sum does not wrap either.
                 if first_of(&pair[0]) + pair[0].len > first_of(&pair[1]) {
                     return Err(MemoryError::Overlap {
                         first: first_of(&pair[0]),
@@ -159,8 +161,8 @@ impl GuestMemory {
         &self.regions
     }
 
-    /// Whether a page of it could not be had ([`Mapping::is_lost`]), so that what is read there is
-    /// not what the peer wrote.
+    /// Whether a page of the memory is lost ([`Mapping::is_lost`]): what is read there is then not
+    /// what the peer wrote.
     #[must_use]
     #[inline]
     pub fn is_lost(&self) -> bool {
@@ -172,10 +174,11 @@ impl GuestMemory {
         self.regions.iter().any(|region| region.mapping.is_lost())
     }
 
-    /// Where `len` bytes of the guest are here, if they lie in one region. `last` is the number of
-    /// the region that is tried first; it becomes that of the region found.
+    /// Translates a guest address to an address in this process, if all `len` bytes are in one
+    /// region. `last` is the index of the region that is tried first; the call sets it to the
+    /// region that was found.
     ///
-    /// The address is valid as long as the table lives. Others may write there at any time.
+    /// The result is valid as long as the table lives. Other processes may write there at any time.
     #[must_use]
     #[inline]
     pub fn guest(&self, address: u64, len: u64, last: &mut usize) -> Option<NonNull<u8>> {
@@ -199,7 +202,7 @@ impl GuestMemory {
         Some(host)
     }
 
-    /// Bytes from `address` to the end of the region that has it; 0 when there is no such region.
+    /// Number of bytes from `address` to the end of its region; 0 if there is no such region.
     pub(crate) fn bytes_from(&self, address: u64) -> u64 {
         let found = self
             .regions
@@ -208,8 +211,8 @@ impl GuestMemory {
         found.map_or(0, |region| region.len - (address - region.guest))
     }
 
-    /// As [`GuestMemory::guest`], for an address of the process that manages the guest; not for
-    /// the data path. Also gives the address in the guest.
+    /// Like [`GuestMemory::guest`], for an address in the process that manages the guest. Also
+    /// returns the guest address. It is too slow for the data path.
     #[must_use]
     pub fn user(&self, address: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
         self.regions.iter().find_map(|region| {

@@ -18,18 +18,18 @@ use crate::taken::{NewChain, Taken};
 pub struct PackedDevice {
     ring: PackedMemory,
     taken: Taken,
-    /// The next descriptor to be taken.
+    /// Position of the next descriptor to take.
     next: PackedPosition,
-    /// The next to be written as used.
+    /// Position of the next descriptor to mark as used.
     used: PackedPosition,
-    /// Those that were used and are not shown. None of them is written into the ring before all
-    /// are: a successor of this half could not take them again.
+    /// Used descriptors that the driver cannot see yet. They are written into the ring only
+    /// together: a successor of this half could not take again what is already overwritten.
     hidden: Vec<UsedDescriptor>,
-    /// Descriptors used since the last were published.
+    /// Number of descriptors used since the last publication.
     unpublished: u16,
-    /// The next to be published.
+    /// Position of the next descriptor to publish.
     published: PackedPosition,
-    /// Descriptors published since the driver's wish was looked at last.
+    /// Number of descriptors published since the driver's notification request was last read.
     unsignalled: u16,
     progress: Option<PackedProgress>,
     logs_ring: bool,
@@ -39,12 +39,13 @@ pub struct PackedDevice {
 }
 
 impl PackedDevice {
-    /// A device half, over memory that the driver has set up. [`RingConfig::position`] has the
-    /// place of the next chain in its low half and that of the next used one in its high half, as
-    /// vhost-user gives and takes it; a high half of 0 stands for the same place.
+    /// Creates a device half for a ring that the driver has set up. The low half of
+    /// [`RingConfig::position`] is the position of the next chain, and the high half that of the
+    /// next used descriptor, as in vhost-user. A high half of 0 stands for the same position as the
+    /// low half.
     ///
     /// # Errors
-    /// The ring does not lie in the memory, or the position not in the ring.
+    /// The ring is not within the memory, or the position not within the ring.
     pub fn new(memory: &GuestMemory, config: &RingConfig) -> Result<PackedDevice, SetupError> {
         let ring = PackedMemory::new(memory, config)?;
         let next = PackedPosition(config.position as u16);
@@ -57,7 +58,7 @@ impl PackedDevice {
         }
         Ok(PackedDevice {
             taken: Taken::new(memory.clone(), config.size),
-            // What is not used is taken again.
+            // Chains that were taken but not used are taken again.
             next: used,
             used,
             hidden: Vec::with_capacity(128),
@@ -73,9 +74,10 @@ impl PackedDevice {
         })
     }
 
-    /// From now on keeps how far it has come in memory that outlives it; goes on where a
-    /// predecessor has stopped that used the same memory for the same ring, which began at `begin`
-    /// according to its front end. For a half that has taken nothing.
+    /// Records this half's progress in memory that outlives its process. If a predecessor recorded
+    /// its progress there for the same ring, this half continues where the predecessor stopped.
+    /// `begin` is the position at which the front end says that the ring began. Call it before
+    /// anything is taken.
     pub fn set_progress(&mut self, progress: PackedProgress, config: &RingConfig, begin: u32) {
         if let Some(at) = progress.of_predecessor(config, begin, &self.ring) {
             (self.next, self.used, self.published) = (at, at, at);
@@ -84,14 +86,14 @@ impl PackedDevice {
         self.progress = Some(progress);
     }
 
-    /// The flags of the next descriptor, if it is available.
+    /// The flags of the next descriptor; `None` if it is not available.
     #[inline]
     fn available_flags(&self) -> Option<u16> {
         let flags = self.ring.flags(self.next).load(Ordering::Acquire);
         (flags & (AVAILABLE | USED) == self.next.available()).then_some(flags)
     }
 
-    /// Reads the chain that begins at the next descriptor; returns how many descriptors it has.
+    /// Reads the chain that begins at the next descriptor. Returns how many descriptors it has.
     #[inline]
     fn add_chain(&mut self, first_flags: u16) -> Result<u16, Fault> {
         let mut chain = self.taken.begin();
@@ -107,7 +109,7 @@ impl PackedDevice {
             if flags & NEXT == 0 {
                 break id;
             }
-            // `Taken` bounds the count by the ring's size.
+            // `Taken` limits the count to the ring's size.
             count += 1;
             at = at.plus(1, self.ring.size);
             flags = self.ring.flags(at).load(Ordering::Relaxed);
@@ -130,10 +132,11 @@ impl PackedDevice {
         if len == 0 || !len.is_multiple_of(16) || flags & NEXT != 0 {
             return Err(Fault::IndirectTable { len, flags });
         }
-        // All entries belong to the chain; there is no flag for the next. (VIRTIO 1.2 §2.8.7)
+        // All entries of the table belong to the chain; the NEXT flag is not used. (VIRTIO 1.2
+        // §2.8.7)
         for index in 0..len / 16 {
             let entry = indirect_entry(&self.taken, address, len, index)?;
-            // In a packed table the flags are the last word, where a split one has `next`.
+            // In a packed table the last word holds the flags; in a split table it holds `next`.
             let flags = entry.next;
             if flags & INDIRECT != 0 {
                 return Err(Fault::IndirectTable { len, flags });
@@ -160,7 +163,7 @@ impl DeviceRing for PackedDevice {
                 break;
             };
             descriptors += self.add_chain(flags)?;
-            // No more descriptors than the ring has can be available at once.
+            // Not more descriptors than the ring has can be available at once.
             if descriptors > size {
                 return Err(Fault::ChainLength { size });
             }
@@ -177,8 +180,8 @@ impl DeviceRing for PackedDevice {
     fn complete(&mut self, written: u32) {
         let chain = self.taken.complete();
         match self.hidden.last_mut() {
-            // One used descriptor stands for all chains up to its own, as long as nothing is to be
-            // said of them but that they are used. (VIRTIO 1.2 §2.8, in-order use of descriptors)
+            // One used descriptor stands for all chains up to its own, as long as the device has
+            // written nothing into them. (VIRTIO 1.2 §2.8, in-order use of descriptors)
             Some(last) if self.is_in_order && written == 0 && last.len == 0 => last.id = chain.id,
             _ => self.hidden.push(UsedDescriptor {
                 at: self.used,
@@ -192,7 +195,7 @@ impl DeviceRing for PackedDevice {
 
     fn put_back(&mut self) {
         let left: u16 = self.taken.put_back().map(|chain| chain.descriptors).sum();
-        // Chains of a burst never go around the ring more than once.
+        // The chains of a burst never wrap around the ring more than once.
         let size = self.ring.size;
         self.next = match self.next.index().checked_sub(left) {
             Some(index) => PackedPosition(self.next.0 & 0x8000 | index),
@@ -235,7 +238,7 @@ impl DeviceRing for PackedDevice {
         if count == 0 {
             return false;
         }
-        // The flags must be visible before the driver's wish is read.
+        // The flags must be visible before the driver's notification request is read.
         fence(Ordering::SeqCst);
         let size = self.ring.size;
         count >= size
@@ -248,7 +251,7 @@ impl DeviceRing for PackedDevice {
     fn arm(&mut self) -> bool {
         let position = self.has_event_index.then_some(self.next);
         self.ring.device_event().enable(position);
-        // The wish must be visible before the driver's flags are read.
+        // This half's notification request must be visible before the driver's flags are read.
         fence(Ordering::SeqCst);
         !self.has_available()
     }

@@ -12,39 +12,41 @@ use crate::split_layout::{Descriptor, INDIRECT, NEXT, WRITE};
 
 /// The driver half of a packed ring. (VIRTIO 1.2 §2.8)
 ///
-/// It keeps a private copy of the lengths of chains, which a device cannot change.
+/// It keeps private copies of the lengths of chains, which a device cannot change.
 #[derive(Debug)]
 pub struct PackedDriver {
     ring: PackedMemory,
     memory: GuestMemory,
-    /// Identities of no chain.
+    /// Free ids.
     ids: Vec<u16>,
-    /// Descriptors of the chain of each identity that the device has; else 0.
+    /// Number of descriptors of the chain with each id; 0 if the device does not have it.
     lengths: Box<[u16]>,
     free: u16,
     next: PackedPosition,
-    /// The first descriptor that was added and is not published, with the flags that it will get.
+    /// Position of the first descriptor that was added and not published, and the flags that it
+    /// will get.
     hidden: Option<(PackedPosition, u16)>,
-    /// Descriptors added since the last were published.
+    /// Number of descriptors added since the last publication.
     unpublished: u16,
-    /// The next to be published.
+    /// Position of the next descriptor to publish.
     published: PackedPosition,
-    /// Descriptors published since the device's wish was looked at last.
+    /// Number of descriptors published since the device's notification request was last read.
     unkicked: u16,
     used: PackedPosition,
-    /// Identities of the chains that the device has, if it uses them in order.
+    /// Ids of the chains that the device has, in order; `None` unless it uses them in order.
     order: Option<VecDeque<u16>>,
-    /// Of a used descriptor that stands for several chains: the last of them, and what was written.
+    /// The rest of a used descriptor that stands for several chains: its last chain, and the length
+    /// written.
     batch: Option<Completion>,
     has_event_index: bool,
 }
 
 impl PackedDriver {
-    /// A driver half; the three parts of the ring become those of an empty one.
+    /// Creates a driver half, and initializes the three parts of the ring as an empty ring.
     /// [`RingConfig::position`] is not used: a new ring begins at its first descriptor.
     ///
     /// # Errors
-    /// The ring does not lie in the memory.
+    /// The ring is not within the memory.
     pub fn new(memory: &GuestMemory, config: &RingConfig) -> Result<PackedDriver, SetupError> {
         let ring = PackedMemory::new(memory, config)?;
         for index in 0..config.size {
@@ -76,7 +78,7 @@ impl PackedDriver {
         self.ring.store_address(position, address);
         self.ring.store_len_and_id(position, len, id);
         let flags = flags | position.available();
-        // The first of a burst is shown last, and with it all others.
+        // The first descriptor of a burst becomes visible last, and with it all others.
         if self.hidden.is_none() {
             self.hidden = Some((position, flags));
         } else {
@@ -138,7 +140,7 @@ impl DriverRing for PackedDriver {
         );
         let id = self.take_id(1)?;
         for (number, buffer) in buffers.iter().enumerate() {
-            // In a packed table the flags are the last word, where a split one has `next`.
+            // In a packed table the last word holds the flags; in a split table it holds `next`.
             let descriptor = Descriptor {
                 address: buffer.address,
                 len: buffer.len,
@@ -167,7 +169,7 @@ impl DriverRing for PackedDriver {
         if count == 0 {
             return false;
         }
-        // The flags must be visible before the device's wish is read.
+        // The flags must be visible before the device's notification request is read.
         fence(Ordering::SeqCst);
         let size = self.ring.size;
         count >= size
@@ -208,7 +210,7 @@ impl DriverRing for PackedDriver {
     fn arm(&mut self) -> bool {
         let position = self.has_event_index.then_some(self.used);
         self.ring.driver_event().enable(position);
-        // The wish must be visible before the device's flags are read.
+        // This half's notification request must be visible before the device's flags are read.
         fence(Ordering::SeqCst);
         !self.has_used()
     }

@@ -1,4 +1,4 @@
-//! The packed ring in memory. (VIRTIO 1.2 §2.8)
+//! The layout of a packed ring in memory. (VIRTIO 1.2 §2.8)
 //!
 //! ```text
 //! descriptors  { address u64, length u32, id u16, flags u16 } of each
@@ -13,7 +13,7 @@ use crate::memory::GuestMemory;
 use crate::setup::{RingConfig, SetupError};
 use crate::split_layout::{WRITE, passed};
 
-/// Bytes of the three parts of a packed ring: descriptors, driver, device.
+/// Sizes in bytes of the three parts of a packed ring: descriptors, driver area, device area.
 #[must_use]
 pub const fn packed_bytes(size: u16) -> [u64; 3] {
     [16 * size as u64, 4, 4]
@@ -22,12 +22,12 @@ pub const fn packed_bytes(size: u16) -> [u64; 3] {
 pub(crate) const AVAILABLE: u16 = 1 << 7;
 pub(crate) const USED: u16 = 1 << 15;
 
-/// A place in a packed ring: its index, and in bit 15 the wrap counter.
+/// A position in a packed ring: the index of a descriptor, and in bit 15 the wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedPosition(pub u16);
 
 impl PackedPosition {
-    /// Where a new ring begins, as [`RingConfig::position`]: both halves of it.
+    /// Value of [`RingConfig::position`] for a new ring: the start position in both halves.
     pub const START: u32 = 0x8000_8000;
 
     pub(crate) const FIRST: PackedPosition = PackedPosition(1 << 15);
@@ -46,7 +46,7 @@ impl PackedPosition {
         self.0 >> 15 != 0
     }
 
-    /// The place so many descriptors on, at most the ring's size.
+    /// The position `count` descriptors further on; `count` is at most the ring's size.
     #[inline]
     pub(crate) fn plus(self, count: u16, size: u16) -> PackedPosition {
         let index = self.index() + count;
@@ -56,25 +56,25 @@ impl PackedPosition {
         PackedPosition((self.0 & 0x8000 ^ 0x8000) | (index - size))
     }
 
-    /// The same index in the next lap, or in the one before.
+    /// The same index with the other wrap counter, as in the next or the previous lap.
     pub(crate) fn other_lap(self) -> PackedPosition {
         PackedPosition(self.0 ^ 0x8000)
     }
 
-    /// The flags of a descriptor that becomes available here.
+    /// The flags by which a descriptor at this position becomes available.
     #[inline]
     pub(crate) fn available(self) -> u16 {
         if self.wrap() { AVAILABLE } else { USED }
     }
 
-    /// The flags of a descriptor that becomes used here.
+    /// The flags by which a descriptor at this position becomes used.
     #[inline]
     pub(crate) fn used(self) -> u16 {
         if self.wrap() { AVAILABLE | USED } else { 0 }
     }
 }
 
-/// A descriptor as the device returns it.
+/// A used descriptor, as the device returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UsedDescriptor {
     pub(crate) at: PackedPosition,
@@ -88,7 +88,7 @@ impl UsedDescriptor {
     }
 }
 
-/// The three parts, as both ends access them. The memory must outlive this.
+/// The three parts of a ring, as both halves access them. The memory must outlive this value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackedMemory {
     descriptors: NonNull<u8>,
@@ -132,7 +132,7 @@ impl PackedMemory {
         unsafe { AtomicU16::from_ptr(self.at(position).add(14).as_ptr().cast()) }
     }
 
-    /// Address, length and identity.
+    /// Reads address, length and id of a descriptor.
     #[inline]
     pub(crate) fn load(&self, position: PackedPosition) -> (u64, u32, u16) {
         let at = self.at(position).as_ptr();
@@ -162,7 +162,7 @@ impl PackedMemory {
         }
     }
 
-    /// Returns descriptors to the driver, which sees none of them before all.
+    /// Returns descriptors to the driver. The driver sees none of them before all are written.
     #[inline]
     pub(crate) fn store_used(&self, burst: &[UsedDescriptor]) {
         let Some((first, rest)) = burst.split_first() else {
@@ -174,7 +174,7 @@ impl PackedMemory {
         self.put_used(first);
     }
 
-    /// Length, identity and flags in one word, of which none is seen without the others.
+    /// Writes length, id and flags in one store, so that the driver sees all or none of them.
     #[inline]
     fn put_used(&self, used: &UsedDescriptor) {
         let word = u64::from(used.len) | u64::from(used.id) << 32 | u64::from(flags_of(used)) << 48;
@@ -183,14 +183,14 @@ impl PackedMemory {
         unsafe { AtomicU64::from_ptr(at.add(8).cast()).store(word, Ordering::Release) };
     }
 
-    /// When the device is to signal, which the driver writes.
+    /// The driver area: it says when the device is to signal. The driver writes it.
     #[inline]
     pub(crate) fn driver_event(&self) -> Suppression<'_> {
         // SAFETY: `new` found 4 mapped bytes, aligned to 4.
         unsafe { Suppression::at(self.driver) }
     }
 
-    /// When the driver is to kick, which the device writes.
+    /// The device area: it says when the driver is to kick. The device writes it.
     #[inline]
     pub(crate) fn device_event(&self) -> Suppression<'_> {
         // SAFETY: as in `driver_event`.
@@ -224,7 +224,8 @@ impl Suppression<'_> {
         }
     }
 
-    /// Asks for a notification at `position`, or for each when there is no event index.
+    /// Requests a notification at `position`; at every descriptor if it is `None`, without event
+    /// index.
     pub(crate) fn enable(self, position: Option<PackedPosition>) {
         match position {
             None => self.flags.store(ENABLE, Ordering::Release),
@@ -239,7 +240,8 @@ impl Suppression<'_> {
         self.flags.store(DISABLE, Ordering::Relaxed);
     }
 
-    /// Whether the peer is to be notified by an end that went `count` descriptors on to `new`.
+    /// Whether the peer wants a notification from an end that advanced by `count` descriptors to
+    /// `new`.
     #[inline]
     pub(crate) fn is_wanted(self, new: PackedPosition, count: u16, size: u16) -> bool {
         match self.flags.load(Ordering::Acquire) {

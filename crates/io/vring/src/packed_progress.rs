@@ -1,8 +1,8 @@
-//! How far the device half of a packed ring has come, in memory that outlives its process.
+//! The progress of the device half of a packed ring, in memory that outlives its process.
 //!
-//! A split ring says so itself: the index of its used ring is in the guest's memory. A packed ring
-//! does not, and a front end whose back end died knows only where the back end began (QEMU, "vhost"
-//! in `hw/virtio`). Here is what is missing, for the back end's successor:
+//! A split ring holds its own progress: the index of its used ring is in the guest's memory. A
+//! packed ring does not. A front end whose back end died knows only the position at which that back
+//! end began (QEMU, "vhost" in `hw/virtio`). This memory holds what the back end's successor needs:
 //!
 //! ```text
 //!  0 committed u16, pending u16    next place to be used; another one while a burst is published
@@ -14,12 +14,13 @@
 //! 64 count of u64                  those descriptors, each as `last`
 //! ```
 //!
-//! A burst is written here before it is written into the ring, where the first of its descriptors
-//! comes last: while that is available the driver has seen none of them, and all can be written
-//! once more.
+//! A burst is written here before it is written into the ring. In the ring its first descriptor is
+//! written last. While that descriptor is still available, the driver has seen none of the burst,
+//! and a successor can write the whole burst again.
 //!
-//! The guest may have begun anew while no back end was there. So the last used descriptor must
-//! still be what it was, or the driver must have come around to it.
+//! The guest may have restarted the ring while there was no back end. A successor therefore uses
+//! the progress only if the last used descriptor is unchanged, or if the driver has made it
+//! available again in the next lap.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -29,7 +30,7 @@ use carina_sys::Mapping;
 use crate::packed_layout::{AVAILABLE, PackedMemory, PackedPosition, USED, UsedDescriptor};
 use crate::setup::RingConfig;
 
-/// The memory of one packed ring.
+/// The memory for the progress of one packed ring.
 #[derive(Clone, Debug)]
 pub struct PackedProgress {
     mapping: Arc<Mapping>,
@@ -37,11 +38,11 @@ pub struct PackedProgress {
 }
 
 impl PackedProgress {
-    /// Bytes of one ring.
+    /// Size of this memory in bytes.
     pub const BYTES: usize = BURST_AT + 8 * BURST_MAX;
 
-    /// The memory that begins `offset` bytes into a mapping; `None` when it is not within the
-    /// mapping, or not aligned to 8 bytes.
+    /// The memory at `offset` of a mapping; `None` if it is not within the mapping, or not aligned
+    /// to 8 bytes.
     #[must_use]
     pub fn new(mapping: Arc<Mapping>, offset: usize) -> Option<PackedProgress> {
         let end = offset.checked_add(Self::BYTES)?;
@@ -49,20 +50,22 @@ impl PackedProgress {
         is_possible.then_some(PackedProgress { mapping, offset })
     }
 
-    /// The ring was stopped in order: its front end knows where it goes on.
+    /// Marks the progress as invalid, because the ring was stopped in order and its front end knows
+    /// the position.
     pub fn forget(&self) {
         self.mapping
             .atomic_u32(self.offset + STATE)
             .store(0, Ordering::Release);
     }
 
-    /// True while a ring runs, or when its device half has died.
+    /// Whether the ring is running, or its device half died while it ran.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.word(STATE) == RUNNING
     }
 
-    /// A ring begins at `used`, where its front end said `begin`.
+    /// Records that the ring starts with its next used descriptor at `used`. `begin` is the
+    /// position that the front end gave.
     pub(crate) fn start(&self, config: &RingConfig, begin: u32, used: PackedPosition) {
         self.forget();
         let set = |at: usize, value: u32| {
@@ -78,12 +81,13 @@ impl PackedProgress {
         state.store(RUNNING, Ordering::Release);
     }
 
-    /// A burst is about to be written into the ring, and `to` is the place behind it.
+    /// Records a burst before it is written into the ring. `to` is the position behind the burst.
     #[inline]
     pub(crate) fn publishing(&self, burst: &[UsedDescriptor], to: PackedPosition) {
         let Some(first) = burst.first() else { return };
         if burst.len() > BURST_MAX {
-            // A successor does not know better than the front end until it is published.
+            // The burst is too long for this memory. Until it is published, a successor knows only
+            // what the front end knows.
             return self.forget();
         }
         for (number, used) in burst.iter().enumerate() {
@@ -96,11 +100,12 @@ impl PackedProgress {
         let both = u32::from(first.at.0) | u32::from(to.0) << 16;
         let positions = self.mapping.atomic_u32(self.offset + POSITIONS);
         positions.store(both, Ordering::Release);
-        // What goes into the ring is not stored before: the process may end between any two stores.
+        // The burst must be stored here before it is stored in the ring: the process may end
+        // between any two stores.
         fence(Ordering::Release);
     }
 
-    /// It is written.
+    /// Records that the burst is written into the ring.
     #[inline]
     pub(crate) fn published(&self, burst: &[UsedDescriptor], to: PackedPosition) {
         let Some(last) = burst.last() else { return };
@@ -114,8 +119,10 @@ impl PackedProgress {
         }
     }
 
-    /// Where the predecessor of a device half stopped, if it ran this very ring, which began at
-    /// `begin`, and the driver has not begun anew since.
+    /// The position at which the predecessor of a device half stopped. `None` unless the
+    /// predecessor ran the same ring, which began at `begin`, and the driver has not restarted the
+    /// ring since. If the predecessor died while it published a burst, this call completes the
+    /// burst.
     pub(crate) fn of_predecessor(
         &self,
         config: &RingConfig,
@@ -141,7 +148,7 @@ impl PackedProgress {
         let is_unseen = is_available(ring, committed);
         let at = if is_unseen { committed } else { pending };
         let has_wrapped = flags(ring, last.at) == last.at.other_lap().available();
-        // The driver comes around to the last used descriptor only when the ring is full.
+        // The driver makes the last used descriptor available again only when the ring is full.
         let is_genuine = is_returned(ring, last) || has_wrapped && is_available(ring, at);
         if !is_genuine {
             return None;
@@ -187,7 +194,8 @@ fn is_available(ring: &PackedMemory, at: PackedPosition) -> bool {
     flags(ring, at) == at.available()
 }
 
-/// Whether a descriptor is as the device returned it. In the zeros of a new ring it has no address.
+/// Whether a descriptor is still as the device returned it. In a new ring of zeros it has no
+/// address.
 fn is_returned(ring: &PackedMemory, used: UsedDescriptor) -> bool {
     let (address, len, id) = ring.load(used.at);
     flags(ring, used.at) == used.at.used() && (len, id) == (used.len, used.id) && address != 0
@@ -202,8 +210,8 @@ const BEGIN: usize = 28;
 const COUNT: usize = 32;
 const BURST_AT: usize = 64;
 
-/// Descriptors of the longest burst.
+/// Number of descriptors of the longest burst that can be recorded.
 const BURST_MAX: usize = 248;
 
-/// A ring runs.
+/// Value of the state of a running ring.
 const RUNNING: u32 = 0x6b72_0001;

@@ -1,70 +1,71 @@
-//! Where a ring lies, and what was negotiated.
+//! The configuration of a ring: its addresses, and the negotiated features.
 
 use std::ptr::NonNull;
 
 use crate::memory::GuestMemory;
 
-/// Descriptors of the longest ring. (VIRTIO 1.2 §2.7, §2.8.10.1)
+/// Largest number of descriptors of a ring. (VIRTIO 1.2 §2.7, §2.8.10.1)
 pub const SIZE_MAX: u16 = 1 << 15;
 
-/// What an address of a ring is.
+/// The address space in which the addresses of a ring are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressSpace {
-    /// An address of the guest.
+    /// Addresses of the guest.
     Guest,
-    /// One of the process that manages the guest, as messages of vhost-user have it.
+    /// Addresses of the process that manages the guest, as in messages of vhost-user.
     User,
 }
 
-/// A ring of either layout.
+/// The configuration of a ring of either layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
-    /// Number of descriptors: up to [`SIZE_MAX`], of a split ring a power of two.
+    /// Number of descriptors: at most [`SIZE_MAX`], and a power of two for a split ring.
     pub size: u16,
-    /// Address of the descriptors.
+    /// Address of the descriptor table.
     pub descriptors: u64,
-    /// Address of what the driver writes: the available ring, or its event suppression.
+    /// Address of the part that the driver writes: the available ring, or its event suppression.
     pub driver: u64,
-    /// Address of what the device writes: the used ring, or its event suppression.
+    /// Address of the part that the device writes: the used ring, or its event suppression.
     pub device: u64,
-    /// What these addresses are.
+    /// The address space of these addresses.
     pub space: AddressSpace,
-    /// `VIRTIO_F_EVENT_IDX` was negotiated.
+    /// Whether `VIRTIO_F_EVENT_IDX` was negotiated.
     pub has_event_index: bool,
-    /// `VIRTIO_F_INDIRECT_DESC` was negotiated.
+    /// Whether `VIRTIO_F_INDIRECT_DESC` was negotiated.
     pub has_indirect: bool,
-    /// `VIRTIO_F_IN_ORDER` was negotiated.
+    /// Whether `VIRTIO_F_IN_ORDER` was negotiated.
     pub is_in_order: bool,
-    /// Where the device half begins: 0, or what [`DeviceRing::position`](crate::DeviceRing) gave
-    /// before. For a new packed ring it is [`PackedPosition::START`](crate::PackedPosition).
+    /// The position at which the device half begins: 0 for a new split ring,
+    /// [`PackedPosition::START`](crate::PackedPosition) for a new packed ring, or a value that
+    /// [`DeviceRing::position`](crate::DeviceRing) returned.
     pub position: u32,
 }
 
-/// Why there is no ring.
+/// Why a ring cannot be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The number of descriptors.
+    /// The number of descriptors is not allowed.
     #[error("ring of {0} descriptors: must be 1 to {SIZE_MAX}, of a split ring a power of two")]
     Size(u16),
-    /// A part of the ring is not within one region of memory.
+    /// A part of the ring is not within a single region of memory.
     #[error("{part} of {bytes} bytes at {address:#x}: not in the memory of the guest")]
     OutsideMemory {
-        /// Which part.
+        /// Name of the part.
         part: &'static str,
-        /// Where it begins.
+        /// First address of the part.
         address: u64,
-        /// Its bytes.
+        /// Size of the part in bytes.
         bytes: u64,
     },
     /// A part of the ring is not aligned.
     #[error("{part} at {address:#x}: must be a multiple of {alignment}")]
     Alignment {
-        /// Which part.
+        /// Name of the part.
         part: &'static str,
-        /// Where it begins.
+        /// First address of the part.
         address: u64,
-        /// What it must be a multiple of.
+        /// The required alignment in bytes.
         alignment: u64,
     },
     /// The position is not within the ring.
@@ -72,7 +73,7 @@ pub enum SetupError {
     Position(u32),
 }
 
-/// A part of a ring: where it is here, and in the guest.
+/// A part of a ring: its address in this process and in the guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) host: NonNull<u8>,
@@ -86,7 +87,7 @@ impl RingConfig {
         is_right.then_some(()).ok_or(SetupError::Size(self.size))
     }
 
-    /// Where a part of the ring is. The result is valid as long as `memory` lives.
+    /// Finds a part of the ring in memory. The result is valid as long as `memory` lives.
     pub(crate) fn part(
         &self,
         memory: &GuestMemory,

@@ -16,15 +16,15 @@ use crate::taken::{NewChain, Taken};
 pub struct SplitDevice {
     ring: SplitMemory,
     taken: Taken,
-    /// The next entry of the available ring to be taken.
+    /// Index of the next entry of the available ring to take.
     next: u16,
-    /// The driver's index when it was read last.
+    /// The driver's index when it was last read.
     available: u16,
-    /// The next entry of the used ring to be written.
+    /// Index of the next entry of the used ring to write.
     used: u16,
-    /// What the driver knows of that.
+    /// The index of the used ring that the driver can see.
     published: u16,
-    /// `published` when the driver's wish was looked at last.
+    /// The value of `published` when the driver's notification request was last read.
     signalled: u16,
     logs_ring: bool,
     has_event_index: bool,
@@ -33,11 +33,11 @@ pub struct SplitDevice {
 }
 
 impl SplitDevice {
-    /// A device half, over memory that the driver has set up. [`RingConfig::position`] is the
-    /// index of the next chain that the driver makes available.
+    /// Creates a device half for a ring that the driver has set up. [`RingConfig::position`] is the
+    /// index of the next chain to take from the available ring.
     ///
     /// # Errors
-    /// The ring does not lie in the memory, or its size is no power of two.
+    /// The ring is not within the memory, or its size is not a power of two.
     pub fn new(memory: &GuestMemory, config: &RingConfig) -> Result<SplitDevice, SetupError> {
         let ring = SplitMemory::new(memory, config)?;
         let position =
@@ -57,19 +57,20 @@ impl SplitDevice {
         })
     }
 
-    /// The index of the used ring as the driver sees it: from there a device half goes on whose
-    /// predecessor died. Chains that were taken and not published are then taken again.
+    /// The index of the used ring as the driver sees it. If a device half dies, its successor
+    /// starts from this index; chains that were taken and not published are then taken again.
     #[must_use]
     pub fn used_index(&self) -> u16 {
         self.ring.used_index().load(Ordering::Acquire)
     }
 
-    /// From now on keeps in memory of the front end which chains are taken.
+    /// Records from now on in memory of the front end which chains are taken. `None` stops the
+    /// recording.
     pub fn set_inflight(&mut self, inflight: Option<SplitInflight>) {
         self.inflight = inflight;
     }
 
-    /// Reads the chain of one head.
+    /// Reads the chain that begins at descriptor `head`.
     #[inline]
     fn add_chain(&mut self, head: u16) -> Result<(), Fault> {
         let size = self.ring.size;
@@ -78,7 +79,7 @@ impl SplitDevice {
         }
         let mut chain = self.taken.begin();
         let mut descriptor = self.ring.descriptor(head);
-        // A chain that bites its tail ends at the limit of `Taken`.
+        // `Taken` limits the length of a chain, so that a circular chain ends too.
         loop {
             if descriptor.flags & INDIRECT != 0 {
                 self.add_indirect(&mut chain, descriptor)?;
@@ -137,7 +138,7 @@ impl SplitDevice {
     }
 }
 
-/// The descriptor of that number in an indirect table.
+/// Reads the descriptor with number `index` of an indirect table.
 pub(crate) fn indirect_entry(
     taken: &Taken,
     address: u64,
@@ -228,7 +229,8 @@ impl DeviceRing for SplitDevice {
         if self.logs_ring
             && let Some(log) = &self.taken.log
         {
-            // Of a ring that wraps all entries are marked; it has at most 64 pages.
+            // If the written entries wrap around, the whole ring is marked; it has at most 64
+            // pages.
             let bytes = 4 + 8 * u64::from(self.ring.size);
             log.mark(self.ring.device_guest, bytes);
         }
@@ -241,7 +243,7 @@ impl DeviceRing for SplitDevice {
         if old == self.published {
             return false;
         }
-        // The index must be visible before the driver's wish is read.
+        // The index must be visible before the driver's notification request is read.
         fence(Ordering::SeqCst);
         if self.has_event_index {
             let event = self.ring.used_event().load(Ordering::Relaxed);
@@ -258,14 +260,14 @@ impl DeviceRing for SplitDevice {
         } else {
             self.ring.device_flags().store(0, Ordering::Relaxed);
         }
-        // The wish must be visible before the driver's index is read.
+        // This half's notification request must be visible before the driver's index is read.
         fence(Ordering::SeqCst);
         !self.has_available()
     }
 
     fn disarm(&mut self) {
         if self.has_event_index {
-            // An index that the driver passes last.
+            // The event index is the one that the driver reaches last.
             let event = self.next.wrapping_sub(1);
             self.ring.available_event().store(event, Ordering::Relaxed);
         } else {

@@ -16,29 +16,30 @@ use crate::split_layout::{Descriptor, INDIRECT, NEXT, NO_NOTIFY, SplitMemory, WR
 pub struct SplitDriver {
     ring: SplitMemory,
     memory: GuestMemory,
-    /// The descriptor behind each one, in a chain or in the list of free ones.
+    /// The successor of each descriptor, in a chain or in the free list.
     next: Box<[u16]>,
-    /// Descriptors of the chain that begins at each one and that the device has; else 0.
+    /// Number of descriptors of the chain that begins at each descriptor; 0 if the device has no
+    /// such chain.
     lengths: Box<[u16]>,
     first_free: u16,
     free: u16,
-    /// Chains that the device has, or that are not yet published.
+    /// Number of chains that the device has, or that are not yet published.
     outstanding: u16,
     available: u16,
     published: u16,
     kicked: u16,
     used: u16,
-    /// The device's index when it was read last.
+    /// The device's index when it was last read.
     seen: u16,
     has_event_index: bool,
 }
 
 impl SplitDriver {
-    /// A driver half; the three parts of the ring become those of an empty one.
-    /// [`RingConfig::position`] is not used: a new ring begins at 0.
+    /// Creates a driver half, and initializes the three parts of the ring as an empty ring.
+    /// [`RingConfig::position`] is not used: a new ring begins at index 0.
     ///
     /// # Errors
-    /// The ring does not lie in the memory, or its size is no power of two.
+    /// The ring is not within the memory, or its size is not a power of two.
     pub fn new(memory: &GuestMemory, config: &RingConfig) -> Result<SplitDriver, SetupError> {
         let ring = SplitMemory::new(memory, config)?;
         let size = config.size;
@@ -75,7 +76,7 @@ impl SplitDriver {
         self.available = self.available.wrapping_add(1);
     }
 
-    /// Puts the descriptors of a returned chain in front of the free ones.
+    /// Returns the descriptors of a chain to the front of the free list.
     fn release(&mut self, head: u16, descriptors: u16) {
         let mut last = head;
         for _ in 1..descriptors {
@@ -167,7 +168,7 @@ impl DriverRing for SplitDriver {
         if old == self.published {
             return false;
         }
-        // The index must be visible before the device's wish is read.
+        // The index must be visible before the device's notification request is read.
         fence(Ordering::SeqCst);
         if self.has_event_index {
             let event = self.ring.available_event().load(Ordering::Relaxed);
@@ -210,14 +211,14 @@ impl DriverRing for SplitDriver {
         } else {
             self.ring.driver_flags().store(0, Ordering::Relaxed);
         }
-        // The wish must be visible before the device's index is read.
+        // This half's notification request must be visible before the device's index is read.
         fence(Ordering::SeqCst);
         self.ring.used_index().load(Ordering::Acquire) == self.used
     }
 
     fn disarm(&mut self) {
         if self.has_event_index {
-            // An index that the device passes last.
+            // The event index is the one that the device reaches last.
             let event = self.used.wrapping_sub(1);
             self.ring.used_event().store(event, Ordering::Relaxed);
         } else {

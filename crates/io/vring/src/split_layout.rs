@@ -1,4 +1,4 @@
-//! The split ring in memory. (VIRTIO 1.2 §2.7)
+//! The layout of a split ring in memory. (VIRTIO 1.2 §2.7)
 //!
 //! ```text
 //! descriptors  { address u64, length u32, flags u16, next u16 } of each
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::memory::GuestMemory;
 use crate::setup::{RingConfig, SetupError};
 
-/// Bytes of the three parts of a split ring: descriptors, driver, device.
+/// Sizes in bytes of the three parts of a split ring: descriptors, driver area, device area.
 #[must_use]
 pub const fn split_bytes(size: u16) -> [u64; 3] {
     let size = size as u64;
     [16 * size, 6 + 2 * size, 6 + 8 * size]
 }
 
-/// A descriptor, read once.
+/// A local copy of a descriptor, which was read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) address: u64,
@@ -32,7 +32,7 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
-/// `flags` of driver or device: the other end need not notify.
+/// Value of `flags` in the driver or device area: the other end need not notify.
 pub(crate) const NO_NOTIFY: u16 = 1;
 
 impl Descriptor {
@@ -70,7 +70,7 @@ impl Descriptor {
     }
 }
 
-/// The three parts, as both ends access them. The memory must outlive this.
+/// The three parts of a ring, as both halves access them. The memory must outlive this value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplitMemory {
     descriptors: NonNull<u8>,
@@ -121,7 +121,7 @@ impl SplitMemory {
         unsafe { AtomicU16::from_ptr(self.device.as_ptr().cast::<u16>().add(at)) }
     }
 
-    /// A descriptor; `index` is below the ring's size.
+    /// Reads a descriptor; `index` must be below the ring's size.
     #[inline]
     pub(crate) fn descriptor(&self, index: u16) -> Descriptor {
         assert!(index < self.size);
@@ -166,7 +166,7 @@ impl SplitMemory {
         self.device_word(1)
     }
 
-    /// Identity and length of a used chain.
+    /// The id and the length of a used chain.
     #[inline]
     pub(crate) fn used(&self, index: u16) -> [&AtomicU32; 2] {
         // SAFETY: as in `device_word`; entries begin at 4 bytes, and the part is aligned to 4.
@@ -186,8 +186,8 @@ impl SplitMemory {
     }
 }
 
-/// Whether an end that went from `old` to `new` passed the index at which the other wants to be
-/// notified. (VIRTIO 1.2 §2.7.7.1, `vring_need_event`)
+/// Whether an end that advanced from `old` to `new` has passed the index at which the other end
+/// wants a notification. (VIRTIO 1.2 §2.7.7.1, `vring_need_event`)
 #[inline]
 pub(crate) fn passed(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)

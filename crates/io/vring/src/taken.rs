@@ -1,4 +1,4 @@
-//! Chains that a device has taken, and the bytes of their buffers.
+//! Chains that a device has taken, and access to the bytes of their buffers.
 
 use std::ptr::NonNull;
 
@@ -11,15 +11,15 @@ use crate::memory::GuestMemory;
 /// The chains of one burst, numbered from 0 in the order in which they were taken.
 ///
 /// # Panics
-/// All methods with a chain: when there is no chain of that number.
+/// Each method that takes the number of a chain panics if there is no such chain.
 #[derive(Debug)]
 pub struct Taken {
     memory: GuestMemory,
-    /// The region in which a buffer was found last.
+    /// Index of the region in which the last buffer was found.
     region: usize,
     chains: Vec<Chain>,
     buffers: Vec<Buffer>,
-    /// Chains that are completed.
+    /// Number of completed chains.
     done: usize,
     pub(crate) log: Option<DirtyLog>,
     size: u16,
@@ -27,11 +27,11 @@ pub struct Taken {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
-    /// The name of the chain in the ring.
+    /// Id of the chain in the ring.
     pub(crate) id: u16,
-    /// Places of the ring that it takes.
+    /// Number of the ring's descriptors that the chain takes.
     pub(crate) descriptors: u16,
-    /// Where its buffers begin.
+    /// Index of the chain's first buffer.
     first: u32,
     readable: u32,
     writable: u32,
@@ -70,35 +70,35 @@ impl Taken {
         self.chains.len()
     }
 
-    /// True without a chain.
+    /// Whether there is no chain.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chains.is_empty()
     }
 
-    /// Bytes that the device may read in a chain.
+    /// Number of bytes of a chain that the device may read.
     #[must_use]
     #[inline]
     pub fn readable(&self, chain: usize) -> usize {
         self.chains[chain].readable_bytes as usize
     }
 
-    /// Bytes that the device may write in a chain.
+    /// Number of bytes of a chain that the device may write.
     #[must_use]
     #[inline]
     pub fn writable(&self, chain: usize) -> usize {
         self.chains[chain].writable_bytes as usize
     }
 
-    /// Copies bytes that the driver wrote: those of a chain from `skip` on, as many as `to` has;
-    /// returns how many there were.
+    /// Copies bytes that the driver wrote to `to`, from byte `skip` of a chain on. Returns how many
+    /// were copied: `to.len()`, or fewer at the end of the chain.
     #[inline]
     pub fn read(&self, chain: usize, skip: usize, to: &mut [u8]) -> usize {
         // SAFETY: `to` has that many bytes.
         unsafe { self.read_raw(chain, skip, to.as_mut_ptr(), to.len()) }
     }
 
-    /// As [`Taken::read`], into room of a ring.
+    /// Like [`Taken::read`], into reserved room of a ring.
     #[inline]
     pub fn read_into(&self, chain: usize, skip: usize, to: &mut Stretch<'_>) -> usize {
         let (at, len) = (to.as_mut_ptr(), to.len());
@@ -136,17 +136,17 @@ impl Taken {
         done
     }
 
-    /// Copies bytes for the driver into a chain, from its byte `at` on; returns how many found
-    /// room.
+    /// Copies bytes from `from` into the writable buffers of a chain, from byte `at` on. Returns
+    /// how many bytes had room.
     #[inline]
     pub fn write(&self, chain: usize, at: usize, from: &[u8]) -> usize {
         // SAFETY: `from` has that many bytes.
         unsafe { self.write_raw(chain, at, from.as_ptr(), from.len()) }
     }
 
-    /// As [`Taken::write`] at the start of a chain, of a few bytes that often are there already, as
-    /// a card's header is: then nothing is written, and the line stays in the cache of the driver's
-    /// processor.
+    /// Like [`Taken::write`] at the start of a chain, for a few bytes that are often there already,
+    /// such as the header of a network card. In that case nothing is written, and the cache line
+    /// stays with the driver's processor.
     #[inline]
     pub fn write_if_other(&self, chain: usize, few: &Few) -> usize {
         let whole = &self.chains[chain];
@@ -168,7 +168,7 @@ impl Taken {
         few.len()
     }
 
-    /// As [`Taken::write`], of bytes of a ring.
+    /// Like [`Taken::write`], for bytes of a ring.
     #[inline]
     pub fn write_from(&self, chain: usize, at: usize, from: &Run<'_>) -> usize {
         // SAFETY: the run has that many bytes.
@@ -211,7 +211,7 @@ impl Taken {
         &self.memory
     }
 
-    /// Forgets the chains of the burst before.
+    /// Removes the chains of the previous burst.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.chains.clear();
@@ -219,13 +219,13 @@ impl Taken {
         self.done = 0;
     }
 
-    /// True when no more chains should be taken: a burst of long chains is a short one.
+    /// Whether no more chains should be taken: a burst of long chains has fewer of them.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.buffers.len() >= BUFFERS_MAX
     }
 
-    /// Begins a chain.
+    /// Starts a chain.
     #[inline]
     pub(crate) fn begin(&self) -> NewChain {
         NewChain {
@@ -238,7 +238,7 @@ impl Taken {
         }
     }
 
-    /// Adds a buffer to the chain that was begun last.
+    /// Adds a buffer to the chain that was started last.
     #[inline]
     pub(crate) fn add(
         &mut self,
@@ -286,7 +286,7 @@ impl Taken {
         self.buffers.push(Buffer { host, len, guest });
     }
 
-    /// Adds a buffer that continues from one region in the next.
+    /// Adds a buffer that continues from one region in the next region.
     #[cold]
     fn add_pieces(
         &mut self,
@@ -296,7 +296,7 @@ impl Taken {
         is_writable: bool,
     ) -> Result<(), Fault> {
         let (mut at, mut left) = (address, u64::from(len));
-        // A buffer of no bytes may lie anywhere, and is not one.
+        // A buffer of zero bytes may have any address; it is ignored.
         while left > 0 {
             let part = self.memory.bytes_from(at).min(left);
             let host = self.memory.guest(at, part, &mut self.region);
@@ -304,14 +304,14 @@ impl Taken {
                 return Err(Fault::OutsideMemory { address, len });
             };
             self.push(chain, host, at, part as u32, is_writable);
-            // What is left is at most the length of a u32 beyond an address inside of a region.
+            // The remaining bytes are at most `u32::MAX`, from an address inside a region.
             at = at.wrapping_add(part);
             left -= part;
         }
         Ok(())
     }
 
-    /// Ends the chain that was begun last.
+    /// Ends the chain that was started last.
     #[inline]
     pub(crate) fn end(&mut self, chain: NewChain, id: u16, descriptors: u16) {
         self.chains.push(Chain {
@@ -325,7 +325,7 @@ impl Taken {
         });
     }
 
-    /// The oldest chain that is not completed becomes completed.
+    /// Marks the oldest chain that is not completed as completed, and returns it.
     #[inline]
     pub(crate) fn complete(&mut self) -> Chain {
         let chain = self.chains[self.done];
@@ -333,13 +333,13 @@ impl Taken {
         chain
     }
 
-    /// True when a chain is not completed.
+    /// Whether a chain is not completed.
     #[inline]
     pub(crate) fn has_open(&self) -> bool {
         self.done < self.chains.len()
     }
 
-    /// The chains that are not completed, which are forgotten.
+    /// Removes the chains that are not completed, and returns them.
     pub(crate) fn put_back(&mut self) -> impl Iterator<Item = Chain> + '_ {
         self.chains.drain(self.done..)
     }
@@ -355,8 +355,8 @@ pub(crate) struct NewChain {
     descriptors: u32,
 }
 
-/// A peer has written the bytes on another core: the lines are asked for as soon as they are known,
-/// all those of a burst at once.
+/// Prefetches bytes that a peer has written on another core. The cache lines are requested as soon
+/// as their addresses are known, for all buffers of a burst at once.
 #[inline]
 fn prefetch(at: *const u8, len: u32) {
     #[cfg(target_arch = "x86_64")]
@@ -372,9 +372,9 @@ fn prefetch(at: *const u8, len: u32) {
     let _ = (at, len);
 }
 
-/// A peer has read what was there before on another core. The lines are asked for so that they can
-/// be written: else each would be fetched twice, to be read and then, when it is written, alone. Of
-/// the first line that is so if more than a header of the buffer lies in it.
+/// Prefetches memory for writing. A peer has read its previous contents on another core. Otherwise
+/// each cache line would be fetched twice: once for reading, and again for exclusive access when it
+/// is written. The first line is prefetched only if more than a header of the buffer is in it.
 #[inline]
 fn prefetch_to_write(at: *const u8, len: u32) {
     #[cfg(target_arch = "x86_64")]
@@ -396,8 +396,8 @@ fn prefetch_to_write(at: *const u8, len: u32) {
     let _ = (at, len);
 }
 
-/// Bytes of a line of the processor's cache.
+/// Size of a cache line in bytes.
 const LINE: u32 = 64;
 
-/// Buffers of one burst, before the last chain.
+/// Number of buffers at which a burst ends; the last chain may exceed it.
 const BUFFERS_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! What no correct peer does.
+//! Tests of actions that no correct peer takes.
 
 use carina_vring::{DriverBuffer, Fault, GuestMemory, Region, SetupError, SplitDevice};
 
@@ -31,8 +31,8 @@ fn descriptor(address: u64, len: u32, flags: u16, next: u16) -> Vec<u8> {
     bytes
 }
 
-/// The fault of a split ring whose first descriptors are these and whose first chain begins at the
-/// first.
+/// The fault of a split ring that begins with these descriptors, and whose first chain begins at
+/// the first descriptor.
 fn fault_of(descriptors: &[Vec<u8>]) -> Fault {
     let mut pair = split();
     pair.shared.write(BASE, &descriptors.concat());
@@ -48,12 +48,12 @@ fn chains_that_bite_their_tail_end() {
         descriptor(BASE, 1, 1, 1),
     ];
     assert_eq!(fault_of(&looping), Fault::ChainLength { size: 8 });
-    // Of no bytes, too.
+    // Also if its buffers have zero bytes.
     let looping = [descriptor(0, 0, 1, 0)];
     assert_eq!(fault_of(&looping), Fault::ChainLength { size: 8 });
     let mut pair = packed();
     for at in 0..8 {
-        // NEXT, and available.
+        // Flags NEXT and AVAILABLE.
         let flags = 1 | 1 << 7;
         pair.shared
             .write(BASE + 16 * at, &descriptor(BASE, 1, 0, flags));
@@ -123,7 +123,7 @@ fn indirect_tables_are_checked() {
         len: 32,
     };
     assert_eq!(fault_of(&[descriptor(BASE - 16, 32, 4, 0)]), outside);
-    // A table that is the ring itself leads to a table again.
+    // The table is the ring itself, so its entry refers to a table again.
     let nested = Fault::IndirectTable { len: 16, flags: 4 };
     assert_eq!(fault_of(&[descriptor(BASE, 16, 4, 0)]), nested);
 
@@ -174,7 +174,7 @@ fn device_that_returns_what_it_does_not_have_is_found_out() {
         };
         pair.shared.write(place, &other.to_le_bytes());
         let id = u32::from(other);
-        // In order, the chains before the one that is named are used too.
+        // With in-order use, naming a chain also returns the chains before it.
         let outcome = (0..2).map(|_| pair.driver.poll()).find(Result::is_err);
         assert_eq!(outcome, Some(Err(Fault::UsedId { id })));
     }

@@ -1,6 +1,6 @@
-//! Device and driver halves in one process.
+//! Tests of device and driver halves in one process.
 
-// Helpers of tests may panic as tests may.
+// Helper functions of tests may panic, like tests.
 #![allow(clippy::unwrap_used)]
 
 mod faults;

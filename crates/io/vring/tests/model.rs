@@ -1,4 +1,4 @@
-//! Random steps of both halves, against queues of plain values.
+//! Random steps of both halves, compared with queues of plain values.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use crate::pair::{BASE, FREE, Kind, pair};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Adds a chain of so many buffers, by a table or not.
+    /// Adds a chain of that many buffers, by an indirect table if the flag is set.
     Add(usize, bool),
     Publish,
-    /// Takes up to so many, completes so many of them.
+    /// Takes up to the first number of chains, and completes the second number of them.
     Serve(usize, usize),
     Show,
     Poll,
@@ -41,7 +41,7 @@ proptest! {
     ) {
         let size = if is_packed { size as u16 * 3 + 1 } else { 1 << size };
         let mut pair = pair(Kind { is_packed, size, has_event_index, is_in_order });
-        // Chains by number: added, visible, served, shown.
+        // Numbers of chains that are added, visible, served, and returned.
         let (mut added, mut visible) = (VecDeque::new(), VecDeque::new());
         let (mut served, mut shown) = (VecDeque::new(), VecDeque::new());
         let mut number = 0u32;
@@ -60,7 +60,7 @@ proptest! {
                     };
                     prop_assert_eq!(result.is_ok(), cost <= free);
                     if let Ok(id) = result {
-                        // A buffer of its own for each chain that can be open at once.
+                        // Each chain that can be open at the same time has a buffer of its own.
                         pair.shared.write(at, &number.to_le_bytes());
                         // A driver must not make a chain longer than the ring.
                         prop_assume!(count <= usize::from(size));
@@ -108,7 +108,7 @@ proptest! {
     }
 }
 
-/// What a device writes into a chain; into many of them nothing.
+/// Number of bytes that a device writes into a chain; for many chains it is zero.
 fn written(number: u32) -> u32 {
     if number % 8 < 5 { 0 } else { number }
 }

@@ -1,4 +1,4 @@
-//! Kicks and signals: only where they are asked for, and never too few.
+//! Kicks and signals: an end sends them only on request, and never too few.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Both halves of a ring over one memory.
+//! Both halves of a ring over the same memory.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use carina_vring::{
     Region, RingConfig, SplitDevice, SplitDriver,
 };
 
-/// What the halves of a pair share.
+/// The memory that both halves share.
 pub struct Shared {
     pub mapping: Arc<Mapping>,
     pub memory: GuestMemory,
@@ -16,9 +16,9 @@ pub struct Shared {
 
 /// First address of the guest's memory.
 pub const BASE: u64 = 0x10_0000;
-/// Where descriptors, the driver's and the device's part lie, from [`BASE`].
+/// Offsets from [`BASE`] of the descriptors, the driver's and the device's part.
 pub const PARTS: [u64; 3] = [0, 0x4000, 0x8000];
-/// From where on memory is free for buffers and tables, from [`BASE`].
+/// Offset from [`BASE`] of the memory that is free for buffers and tables.
 pub const FREE: u64 = 0x1_0000;
 const BYTES: usize = 1 << 20;
 
@@ -43,7 +43,7 @@ impl Shared {
     }
 }
 
-/// Which ring.
+/// Layout and features of a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub is_packed: bool,
@@ -101,7 +101,7 @@ pub fn pair(kind: Kind) -> Pair {
     }
 }
 
-/// Rings of both layouts, with and without event index, in order or not.
+/// A ring of each layout, with and without event index, in order or not.
 pub fn pairs(size: u16) -> impl Iterator<Item = Pair> {
     (0..8).map(move |kind| {
         pair(Kind {

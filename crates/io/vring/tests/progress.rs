@@ -1,4 +1,4 @@
-//! Device halves of packed rings whose predecessors died.
+//! Tests of device halves of packed rings whose predecessors died.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn memory() -> Arc<Mapping> {
     Arc::new(Memory::anonymous("progress", 4096).unwrap().map().unwrap())
 }
 
-/// A device half as a front end starts it that knows only where the ring began.
+/// A device half, started by a front end that knows only where the ring began.
 fn device(shared: &Shared, progress: &Arc<Mapping>, config: &RingConfig) -> PackedDevice {
     let mut device = PackedDevice::new(&shared.memory, config).unwrap();
     let progress = PackedProgress::new(Arc::clone(progress), 64).unwrap();
@@ -40,7 +40,7 @@ fn packed_ring_goes_on_where_a_device_died() {
             is_in_order,
             ..KIND
         });
-        // What is used in order and not written to is shown by one descriptor.
+        // With in-order use, one descriptor stands for chains into which nothing was written.
         let written = if is_in_order { 0 } else { 7 };
         let (shared, progress) = (Shared::new(), memory());
         let mut driver = PackedDriver::new(&shared.memory, &config).unwrap();
@@ -57,13 +57,13 @@ fn packed_ring_goes_on_where_a_device_died() {
             for _ in 0..done {
                 device.complete(written);
             }
-            // It dies before it publishes, or afterwards.
+            // The device dies before or after it publishes.
             let is_published = round % 5 != 0;
             if is_published {
                 device.publish();
             }
             drop(device);
-            // The driver may come around to what was used before there is a successor, or not.
+            // The driver may or may not see the used descriptors before there is a successor.
             let polls = if round % 7 < 3 { 0 } else { usize::MAX };
             for _ in 0..polls {
                 let Some(used) = driver.poll().unwrap() else {
@@ -73,7 +73,7 @@ fn packed_ring_goes_on_where_a_device_died() {
                 assert_eq!(used.written, written);
             }
         }
-        // All that waits is still served, once each.
+        // The successor serves every waiting chain once.
         let mut device = device(&shared, &progress, &config);
         while device.take(8).unwrap() > 0 {
             for _ in 0..device.taken().len() {
@@ -93,7 +93,7 @@ fn burst_that_was_half_written_is_shown_whole_by_a_successor() {
     let config = config(KIND);
     let buffer = DriverBuffer::writable(BASE + FREE, 40);
     let ring = 0..8 * 16;
-    // The device died when it had written so many of the last two descriptors of three.
+    // The device died when it had written `written` of the last two of three descriptors.
     for written in 0..=2 {
         let (shared, progress) = (Shared::new(), memory());
         let mut driver = driver(&shared);
@@ -112,7 +112,7 @@ fn burst_that_was_half_written_is_shown_whole_by_a_successor() {
         }
         device.publish();
         drop(device);
-        // Of the record, only where the burst ends was written.
+        // Of the record, only the end position of the burst was written.
         progress.read(64, &mut record[2..4]);
         progress.write(64, &record);
         let after = shared.read(BASE, ring.end);
@@ -136,7 +136,8 @@ fn burst_that_was_half_written_is_shown_whole_by_a_successor() {
 fn driver_that_begins_anew_is_met_at_the_beginning() {
     let config = config(KIND);
     let buffer = DriverBuffer::readable(BASE + FREE, 4);
-    // A device died anywhere in its first laps, and the new driver has made any number available.
+    // A device died at any point in its first laps, and the new driver has made any number
+    // available.
     for served in 1..40 {
         for new in 0..=8 {
             let (shared, progress) = (Shared::new(), memory());
@@ -159,7 +160,7 @@ fn driver_that_begins_anew_is_met_at_the_beginning() {
             driver.publish();
             let mut device = self::device(&shared, &progress, &config);
             assert_eq!(device.take(8), Ok(new), "{served} served, {new} new");
-            // Its first chain is at the first place.
+            // The new driver's first chain is at the first position.
             assert_eq!(device.position() >> 16, PackedPosition::START >> 16);
         }
     }

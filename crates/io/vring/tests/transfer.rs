@@ -1,4 +1,4 @@
-//! Bytes through rings.
+//! Tests of the bytes that rings carry.
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ fn header_that_is_there_already_is_not_written() {
         assert!(is_marked());
         assert_eq!(pair.shared.read(room, 10), other);
         assert_eq!(pair.shared.read(room + 10, 1), [0]);
-        // In two buffers; and none of it where nothing may be.
+        // Into two buffers; and nothing into a chain that may not be written.
         assert_eq!(taken.write_if_other(1, &few([7; 10])), 10);
         assert_eq!(pair.shared.read(room, 3), [7, 7, 3]);
         assert_eq!(pair.shared.read(room + 50, 9), [7, 7, 7, 7, 7, 7, 7, 7, 0]);
@@ -112,7 +112,7 @@ fn burst_that_is_used_in_order_is_one_used_descriptor() {
         is_in_order: true,
     });
     let buffer = DriverBuffer::readable(BASE + FREE, 4);
-    // Four laps, in bursts across the end of the ring.
+    // Four laps, in bursts that cross the end of the ring.
     for _ in 0..8 {
         let ids = [(); 5].map(|()| pair.driver.add(&[buffer]).unwrap());
         pair.driver.publish();
@@ -260,7 +260,8 @@ fn chains_of_a_device_that_died_are_known_to_its_successor() {
             device.complete(1);
         }
         device.publish();
-        // It took four more, put one back, and dies with one of three completed and not published.
+        // The device took four more chains and put one back. It dies with one of three completed
+        // and not published.
         assert_eq!(device.take(3), Ok(3));
         if round % 2 == 0 {
             device.complete(1);
@@ -280,7 +281,7 @@ fn chains_of_a_device_that_died_are_known_to_its_successor() {
 fn absurd_numbers_in_an_inflight_region_end_nothing() {
     let region = Memory::anonymous("in-flight", 4096).unwrap().map().unwrap();
     let region = Arc::new(region);
-    // Every chain is in flight, each with the highest number.
+    // Every chain is in flight, each with the highest counter.
     region.write(0, &[0xff; 16 + 16 * 8]);
     region.write(8, &[1, 0, 8, 0]);
     for id in 0..8 {
