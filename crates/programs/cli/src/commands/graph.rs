@@ -1,4 +1,4 @@
-//! `carina graph`: graphs of apps that move frames, from files.
+//! `carina graph`: runs, checks and draws graphs of apps that move frames.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,14 +25,14 @@ use crate::graph_directory::{OwnCounters, counters_of_file};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
-/// Run graphs of apps that move Ethernet frames
+/// Run, check and draw graphs of apps that move Ethernet frames
 #[derive(Debug, Subcommand)]
 pub enum GraphCommand {
-    /// Run a graph, and follow changes of its file
+    /// Run a graph, and apply changes of its file
     ///
-    /// When the file changes, the difference is applied: apps whose configuration stays keep
-    /// running with their state, links that stay keep their frames. A file that is wrong changes
-    /// nothing. The same holds for the scripts of apps in Lua.
+    /// When the file changes, only the difference is applied: unchanged apps keep running with
+    /// their state, and unchanged links keep their frames. The same holds for the scripts of Lua
+    /// apps. A file with errors is reported and changes nothing.
     #[command(after_help = "Examples:\n  carina graph run router.toml\n  \
         carina graph run router.toml --cpu 1 --for 10s --json\n  \
         carina graph run spread.toml --cpu 2,3\n\n\
@@ -40,22 +40,22 @@ pub enum GraphCommand {
     Run(RunArgs),
     /// Check a graph without running it
     ///
-    /// Makes the apps, but opens no device, no socket and no file that is written: what it accepts
-    /// runs where those can be had.
+    /// Makes the apps, but opens no device and no socket, and creates no file. A graph that passes
+    /// runs if these can be opened.
     #[command(after_help = "Example:\n  carina graph check router.toml")]
     Check {
-        /// The graph
+        /// File of the graph
         file: PathBuf,
-        /// The longest frame of the pool in bytes, as of graph run
+        /// Length of the pool's frames in bytes, as for `carina graph run`
         #[arg(long, default_value_t = PoolConfig::default().frame_bytes)]
         frame_bytes: usize,
     },
-    /// Draw a graph in SVG, with live rates on its links while it runs
+    /// Draw a graph as SVG; if the graph is running, with the rates of its links
     #[command(after_help = "Example:\n  carina graph draw router.toml --out router.svg")]
     Draw {
-        /// The graph
+        /// File of the graph
         file: PathBuf,
-        /// Write to this file [default: standard output]
+        /// File to write [default: standard output]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -64,22 +64,22 @@ pub enum GraphCommand {
 /// Options of `carina graph run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// The graph
+    /// File of the graph
     file: PathBuf,
-    /// End after this time [default: Ctrl-C]
+    /// Run for this time, such as 10s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Run on these processors, each worker on one of them [default: those of the graph]
+    /// Processors to run on, one per worker [default: those in the graph's file]
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cpu: Vec<usize>,
     #[command(flatten)]
     pool: PoolArgs,
 }
 
-/// Runs the command.
+/// Runs a command of `carina graph`.
 ///
 /// # Errors
-/// The graph is wrong, or the system refuses what it needs.
+/// The graph is invalid, or the system refuses a resource.
 pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
     match command {
         GraphCommand::Run(args) => run_graph(shared, &args),
@@ -98,7 +98,7 @@ pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
     }
 }
 
-/// A graph, and the files that are part of it beside its own.
+/// Reads a graph; also returns the other files that belong to it.
 fn read(file: &Path) -> Result<(Graph, Vec<PathBuf>), Failure> {
     let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
     let directory = file.parent().unwrap_or(Path::new(""));
@@ -137,14 +137,14 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
             follow(&mut runner, &args.file, &mut watch, &mut stopped);
         }
     }
-    // A graph that has ended is drawn without rates.
+    // Removes the counter file first, so that nobody draws the ended graph with rates.
     drop(counters);
     report(&runner, &mut stopped);
     show(shared, &runner, &stopped)?;
     without(&stopped)
 }
 
-/// The file of a graph and those that are part of it.
+/// Watches the file of a graph, and the other files that belong to it.
 struct Watch {
     graph: FileWatch,
     others: Vec<FileWatch>,
@@ -167,7 +167,7 @@ impl Watch {
     }
 }
 
-/// Prints what apps have to say, and notes those that have stopped with the reason.
+/// Prints the notices of apps, and records the apps that have stopped, with the reason.
 fn report(runner: &GraphRunner, stopped: &mut BTreeMap<String, String>) {
     let (notices, missed) = runner.notices().take();
     for Notice {
@@ -188,7 +188,7 @@ fn report(runner: &GraphRunner, stopped: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Applies a changed file; one that is wrong is reported and changes nothing.
+/// Applies a changed file. A file with errors is reported and changes nothing.
 fn follow(
     runner: &mut GraphRunner,
     file: &Path,
@@ -255,7 +255,7 @@ fn show(shared: &Shared, runner: &GraphRunner, stopped: &BTreeMap<String, String
     Ok(())
 }
 
-/// A graph that ran without one of its apps has not done what it is for.
+/// The command fails if an app has stopped: the graph has not done its work without it.
 fn without(stopped: &BTreeMap<String, String>) -> Outcome {
     if stopped.is_empty() {
         return Ok(());
@@ -276,7 +276,7 @@ fn draw(shared: &Shared, file: &Path, out: Option<&Path>) -> Outcome {
     }
 }
 
-/// What goes over each link in a second; nothing when the graph does not run.
+/// The rates of all links, measured over one second; empty if the graph is not running.
 fn rates(counters: &Path) -> BTreeMap<LinkName, String> {
     if !has_writer(counters) {
         return BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `carina lwaftr`: the AFTR of RFC 7596.
+//! `carina lwaftr`: runs, checks and controls an AFTR (RFC 7596).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,20 +27,20 @@ pub mod demo;
 mod generate;
 mod running;
 
-/// Forward IPv4 between the Internet and customers behind IPv6, as RFC 7596 has it
+/// Run and control a lightweight AFTR (RFC 7596): IPv4 service for customers behind IPv6
 #[derive(Debug, Subcommand)]
 pub enum LwaftrCommand {
-    /// Run an AFTR, and follow changes of its file
+    /// Run an AFTR, and apply changes of its configuration file
     ///
-    /// When the file changes, or with SIGHUP, the binding table is replaced between two packets,
-    /// and none is lost. A file that is wrong changes nothing.
+    /// When the file changes, or on SIGHUP, the new binding table takes effect between two packets,
+    /// and no packet is lost. A file with errors is reported and changes nothing.
     #[command(after_help = "Examples:\n  \
         carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2\n  \
         carina lwaftr run --conf lwaftr.conf --on-a-stick eth1 --cpu 1 --for 10s --json\n  \
         carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2 --workers 3 --cpu 0,1,2,3\n\n\
         Needs CAP_NET_RAW for an interface, CAP_NET_ADMIN for a tap. Exit code 3: the file is wrong.")]
     Run(Box<running::RunArgs>),
-    /// Check a configuration; run the frames of two captures through it, and compare what leaves
+    /// Check a configuration; or run the frames of two captures through it and compare the output
     #[command(after_help = "Examples:\n  \
         carina lwaftr check lwaftr.conf\n  \
         carina lwaftr check lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n  \
@@ -52,61 +52,63 @@ pub enum LwaftrCommand {
         frames. Files with packets that are not whole are refused.")]
     Check(CheckArgs),
     #[cfg(feature = "tools")]
-    /// Forward the frames of two captures again and again on one core, and print the rates
+    /// Forward the frames of two captures repeatedly on one core, and print the rates
     ///
-    /// A line each second: seconds, then frames in 10^6 and bytes in 10^9 bits a second, of what is
-    /// taken out of tunnels and of what is put in.
+    /// Prints a line each second: the time in seconds, then frames (10^6 per second) and bits (10^9
+    /// per second) of decapsulated packets, then the same of encapsulated packets.
     #[command(after_help = "Examples:\n  \
         carina lwaftr bench lwaftr.conf in4.pcap in6.pcap --for 10s\n  \
         carina lwaftr bench lwaftr.conf in4.pcap in6.pcap --cpu 1 --bench-file rates.csv\n\n\
         carina lwaftr generate makes such captures; carina bench lwaftr compares with DPDK.")]
     Bench(bench::BenchArgs),
-    /// Compile a configuration, to be loaded faster
+    /// Compile a configuration into a file that loads faster
     #[command(after_help = "Example:\n  carina lwaftr compile lwaftr.conf lwaftr.compiled")]
     Compile {
         #[command(flatten)]
         source: Source,
-        /// The compiled file [default: the configuration's name with .compiled behind]
+        /// File to write [default: the configuration's name with .compiled appended]
         out: Option<PathBuf>,
     },
-    /// Show the counters of the AFTRs that run, but for those that are 0
+    /// Print the counters of all running AFTRs, except those that are 0
     #[command(after_help = "Examples:\n  carina lwaftr query\n  carina lwaftr query drop --json")]
     Query {
-        /// Only counters whose name has this part
+        /// Print only counters whose name contains this text
         part: Option<String>,
     },
-    /// Show and change the configuration of an AFTR that runs, while packets flow
+    /// Show and change the configuration of a running AFTR, without interrupting traffic
     #[command(
         subcommand,
         after_help = "Example:\n  carina lwaftr config set aftr1 \
             /softwire-config/internal-interface/mtu 1500"
     )]
     Config(config::ConfigCommand),
-    /// Choose the packets that an AFTR copies to its mirror: those of an IPv4 address, all, none
+    /// Choose the packets that a running AFTR copies to its mirror port (lwaftr run --mirror)
     #[command(after_help = "Examples:\n  \
         carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2 --mirror tap:mirror\n  \
         carina lwaftr monitor 192.0.2.1")]
     Monitor {
-        /// An IPv4 address, all or none
+        /// all, none, or an IPv4 address: packets from or to it, also inside tunnels
         packets: Monitor,
-        /// Name or process of the AFTR [default: the one that runs]
+        /// The AFTR: the name in its configuration, or its process id [default: the only one
+        /// running]
         id: Option<String>,
     },
     #[cfg(feature = "tools")]
-    /// Make a customer, an AFTR and a host of the Internet, fetch a page, and measure
+    /// Set up a customer, an AFTR and an Internet host; fetch a page through them and measure
+    /// goodput
     ///
-    /// Each is a network namespace of this machine, with the kernel's own stack; all of them go
-    /// with the command.
+    /// Each of the three is a network namespace on this machine, with the kernel's network stack.
+    /// The command removes them when it ends.
     #[command(after_help = "Example:\n  carina lwaftr demo --out .\n\n\
         Writes lwaftr.svg and lwaftr.json. As root, or where user namespaces are allowed.")]
     Demo(demo::DemoArgs),
-    /// Show the alarms of an AFTR, and say something of them
+    /// List alarms of an AFTR; acknowledge, compress or purge them
     #[command(
         subcommand,
         after_help = "Example:\n  carina lwaftr alarms get-state --json"
     )]
     Alarms(alarms::AlarmsCommand),
-    /// Print a configuration with many softwires, for trials, and write frames for it
+    /// Print a configuration with many softwires for tests, and write capture files for it
     #[command(after_help = "Examples:\n  \
         carina lwaftr generate 10.0.0.0 1024 8:9:a:b:c:d:e:f 2001:db8:: 6 > many.conf\n  \
         carina lwaftr generate 10.0.0.0 4 8:9:a:b:c:d:e:f 2001:db8:: 6 --pcap-v4 in4.pcap \
@@ -114,10 +116,11 @@ pub enum LwaftrCommand {
     Generate(Box<generate::GenerateArgs>),
 }
 
-/// A configuration.
+/// A configuration, and the rules by which it is applied.
 #[derive(Clone, Debug, Args)]
 pub struct Source {
-    /// The configuration: text of snabb-softwire or ietf-softwire-br, or what compile made of it
+    /// File of the configuration: text of snabb-softwire or ietf-softwire-br, or the output of
+    /// lwaftr compile
     #[arg(value_name = "CONF")]
     conf: PathBuf,
     /// Follow the RFCs or Snabb's lwAFTR where they differ
@@ -125,12 +128,12 @@ pub struct Source {
     way: Way,
 }
 
-/// Whose way.
+/// Which behaviour to follow where the RFCs and Snabb's lwAFTR differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
-    /// As the RFCs have it
+    /// Follow the RFCs
     Rfc,
-    /// As Snabb 2024.08 does it
+    /// Behave as Snabb 2024.08 does
     Snabb,
 }
 
@@ -148,26 +151,27 @@ impl Way {
 pub struct CheckArgs {
     #[command(flatten)]
     source: Source,
-    /// Frames that come from the Internet: a capture, pcap or pcapng
+    /// Capture (pcap or pcapng) of frames that arrive from the Internet
     #[arg(requires = "out6")]
     in4: Option<PathBuf>,
-    /// Frames that come from the access network
+    /// Capture of frames that arrive from the access network
     in6: Option<PathBuf>,
-    /// Frames that should leave towards the Internet
+    /// Capture of frames that are expected to leave towards the Internet
     out4: Option<PathBuf>,
-    /// Frames that should leave towards the access network
+    /// Capture of frames that are expected to leave towards the access network
     out6: Option<PathBuf>,
-    /// Counters and the values that they should have: a line `name value` each, or Snabb's table
+    /// File of counters with their expected values: lines of `name value`, or Snabb's Lua table
     counters: Option<PathBuf>,
-    /// Both sides are on one segment
+    /// Use one segment for both sides
     #[arg(long)]
     on_a_stick: bool,
-    /// Write what leaves and what is counted to the files, instead of comparing
+    /// Write the output frames and counters to the files out4, out6 and counters, instead of
+    /// comparing
     #[arg(short = 'r', long)]
     write: bool,
 }
 
-/// What does the commands of `carina lwaftr` that are in the tools.
+/// The commands of `carina lwaftr` that only the program `carina-tools` implements.
 #[cfg(feature = "tools")]
 pub struct LwaftrTools {
     /// `carina lwaftr bench`.
@@ -176,10 +180,10 @@ pub struct LwaftrTools {
     pub demo: fn(&Shared, demo::DemoArgs) -> Outcome,
 }
 
-/// Runs the command.
+/// Runs a command of `carina lwaftr`.
 ///
 /// # Errors
-/// A file is wrong, something differs, or the system refuses what it needs.
+/// A file is invalid, the output differs from the expected one, or the system refuses a resource.
 pub fn run(
     shared: &Shared,
     command: LwaftrCommand,
@@ -216,7 +220,7 @@ impl Source {
     }
 }
 
-/// Reads a configuration, in either form.
+/// Reads a configuration, as text or in compiled form.
 fn load(conf: &Path, way: Way) -> Result<Loaded, Failure> {
     let name = conf.display();
     let as_snabb = way.rules().reserves_two_to_the_bits;
@@ -228,7 +232,7 @@ fn load(conf: &Path, way: Way) -> Result<Loaded, Failure> {
         let at = error.utf8_error().valid_up_to();
         refused(format!("{name}: byte {at} is no text: UTF-8 is expected"))
     })?;
-    // As compilers have it, so that editors find the place.
+    // `FILE:LINE: fault`, as compilers print it, so that editors can find the place.
     let loaded = read(&text, as_snabb)
         .map_err(|error| refused(format!("{name}:{}: {}", error.line, error.fault)))?;
     for warning in &loaded.warnings {
@@ -245,7 +249,8 @@ fn compile_file(shared: &Shared, source: &Source, out: Option<PathBuf>) -> Outco
         name.into()
     });
     let compiled = compile(&loaded);
-    // Written beside and moved, so that a process that follows the file never sees half of it.
+    // Writes a temporary file and renames it, so that a process that watches the file never reads
+    // half of it.
     let mut beside = out.clone().into_os_string();
     beside.push(format!(".{}", std::process::id()));
     fs::write(&beside, &compiled).attempt(format!("writing {}", Path::new(&beside).display()))?;
@@ -260,7 +265,7 @@ fn compile_file(shared: &Shared, source: &Source, out: Option<PathBuf>) -> Outco
     ))
 }
 
-/// Reads a capture by a function of `carina_lwaftr::check`.
+/// Reads a capture by means of a function of `carina_lwaftr::check`.
 fn captured(
     file: &Path,
     read: impl FnOnce(fs::File) -> Result<Frames, CheckError>,
@@ -270,7 +275,7 @@ fn captured(
     read(opened).map_err(|error| refused(format!("{name}: {error}")))
 }
 
-/// The frames that come in from the Internet and from the access network.
+/// Reads the frames from the Internet and from the access network.
 fn inputs(conf: &Path, loaded: &Loaded, [in4, in6]: [&Path; 2]) -> Result<[Frames; 2], Failure> {
     let queue = first_queue(&loaded.config)
         .map_err(|error| refused(format!("{}: {error}", conf.display())))?;

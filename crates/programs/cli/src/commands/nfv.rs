@@ -1,4 +1,4 @@
-//! `carina nfv`: ports of virtual machines behind one uplink.
+//! `carina nfv`: connects virtual machines to a network through ports behind one uplink.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,31 +23,30 @@ mod record;
 mod running;
 mod table;
 
-/// Connect virtual machines to a network, with filters, rates and tunnels for each port
+/// Connect virtual machines to a network, with filters, rate limits and tunnels per port
 #[derive(Debug, Subcommand)]
 pub enum NfvCommand {
-    /// Run the ports of a file, and follow its changes
+    /// Run the ports described in a file, and apply changes of the file
     ///
-    /// The file is TOML, as docs/tutorials/nfv.md of the manual has it, or snabbnfv's own. When it
-    /// changes, or with SIGHUP, the ports that differ are changed, and no other port loses a frame.
-    /// A file that is wrong changes nothing.
+    /// The file is TOML, as docs/tutorials/nfv.md describes it, or a file of snabbnfv. When the
+    /// file changes, or on SIGHUP, only the ports that differ change; the other ports lose no
+    /// frame. A file with errors is reported and changes nothing.
     #[command(after_help = "Examples:\n  carina nfv run ports.toml\n  \
         carina nfv run ports.toml --cpu 1 --for 10s --json\n  \
         carina nfv run snabbnfv.cfg --uplink eth1 --socket /run/vm/%s.socket\n\n\
         Needs CAP_NET_RAW for an interface, CAP_NET_ADMIN for a tap. Exit code 3: the file is wrong.")]
     Run(running::RunArgs),
-    /// Check a file without running it
+    /// Check a file of ports without running it
     #[command(after_help = "Example:\n  carina nfv check ports.toml")]
     Check(Source),
-    /// Show what goes through the ports of the processes that run
+    /// Print rates and drops of the ports of all running nfv processes
     #[command(after_help = "Examples:\n  carina nfv show\n  carina nfv show --over 5s --json")]
     Show {
-        /// Count for so long
+        /// Duration of the measurement
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
         over: u64,
     },
-    /// Print what makes a port the network card of a virtual machine: QEMU's arguments, or
-    /// libvirt's elements
+    /// Print what connects a virtual machine to a port: arguments for QEMU, or elements for libvirt
     #[command(after_help = "Examples:\n  \
         qemu-system-x86_64 -m 1G … $(carina nfv args web --memory 1G)\n  \
         carina nfv args web --libvirt\n  \
@@ -55,26 +54,29 @@ pub enum NfvCommand {
         QEMU has to share the guest's memory: --memory SIZE, as -m has it, adds what that takes.")]
     Args(attach::AttachArgs),
     #[cfg(feature = "tools")]
-    /// Boot two stock VMs behind four ports, ping, limit, filter and measure, and draw figure 4
+    /// Boot two VMs behind four ports; test pings, a rate limit and a filter; draw rates by hops
     ///
-    /// The VMs' cards are virtio-net over vhost-user. A limit is lifted and a filter comes and
-    /// goes while pings go on; rates by number of hops are measured on the host and in a VM.
+    /// The VMs' network cards are virtio-net over vhost-user. The demo removes a rate limit, and
+    /// adds and removes a filter, while pings continue. It then measures how the forwarding rate
+    /// depends on the number of hops, on the host and in a VM, and draws it like figure 4 of K.
+    /// Mathiazhagan, "Network Function Virtualization with Snabb".
     #[command(after_help = "Example:\n  carina nfv demo --out .\n\n\
         Writes fig4.svg and fig4.json. Needs QEMU and busybox, and no root. Exit code 1: \
         something was seen otherwise than it should be, such as a ping that was lost.")]
     Demo(demo::DemoArgs),
 }
 
-/// A file of ports, and what it leaves open.
+/// A file of ports, and the options for what the file does not specify.
 #[derive(Clone, Debug, Args)]
 pub struct Source {
-    /// The ports: TOML, or a table of Lua as snabbnfv has it
+    /// File of the ports: TOML, or a Lua table as for snabbnfv
     file: PathBuf,
-    /// The uplink of a file that names none, such as eth1 or tap:inside
+    /// Port to use as the uplink if the file names none, such as eth1 or tap:inside [default: no
+    /// uplink]
     #[arg(long, value_name = "PORT")]
     uplink: Option<PortSpec>,
-    /// Sockets of ports that name none; %s is the port's name [default: nfv/%s.sock in the run
-    /// directory]
+    /// Path of the sockets of ports for which the file names none; %s is the port's name [default:
+    /// nfv/%s.sock in the run directory]
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
 }
@@ -99,13 +101,13 @@ impl Source {
 fn read_file(file: &Path, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic, Failure> {
     let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
     read(&text, defaults, kinds).map_err(|error| {
-        // As compilers have it, so that editors find the place.
+        // `FILE:LINE: fault`, as compilers print it, so that editors can find the place.
         let (file, line, fault) = (file.display(), error.line, error.fault);
         refused(format!("{file}:{line}: {fault}"))
     })
 }
 
-/// The port of a process that runs whose socket this is, with the port's own path of it.
+/// Finds the port of a running process that has this socket. `None` if there is none.
 pub fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Failure> {
     for record in record::all(shared) {
         let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;
@@ -121,17 +123,17 @@ pub fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Fa
     Ok(None)
 }
 
-/// What does the commands of `carina nfv` that are in the tools.
+/// The commands of `carina nfv` that only the program `carina-tools` implements.
 #[cfg(feature = "tools")]
 pub struct NfvTools {
     /// `carina nfv demo`.
     pub demo: fn(&Shared, demo::DemoArgs) -> Outcome,
 }
 
-/// Runs the command.
+/// Runs a command of `carina nfv`.
 ///
 /// # Errors
-/// The file is wrong, or the system refuses what it needs.
+/// The file is invalid, or the system refuses a resource.
 pub fn run(
     shared: &Shared,
     command: NfvCommand,
@@ -171,7 +173,7 @@ fn check(shared: &Shared, source: &Source) -> Outcome {
     print_line(format!("ports: {count}, {uplink}"))
 }
 
-/// What is read, but not as its writer may think.
+/// Prints warnings about fields that take effect otherwise than their author may expect.
 fn warn(file: &Path, traffic: &Traffic) {
     for warning in &traffic.warnings {
         progress(format!("{}: {warning}", file.display()));

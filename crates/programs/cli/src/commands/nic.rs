@@ -1,4 +1,5 @@
-//! `carina nic`: network cards on the PCI bus: who has them, and how they go back to the kernel.
+//! `carina nic`: lists network cards on the PCI bus, takes them from the kernel, and gives them
+//! back.
 
 use carina_nic::binding::{self, BindError, Record};
 use carina_nic::driver_for;
@@ -11,43 +12,43 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::report::{print_json, print_line};
 
-/// Show network cards on the PCI bus, take them from the kernel, and give them back
+/// List network cards on the PCI bus, take them from the kernel, and give them back
 #[derive(Debug, Subcommand)]
 pub enum NicCommand {
-    /// List the network cards, who drives each, and which driver there is here
+    /// List network cards, their kernel driver and interface, and Carina's driver for them
     #[command(
         after_help = "Example:\n  carina nic list\n\nA card with a driver here can stand wherever \
         a port can: carina forward 0000:00:04.0 eth1."
     )]
     List,
-    /// Take a card from the kernel's driver and keep it away from there until `restore`
+    /// Take a card from its kernel driver, and keep it until `nic restore`
     #[command(
         after_help = "Example:\n  carina nic bind 0000:00:04.0\n\nA command that uses a card takes \
         it by itself, and gives it back when it ends. A card that is\nkept is there at once for \
         the next one."
     )]
     Bind {
-        /// Where the card is
+        /// PCI address of the card, such as 0000:00:04.0
         #[arg(value_name = "ADDRESS", value_parser = address)]
         address: String,
-        /// Take it although routes of this system go over it
+        /// Take the card even if routes of this host lead through it
         #[arg(long)]
         force: bool,
     },
-    /// Give a card back to the driver of the kernel that had it
+    /// Give a card back to the kernel driver that had it
     #[command(
         after_help = "Examples:\n  carina nic restore 0000:00:04.0\n  carina nic restore\n\nFor \
         cards that were kept, or whose process was killed together with its guardian."
     )]
     Restore {
-        /// Where the card is [default: all that no process has]
+        /// PCI address of the card [default: all cards that Carina took and no process uses]
         #[arg(value_name = "ADDRESS", value_parser = address)]
         address: Option<String>,
     },
-    /// The guardian of a card: gives it back when standard input ends
+    /// Guard a card: give it back to the kernel when standard input ends
     #[command(hide = true)]
     Guard {
-        /// Where the card is
+        /// PCI address of the card
         #[arg(value_parser = address)]
         address: String,
     },
@@ -61,10 +62,10 @@ fn address(text: &str) -> Result<String, NoAddress> {
     parse_address(text).ok_or_else(|| NoAddress(text.to_owned()))
 }
 
-/// Runs the command.
+/// Runs a command of `carina nic`.
 ///
 /// # Errors
-/// There is no such card, a process has it, or the system refuses.
+/// There is no such card, a process uses it, or the system refuses.
 pub fn run(shared: &Shared, command: &NicCommand) -> Outcome {
     match command {
         NicCommand::List => list(shared),
@@ -151,7 +152,7 @@ fn restore(shared: &Shared, wanted: Option<&str>) -> Outcome {
                 return Err(as_failure(BindError::NoDevice { address }));
             }
             Ok(None) => {}
-            // What a process uses is no concern of this command.
+            // Without an address, cards that a process uses are skipped.
             Err(BindError::Held { .. }) if wanted.is_none() => {}
             Err(error) => failure = Some(as_failure(error)),
         }

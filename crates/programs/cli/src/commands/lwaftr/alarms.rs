@@ -1,4 +1,4 @@
-//! `carina lwaftr alarms`.
+//! `carina lwaftr alarms`: lists and changes the alarms of a running AFTR.
 
 use carina_lwaftr::alarms::{Alarm, OperatorState, Purge, Severity};
 use carina_lwaftr::channel::Verb;
@@ -13,92 +13,95 @@ use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Alarms have a type, and some a qualifier: TYPE/QUALIFIER. Those of a condition that has ended
-/// are cleared, and stay until they are purged.
+/// An alarm is named by its type, or by TYPE/QUALIFIER. When its condition ends, the alarm is
+/// cleared; it stays in the list until it is purged.
 #[derive(Debug, Subcommand)]
 pub enum AlarmsCommand {
-    /// Show the alarms
+    /// List all alarms, raised and cleared
     #[command(after_help = "Example:\n  carina lwaftr alarms get-state --json")]
     GetState {
-        /// Name or process of the AFTR [default: the one that runs]
+        /// The AFTR: the name in its configuration, or its process id [default: the only one
+        /// running]
         id: Option<String>,
     },
-    /// Take alarms out of the list
+    /// Remove alarms from the list; an alarm whose condition still holds is raised again
     #[command(after_help = "Example:\n  \
         carina lwaftr alarms purge cleared --by-older-than 3600")]
     Purge(PurgeArgs),
-    /// Forget all but the last change of the alarms of a type
+    /// Delete the history of the alarms of a type, except their last change
     #[command(after_help = "Example:\n  carina lwaftr alarms compress arp-resolution")]
     Compress {
-        /// The type
+        /// Type of the alarms, such as arp-resolution
         kind: String,
-        /// Name or process of the AFTR [default: the one that runs]
+        /// The AFTR: the name in its configuration, or its process id [default: the only one
+        /// running]
         id: Option<String>,
     },
-    /// Say something of the alarms of a type
+    /// Set the operator's state of the alarms of a type, such as acknowledged
     #[command(after_help = "Example:\n  \
         carina lwaftr alarms set-operator-state filtered-packets/ingress-v4 ack")]
     SetOperatorState {
-        /// TYPE or TYPE/QUALIFIER
+        /// Type of the alarms, or TYPE/QUALIFIER
         kind: String,
-        /// What is said
+        /// The new state
         state: State,
-        /// Name or process of the AFTR [default: the one that runs]
+        /// The AFTR: the name in its configuration, or its process id [default: the only one
+        /// running]
         id: Option<String>,
     },
 }
 
-/// Which alarms are purged: those that meet all that is said.
+/// Selects the alarms to purge: those that match all criteria.
 #[derive(Debug, Args)]
 pub struct PurgeArgs {
-    /// Any, those that are cleared, those that are not
+    /// Select all alarms, cleared ones, or ones that are not cleared
     which: Which,
-    /// Name or process of the AFTR [default: the one that runs]
+    /// The AFTR: the name in its configuration, or its process id [default: the only one running]
     id: Option<String>,
-    /// Those of a severity: is:V, below:V or above:V, with warning, minor, major or critical
+    /// Select by severity: is:V, below:V or above:V, where V is warning, minor, major or critical
     #[arg(long, value_name = "WAY:V", value_parser = severity)]
     by_severity: Option<(Way, Severity)>,
-    /// Those whose last change is so many seconds old
+    /// Select alarms whose last change is at least this many seconds old
     #[arg(long, value_name = "SECONDS")]
     by_older_than: Option<u64>,
-    /// Those of which the operator said this
+    /// Select alarms with this state of the operator
     #[arg(long, value_name = "STATE")]
     by_operator_state_filter: Option<State>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Which {
-    /// Whether their condition lasts or not
+    /// All alarms
     Any,
-    /// Their condition has ended
+    /// Alarms whose condition has ended
     Cleared,
-    /// It lasts
+    /// Alarms whose condition still holds
     NotCleared,
 }
 
-/// How a severity is compared.
+/// How a severity is compared with the given one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// It is this one.
+    /// The severity is equal.
     Is,
-    /// It is lower.
+    /// The severity is lower.
     Below,
-    /// It is higher.
+    /// The severity is higher.
     Above,
 }
 
-/// What an operator says.
+/// The state that an operator gives to an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum State {
-    /// Nothing
+    /// No state
     None,
-    /// It is being looked at
+    /// Acknowledged: someone is working on it
     Ack,
-    /// It is mended
+    /// The problem is solved
     Closed,
-    /// It is not to be shown
+    /// Hide the alarm
     Shelved,
-    /// It is shown again
+    /// Show the alarm again
     UnShelved,
 }
 
@@ -147,10 +150,10 @@ impl PurgeArgs {
     }
 }
 
-/// Runs the command.
+/// Runs a command of `carina lwaftr alarms`.
 ///
 /// # Errors
-/// The AFTR does not run, or refuses.
+/// No such AFTR runs, or it refuses the request.
 pub fn run(shared: &Shared, command: AlarmsCommand) -> Outcome {
     let (verb, id, path, value) = match command {
         AlarmsCommand::GetState { id } => return show(shared, id.as_deref()),
@@ -203,7 +206,7 @@ fn show(shared: &Shared, id: Option<&str>) -> Outcome {
     print_line(table)
 }
 
-/// The word of a state in JSON.
+/// The name of a state in JSON.
 fn word(state: &impl Serialize) -> String {
     json!(state).as_str().unwrap_or_default().to_owned()
 }

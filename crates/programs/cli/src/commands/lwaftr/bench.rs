@@ -1,4 +1,4 @@
-//! `carina lwaftr bench`: rates of an AFTR on one core.
+//! `carina lwaftr bench`: measures the rates of an AFTR on one core.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,17 +19,17 @@ use crate::report::{print_json, print_line};
 pub struct BenchArgs {
     #[command(flatten)]
     source: Source,
-    /// Frames that come from the Internet
+    /// Capture (pcap or pcapng) of frames that arrive from the Internet
     in4: PathBuf,
-    /// Frames that come from the access network
+    /// Capture of frames that arrive from the access network
     in6: PathBuf,
-    /// End after this time [default: Ctrl-C]
+    /// Run for this time, such as 10s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Run on this processor [default: any]
+    /// Number of the processor to run on [default: any]
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// Write the lines to this file too
+    /// Also write the printed lines to this file
     #[arg(short, long, value_name = "FILE")]
     bench_file: Option<PathBuf>,
 }
@@ -37,7 +37,7 @@ pub struct BenchArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// A file is wrong, or the system refuses what it needs.
+/// A file is invalid or has no frames, or the system refuses a resource.
 pub fn run(shared: &Shared, args: &BenchArgs) -> Outcome {
     let loaded = args.source.load()?;
     let [external, internal] = inputs(&args.source.conf, &loaded, [&args.in4, &args.in6])?;

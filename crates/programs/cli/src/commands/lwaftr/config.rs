@@ -1,4 +1,4 @@
-//! `carina lwaftr config`: the channel of an AFTR that runs.
+//! `carina lwaftr config`: reads and changes a running AFTR through its control socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -20,16 +20,16 @@ use crate::report::{print_json, print_line};
 /// `/softwire-config/binding-table/softwire[ipv4=192.0.2.1][psid=5]/b4-ipv6`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Show a part of the configuration
+    /// Print a part of the configuration
     #[command(after_help = "Examples:\n  carina lwaftr config get aftr1\n  \
         carina lwaftr config get aftr1 /softwire-config/internal-interface/mtu\n\n\
         The AFTR is named by the name in its configuration, or by its process.")]
     Get(Part),
-    /// Show counters
+    /// Print counters
     #[command(after_help = "Example:\n  \
         carina lwaftr config get-state aftr1 /softwire-state/in-ipv4-packets")]
     GetState(Part),
-    /// Give a part other contents: a value, or a block in braces
+    /// Set a part of the configuration: a leaf to a value, or a container to a block in braces
     #[command(after_help = "Example:\n  carina lwaftr config set aftr1 \
         /softwire-config/internal-interface/mtu 1500")]
     Set(Change),
@@ -38,60 +38,63 @@ pub enum ConfigCommand {
         /softwire-config/binding-table/softwire '{ ipv4 192.0.2.1; psid 5; b4-ipv6 2001:db8::5; \
         br-address 2001:db8:ffff::1; port-set { psid-length 6; } }'")]
     Add(Change),
-    /// Remove an entry of a list, or what is said of a leaf
+    /// Remove an entry of a list, or a leaf, which then has its default
     #[command(after_help = "Example:\n  carina lwaftr config remove aftr1 \
         '/softwire-config/binding-table/softwire[ipv4=192.0.2.1][psid=5]'")]
     Remove(Part),
-    /// Take the configuration of another file
+    /// Replace the whole configuration by that of another file
     #[command(after_help = "Example:\n  carina lwaftr config load aftr1 other.conf")]
     Load {
-        /// The AFTR
+        /// The AFTR: the name in its configuration, or its process id
         id: String,
-        /// Text, or what compile made of it
+        /// File of the configuration: text, or the output of lwaftr compile
         file: PathBuf,
     },
-    /// Pass requests, a line of JSON each, from standard input, and print the answers
+    /// Send requests from standard input, one line of JSON each, and print the answers
+    ///
+    /// Alarms have the verbs alarms, purge-alarms, compress-alarms and set-alarms. All other verbs
+    /// are listed below.
     #[command(after_help = "Example:\n  \
         echo '{\"id\": 1, \"verb\": \"get\", \"path\": \"/softwire-config/name\"}' | \
         carina lwaftr config listen aftr1\n\nVerbs: get, get-state, set, add, remove, load, \
         monitor, shutdown. Requests are done one after the other, and answered in order.")]
     Listen {
-        /// The AFTR
+        /// The AFTR: the name in its configuration, or its process id
         id: String,
     },
-    /// End the AFTR
+    /// Stop the AFTR
     #[command(after_help = "Example:\n  carina lwaftr config shutdown aftr1")]
     Shutdown {
-        /// The AFTR
+        /// The AFTR: the name in its configuration, or its process id
         id: String,
     },
 }
 
-/// A part of an AFTR's configuration.
+/// A part of a running AFTR's configuration.
 #[derive(Debug, clap::Args)]
 pub struct Part {
-    /// The AFTR
+    /// The AFTR: the name in its configuration, or its process id
     id: String,
-    /// The part
+    /// Path of the part; / is the whole configuration
     #[arg(default_value = "/")]
     path: String,
 }
 
-/// What a part gets.
+/// A part of a running AFTR's configuration, with its new contents.
 #[derive(Debug, clap::Args)]
 pub struct Change {
-    /// The AFTR
+    /// The AFTR: the name in its configuration, or its process id
     id: String,
-    /// The part
+    /// Path of the part
     path: String,
-    /// What it gets [default: what standard input has]
+    /// New contents: a value, or a block in braces [default: read from standard input]
     value: Option<String>,
 }
 
-/// Runs the command.
+/// Runs a command of `carina lwaftr config`.
 ///
 /// # Errors
-/// The AFTR does not run, or refuses.
+/// No such AFTR runs, or it refuses the request.
 pub fn run(shared: &Shared, command: ConfigCommand) -> Outcome {
     let (verb, id, path, value) = match command {
         ConfigCommand::Get(Part { id, path }) => (Verb::Get, id, Some(path), None),
@@ -110,7 +113,7 @@ pub fn run(shared: &Shared, command: ConfigCommand) -> Outcome {
             given(change.value)?,
         ),
         ConfigCommand::Load { id, file } => {
-            // The AFTR may run elsewhere.
+            // The AFTR may have another working directory.
             let whole = file
                 .canonicalize()
                 .attempt(format!("looking for {}", file.display()))?;
@@ -144,10 +147,11 @@ fn given(value: Option<String>) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Asks an AFTR, without a name the one that runs.
+/// Sends a request to an AFTR, and returns its answer. `id` is the AFTR's name or process id;
+/// without it, exactly one AFTR must be running.
 ///
 /// # Errors
-/// No AFTR runs, or several can be meant, or it refuses.
+/// No such AFTR runs, several match, or it refuses the request.
 pub fn ask(
     shared: &Shared,
     id: Option<&str>,
@@ -166,7 +170,7 @@ pub fn ask(
     client.ask(&request).map_err(failed)
 }
 
-/// The socket of an AFTR that is named by its process or by the name in its configuration.
+/// The control socket of an AFTR, given by its process id or by the name in its configuration.
 fn socket(shared: &Shared, id: Option<&str>) -> Result<PathBuf, Failure> {
     let mut running = Vec::new();
     for entry in entries(shared.run_dir().path()) {
@@ -218,7 +222,7 @@ fn name_at(socket: &Path) -> Option<String> {
     asked.ok()
 }
 
-/// The socket of the process whose counters are in this file.
+/// The control socket of the process that has this counter file.
 pub fn socket_of(counters: &Path) -> PathBuf {
     counters.with_extension(CHANNEL)
 }
@@ -229,7 +233,7 @@ fn listen(shared: &Shared, id: &str) -> Outcome {
     let stream = UnixStream::connect(path).map_err(|error| failed(ClientError::from(error)))?;
     let sending = stream.try_clone().attempt("the socket")?;
     thread::spawn(move || {
-        // The AFTR may end first; then nothing is left to do.
+        // The AFTR may end first; then there is nothing left to send.
         let _ = send(&sending);
         let _ = sending.shutdown(Shutdown::Write);
     });

@@ -1,4 +1,4 @@
-//! `carina lwaftr demo`.
+//! `carina lwaftr demo`: shows an AFTR at work in three network namespaces.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina lwaftr demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Directory for lwaftr.svg and lwaftr.json
+    /// Directory in which to write lwaftr.svg and lwaftr.json
     #[arg(long, default_value = ".")]
     out: PathBuf,
-    /// How often each size is measured
+    /// Number of measurements of each packet size
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// How long each measurement sends
+    /// Duration of each measurement
     #[arg(long, default_value = "200ms", value_parser = parse_ns)]
     time: u64,
     #[arg(long, hide = true)]
@@ -34,7 +34,7 @@ pub struct DemoArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Something is missing, or nothing comes through.
+/// A requirement is missing, or the page does not arrive.
 pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
     std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
     require_namespaces(args.in_network_namespace)?;

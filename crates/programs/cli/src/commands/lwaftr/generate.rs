@@ -13,26 +13,27 @@ use crate::report::print_line;
 /// Options of `carina lwaftr generate`.
 #[derive(Debug, clap::Args)]
 pub struct GenerateArgs {
-    /// The first IPv4 address
+    /// First shared IPv4 address; the others follow it
     ipv4: Ipv4Addr,
-    /// How many addresses
+    /// Number of shared IPv4 addresses
     addresses: u32,
-    /// The AFTR's end of all tunnels
+    /// IPv6 address of the AFTR's end of all softwires
     br: Ipv6Addr,
-    /// The first customer's end
+    /// IPv6 address of the first customer (B4); the others follow it
     b4: Ipv6Addr,
-    /// Bits of the PSID: an address has 2^BITS customers
+    /// Length of the PSID: each IPv4 address has 2^PSID_BITS customers
     psid_bits: u8,
-    /// Write frames from the Internet to a file, of one softwire after the other
+    /// Write frames from the Internet to this file, for one softwire after the other
     #[arg(long, value_name = "FILE")]
     pcap_v4: Option<PathBuf>,
-    /// Write frames from the access network, likewise
+    /// Write the corresponding frames from the access network to this file
     #[arg(long, value_name = "FILE")]
     pcap_v6: Option<PathBuf>,
-    /// Frames in a file [default: as many as softwires, at most 20000]
+    /// Number of frames per file [default: the number of softwires, at most 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     packets: Option<u32>,
-    /// Bytes of a frame from the Internet, without FCS; those from B4s are 40 longer
+    /// Length of a frame from the Internet in bytes, without FCS; frames from B4s are 40 bytes
+    /// longer
     #[arg(long, value_name = "BYTES", default_value_t = 60)]
     packet_size: usize,
 }
@@ -61,5 +62,5 @@ pub fn run(args: &GenerateArgs) -> Outcome {
     print_line(text.trim_end())
 }
 
-/// Frames in a file where nothing is said.
+/// Default limit of the number of frames per file.
 const FRAMES: u64 = 20_000;

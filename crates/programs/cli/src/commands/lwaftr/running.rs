@@ -32,46 +32,50 @@ mod process;
 /// Options of `carina lwaftr run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// The configuration: text of snabb-softwire, or what compile made of it
+    /// File of the configuration: text of snabb-softwire or ietf-softwire-br, or the output of
+    /// lwaftr compile
     #[arg(short, long, value_name = "FILE")]
     conf: PathBuf,
-    /// The port towards the IPv4 Internet
+    /// Port towards the IPv4 Internet, such as eth1
     #[arg(long, value_name = "PORT", requires = "v6")]
     v4: Option<PortSpec>,
-    /// The port towards the IPv6 access network
+    /// Port towards the IPv6 access network, such as eth2
     #[arg(long, value_name = "PORT", requires = "v4")]
     v6: Option<PortSpec>,
-    /// The port of both sides
+    /// Port for both sides, on one segment, in place of --v4 and --v6
     #[arg(long, value_name = "PORT", conflicts_with_all = ["v4", "v6"])]
     on_a_stick: Option<PortSpec>,
-    /// A port that gets copies of the packets that `carina lwaftr monitor` chooses
+    /// Port that gets copies of the packets chosen by `carina lwaftr monitor`
     #[arg(long, value_name = "PORT")]
     mirror: Option<PortSpec>,
-    /// Whose way where RFCs and Snabb's lwAFTR differ
+    /// Follow the RFCs or Snabb's lwAFTR where they differ
     #[arg(long = "as", value_enum, default_value_t = Way::Rfc)]
     way: Way,
-    /// End after this time [default: Ctrl-C]
+    /// Run for this time, such as 10s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// So many workers forward [default: one for each queue of the file]
+    /// Number of workers (threads) that forward packets [default: one per queue of the
+    /// configuration]
     ///
-    /// The addresses of a packet say which worker it goes to; the workers take turns at the queues
-    /// of the file. With several, one thread more has the ports.
+    /// The addresses of a packet decide which worker forwards it. Worker N uses queue N of the
+    /// configuration; if there are more workers than queues, the queues are used again in turn.
+    /// With two or more workers, one additional thread runs the ports.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=WORKERS_MAX))]
     workers: Option<u16>,
-    /// The processor to run on; with several workers that of the ports, and one for each worker
+    /// Processors to run on: with several workers, first that of the ports, then one per worker
+    /// [default: any]
     #[arg(long, value_name = "CPU,CPU", value_delimiter = ',')]
     cpu: Vec<usize>,
-    /// Frames of the pool; each thread has one
+    /// Number of frames in the pool; each thread has a pool
     #[arg(long, default_value_t = 16_384)]
     frames: usize,
-    /// The longest packet that is put together, in bytes
+    /// Longest packet that is reassembled from fragments, in bytes
     #[arg(long, default_value_t = 10_240)]
     longest: usize,
 }
 
 impl RunArgs {
-    /// The ports of the sides.
+    /// The ports, each with the name of its side.
     fn ports(&self) -> Result<Vec<(&'static str, &PortSpec)>, Failure> {
         match (&self.v4, &self.v6, &self.on_a_stick) {
             (Some(v4), Some(v6), _) => Ok(vec![("external", v4), ("internal", v6)]),
@@ -81,16 +85,16 @@ impl RunArgs {
     }
 }
 
-/// The most workers that forward: one thread of a graph has the ports.
+/// Most workers. One thread of the graph is needed for the ports.
 const WORKERS_MAX: i64 = carina_engine::frames::WORKERS_MAX as i64 - 1;
 
-/// Runs an AFTR.
+/// Runs an AFTR until it is told to end.
 pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let interrupt = Interrupt::take().attempt("taking signals")?;
     let reload = ReloadSignal::new().attempt("taking SIGHUP")?;
     let mut watch = FileWatch::new(&args.conf);
     let counters = OwnCounters::of_process(shared, APP)?;
-    // A client that sees the counters can ask.
+    // A client that finds the counter file can connect to the socket, so the socket comes first.
     let socket = socket_of(&counters);
     let server = Server::bind(&socket).attempt(format!("listening at {}", socket.display()))?;
     let mut process = Process::start(args, &counters)?;
@@ -115,7 +119,7 @@ pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     show(shared, &counts)
 }
 
-/// The counters of a process that are not 0 and have `part` in their name.
+/// The counters of a process that are not 0 and whose name contains `part`.
 fn read_counts(file: &Path, part: &str) -> Result<Vec<(String, u64)>, Failure> {
     let readings = counter_file::read(file).attempt("reading counters")?;
     let all = of_all_workers(&readings).into_iter();
@@ -142,7 +146,7 @@ fn as_json(counts: &[(String, u64)]) -> Value {
     Value::Object(all)
 }
 
-/// Shows the counters of all AFTRs that run.
+/// Prints the counters of all running AFTRs.
 pub fn query(shared: &Shared, part: &str) -> Outcome {
     let mut found = Vec::new();
     for entry in entries(shared.run_dir().path()) {

@@ -1,4 +1,4 @@
-//! `carina nfv args`.
+//! `carina nfv args`: prints what connects a virtual machine to a port.
 
 use std::path::{Path, PathBuf};
 
@@ -15,32 +15,33 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina nfv args`.
 #[derive(Debug, clap::Args)]
 pub struct AttachArgs {
-    /// The port's name
+    /// Name of the port
     port: String,
-    /// The file of ports [default: those of the processes that run]
+    /// File that describes the port [default: search the files of all running nfv processes]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Sockets of ports that name none, as of `carina nfv run`
+    /// Path of the sockets of ports for which the file names none, as for `carina nfv run`
     #[arg(long, value_name = "PATH", requires = "file")]
     socket: Option<String>,
-    /// Print arguments of QEMU; so it is where nothing is said
+    /// Print arguments for QEMU (default)
     #[arg(long, conflicts_with = "libvirt")]
     qemu: bool,
-    /// Print elements of a libvirt domain
+    /// Print elements for a libvirt domain
     #[arg(long)]
     libvirt: bool,
-    /// Size of the guest's memory, as QEMU's -m has it: adds that QEMU shares it
+    /// Size of the guest's memory, as for QEMU's -m; adds the arguments by which QEMU shares it
     #[arg(long, value_name = "SIZE", conflicts_with = "libvirt", value_parser = size)]
     memory: Option<String>,
-    /// For a QEMU without KVM: version 7.2 dies if the card has MSI-X, so it gets vectors=0
+    /// Add vectors=0, for a QEMU without KVM: otherwise QEMU 7.2 crashes when the guest enables
+    /// MSI-X
     #[arg(long, conflicts_with = "libvirt")]
     emulated: bool,
-    /// The MTU that the guest's driver takes, such as 1450 behind a tunnel
+    /// MTU to announce to the guest's driver, such as 1450 behind a tunnel [default: none]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..))]
     mtu: Option<u16>,
 }
 
-/// What is wrong with a size.
+/// The text is not a size of memory.
 #[derive(Debug, thiserror::Error)]
 #[error("digits with K, M, G or T behind, such as 512M")]
 struct SizeError;

@@ -1,5 +1,5 @@
-//! `carina nfv demo`: the whole thing once, with progress, and a figure like number 4 of K.
-//! Mathiazhagan, *Network Function Virtualization with Snabb*.
+//! `carina nfv demo`: shows ports, limits and filters at work with two VMs, and draws a figure like
+//! figure 4 of K. Mathiazhagan, *Network Function Virtualization with Snabb*.
 
 use std::path::PathBuf;
 
@@ -19,16 +19,16 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina nfv demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Directory for fig4.svg and fig4.json
+    /// Directory in which to write fig4.svg and fig4.json
     #[arg(long, default_value = ".")]
     out: PathBuf,
-    /// How often rates by hops are measured
+    /// Number of measurements of each number of hops
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// How long each measurement lasts
+    /// Duration of each measurement
     #[arg(long, default_value = "200ms", value_parser = parse_ns)]
     time: u64,
-    /// The carina program for the guests [default: this one]
+    /// The carina program to run in the guests [default: this program]
     #[arg(long)]
     guest_program: Option<PathBuf>,
 }
@@ -36,7 +36,7 @@ pub struct DemoArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Something is missing or does not work, or was seen otherwise than it should be.
+/// A requirement is missing, a step fails, or an observation differs from what is expected.
 pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
     let started = std::time::Instant::now();
     std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
@@ -125,7 +125,7 @@ fn by_hops(rates: &Results) -> Table {
     let mut cases: Vec<&str> = rates.rows.iter().map(|row| row.case.as_str()).collect();
     cases.sort_unstable();
     cases.dedup();
-    // `source-sink` sorts last, and has no hop.
+    // The case `source-sink` has no hop but sorts last; move it to the front.
     cases.rotate_right(1);
     for case in cases {
         let cell = |system: &&str| {

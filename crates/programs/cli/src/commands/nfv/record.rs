@@ -1,4 +1,5 @@
-//! What a process of `carina nfv run` leaves for other commands: which file it runs, and how.
+//! Records of running `carina nfv run` processes, by which other commands find their files and
+//! options.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,22 +12,22 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure};
 use crate::graph_directory::clear;
 
-/// One process.
+/// The record of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
-    /// The file of ports.
+    /// Path of the file of ports.
     pub file: PathBuf,
-    /// The uplink of its command line.
+    /// The uplink from the command line, if there was one.
     pub uplink: Option<PortApp>,
-    /// The sockets of its ports.
+    /// Path of the ports' sockets, with `%s` for the port's name.
     pub sockets: String,
-    /// Its counters.
+    /// Path of the counter file.
     pub counters: PathBuf,
 }
 
-/// Removes the record when the process ends.
+/// Removes the record when it is dropped.
 pub struct Kept {
     path: PathBuf,
 }
@@ -37,13 +38,13 @@ impl Drop for Kept {
     }
 }
 
-/// Where records and sockets are.
+/// The directory of records, and by default of the ports' sockets.
 pub fn directory(shared: &Shared) -> PathBuf {
     shared.run_dir().path().join("nfv")
 }
 
 impl Record {
-    /// What the file leaves open, as the process has it.
+    /// The values that the process uses for what its file does not specify.
     pub fn defaults(&self) -> Defaults {
         Defaults {
             uplink: self.uplink.clone(),
@@ -51,8 +52,8 @@ impl Record {
         }
     }
 
-    /// Writes it, until the value that is returned goes. The process has its counters already: by
-    /// those others see that it lives.
+    /// Writes the record; dropping the returned value removes it. The process must have its counter
+    /// file already, because other commands see by it that the process is alive.
     pub fn keep(&self, shared: &Shared) -> Result<Kept, Failure> {
         let directory = make_directory(shared)?;
         let path = directory.join(format!("{}.json", self.pid));
@@ -72,7 +73,7 @@ pub fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
     Ok(directory)
 }
 
-/// The processes that run. Records of those that were killed are removed.
+/// The records of all running processes. Removes the records of processes that were killed.
 pub fn all(shared: &Shared) -> Vec<Record> {
     let Ok(files) = fs::read_dir(directory(shared)) else {
         return Vec::new();
@@ -85,7 +86,7 @@ pub fn all(shared: &Shared) -> Vec<Record> {
             if has_writer(&record.counters) {
                 return Some(record);
             }
-            // A process that was killed has left it.
+            // The process was killed, and has left its record behind.
             let _ = fs::remove_file(path);
             clear(&record.counters);
             None

@@ -37,9 +37,8 @@ pub struct RunArgs {
     /// number is seconds); 0 shows none
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_ns)]
     every: u64,
-    /// Run on these processors: uplink and switch on the first, the other ports spread over the
-    /// rest
-    /// [default: one thread, on any processor]
+    /// Processors to run on: uplink and switch run on the first, the ports are distributed over the
+    /// others [default: one thread, on any processor]
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cpu: Vec<usize>,
     #[command(flatten)]
@@ -171,7 +170,7 @@ pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     }
 }
 
-/// Shows what goes through the ports of all processes.
+/// Prints rates and drops of the ports of all running processes.
 pub fn show(shared: &Shared, over: u64) -> Outcome {
     let mut looks = Vec::new();
     for record in record::all(shared) {

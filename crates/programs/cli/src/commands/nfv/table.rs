@@ -1,4 +1,4 @@
-//! Counts of ports as tables and as JSON.
+//! Prints traffic and drops of ports, as a table or as JSON.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use carina_nfv::traffic::counts::{PortCounts, TrafficCounts};
 use carina_text::table::{Table, short};
 use serde_json::{Value, json};
 
-/// What happened between two looks, or since the start.
+/// The counts at the beginning and at the end of a period.
 pub struct Period<'a> {
     pub before: &'a TrafficCounts,
     pub after: &'a TrafficCounts,
@@ -14,7 +14,8 @@ pub struct Period<'a> {
 }
 
 impl Period<'_> {
-    /// Uplink and ports, each as it was and as it is. A port that is new was nothing.
+    /// The counts of the uplink and of each port at the beginning and at the end. A port that is
+    /// new in the period begins at zero.
     fn rows(&self) -> Vec<(PortCounts, &PortCounts)> {
         let all = |counts: &TrafficCounts| -> BTreeMap<String, PortCounts> {
             let rows = counts.uplink.iter().chain(&counts.ports);
@@ -27,12 +28,12 @@ impl Period<'_> {
     }
 
     fn rate(&self, before: u64, after: u64) -> f64 {
-        // A port that was taken away and came back counts anew.
+        // The counters of a port that was removed and added again start at zero.
         let count = after.checked_sub(before).unwrap_or(after);
         count as f64 / self.seconds.max(1e-9)
     }
 
-    /// Rates of the ports, and what was dropped by reason.
+    /// A table of the ports' rates, followed by drops by reason.
     pub fn table(&self) -> String {
         let mut table = Table::new([
             "port",
@@ -87,7 +88,7 @@ impl Period<'_> {
         table
     }
 
-    /// The same for programs.
+    /// The same as JSON.
     pub fn json(&self) -> Value {
         let row = |(old, new): &(PortCounts, &PortCounts)| {
             json!({

@@ -1,4 +1,4 @@
-//! Which frames an AFTR claims: those of its interfaces that others can open as well.
+//! Claims the frames of an AFTR's interfaces, as far as other processes can open them as well.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::failure::{Failure, usage};
 use crate::report::progress;
 
 impl RunArgs {
-    /// The places of a configuration.
+    /// The places that an AFTR with this configuration must claim.
     ///
     /// # Errors
-    /// Both sides have the same one.
+    /// Both sides use the same interface and VLAN.
     pub(super) fn places(&self, config: &Config) -> Result<Vec<Place>, Failure> {
         let mut places: Vec<(&str, Place)> = Vec::new();
         for (side, port) in self.ports()? {
@@ -50,10 +50,11 @@ impl RunArgs {
     }
 }
 
-/// Claims a place. `None` when a process has its name that cannot be an AFTR; that is reported.
+/// Claims a place. If a process that cannot be an AFTR holds the claim's name, reports this and
+/// returns `None`.
 ///
 /// # Errors
-/// Another AFTR has it.
+/// Another AFTR has claimed the place.
 pub(super) fn claim(place: &Place) -> Result<Option<Claim>, ClaimError> {
     match Claim::take(place) {
         Err(error @ ClaimError::Squatted { .. }) => {

@@ -1,4 +1,4 @@
-//! The counters of all workers of an AFTR as those of one.
+//! Combines the counters of all workers of an AFTR.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,10 @@ use carina_engine::counter_file::Reading;
 
 use super::APP;
 
-/// The counters by their names without the worker's: sums, but for what is known or not
-/// (`next-hop-…-resolved`, which is 1 when all know), and for `path-mtus`, which all learn. What
-/// ports and full links have lost before it came in is `ingress-packet-drops`.
+/// The counters by name, without the name of the worker. Most are sums. `next-hop-ipv4-resolved`
+/// and `next-hop-ipv6-resolved` are 1 if all workers know the next hop; `path-mtus` is the maximum,
+/// because all workers learn the same. `ingress-packet-drops` counts frames that ports and full
+/// links lost before a worker received them.
 pub(super) fn of_all_workers(readings: &[Reading]) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for Reading { name, value, .. } in readings {
@@ -30,13 +31,13 @@ pub(super) fn of_all_workers(readings: &[Reading]) -> BTreeMap<String, u64> {
     all
 }
 
-/// Whether an app is that of a worker.
+/// Whether an app is a worker's AFTR.
 fn is_worker(app: &str) -> bool {
     let rest = app.strip_prefix(APP);
     rest.is_some_and(|rest| rest.is_empty() || is_number(rest))
 }
 
-/// Whether a counter is of frames that were lost between the segment and a worker: at a port, or
+/// Whether a counter counts frames that were lost between the segment and a worker: at a port, or
 /// on a link to a spreader or a worker.
 fn is_ingress_loss(place: &str, name: &str) -> bool {
     match place.split_once(" -> ") {
@@ -48,7 +49,7 @@ fn is_ingress_loss(place: &str, name: &str) -> bool {
     }
 }
 
-/// Whether it is `-` and digits, as workers are named.
+/// Whether a text is `-` and digits: the suffix of a worker's app.
 fn is_number(rest: &str) -> bool {
     let digits = rest.strip_prefix('-').unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())

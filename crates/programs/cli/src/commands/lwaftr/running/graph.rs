@@ -172,7 +172,7 @@ fn add_port(graph: &mut Graph, name: &str, port: &PortSpec) -> Result<(), Failur
 
 fn add_mirror(graph: &mut Graph, port: &PortSpec) -> Result<(), Failure> {
     add_port(graph, "mirror", port)?;
-    // What comes from there is of no interest.
+    // Frames that arrive at the mirror port are dropped.
     graph.app("unwanted", SinkConfig {});
     link(graph, "mirror.output", "unwanted.input")
 }

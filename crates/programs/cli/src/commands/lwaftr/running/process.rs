@@ -1,4 +1,4 @@
-//! The process of an AFTR: the graph that runs, and what is asked of it.
+//! The process of an AFTR: the running graph, and the requests of clients.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::data_plane::runner_failure;
 use crate::failure::{Attempt, Failure, failed, refused, usage};
 use crate::report::progress;
 
-/// An AFTR that runs, and its configuration.
+/// A running AFTR, and its configuration.
 pub(super) struct Process<'a> {
     args: &'a RunArgs,
     runner: GraphRunner,
@@ -42,7 +42,7 @@ pub(super) struct Process<'a> {
     has_ended: bool,
 }
 
-/// How often counters are looked at for alarms.
+/// How often counters are evaluated for alarms.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl<'a> Process<'a> {
@@ -84,19 +84,19 @@ impl<'a> Process<'a> {
         })
     }
 
-    /// Whether a client has asked it to end.
+    /// Whether a client has asked the process to end.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Runs for so long, or until a bell rings.
+    /// Runs for the duration `time`, or until `bell` is signalled.
     pub(super) fn run_until(&mut self, bell: &EventFd, time: Duration) -> Result<(), Failure> {
         self.runner
             .run_until(bell, time)
             .attempt("running the AFTR")
     }
 
-    /// Becomes what the file says; a file that is wrong is reported and changes nothing.
+    /// Reads the file again and applies it. A file with errors is reported and changes nothing.
     pub(super) fn follow(&mut self) {
         let before = self.live.used();
         let followed = read(self.args).and_then(|used| self.replace(used));
@@ -122,7 +122,7 @@ impl<'a> Process<'a> {
         })
     }
 
-    /// Makes a change, which is taken back if it cannot run.
+    /// Makes a change of the configuration, and undoes it if the graph cannot run with it.
     fn change(
         &mut self,
         change: impl FnOnce(&mut Live) -> Result<(), EditError>,
@@ -146,7 +146,7 @@ impl<'a> Process<'a> {
         Ok(())
     }
 
-    /// Does what is asked, and answers.
+    /// Carries out a request, and answers it.
     pub(super) fn answer(&mut self, asked: Asked) {
         let result = self.handle(&asked.request);
         asked.answer(result);
@@ -205,7 +205,7 @@ impl<'a> Process<'a> {
         configured
     }
 
-    /// Counters by path.
+    /// The counters that a path names, as text.
     fn state(&self, path: &ConfigPath) -> Result<String, Failure> {
         let readings = counter_file::read(&self.counters).attempt("reading counters")?;
         let names = Counters::names();
@@ -224,7 +224,8 @@ impl<'a> Process<'a> {
         tree::get(&mut vec![state], path).map_err(failed)
     }
 
-    /// Looks, every second, whether an alarm begins or ends, and says so.
+    /// Once a second, evaluates the conditions of the alarms, and reports alarms that were raised
+    /// or cleared.
     pub(super) fn watch_alarms(&mut self) {
         let now = Instant::now();
         if now < self.next_look {
@@ -253,7 +254,7 @@ impl<'a> Process<'a> {
     }
 }
 
-/// The configuration in the file.
+/// Reads the configuration file.
 fn read(args: &RunArgs) -> Result<Used, Failure> {
     load(&args.conf, args.way).map(used)
 }
