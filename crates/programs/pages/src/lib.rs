@@ -1,5 +1,13 @@
 //! Generates manual pages and shell completions of the three programs from the definitions of their
 //! command lines.
+//!
+//! ```text
+//!  carina_cli::definitions --+--> man1/carina.1, man1/carina-vm-run.1 ...   one page per command
+//!                            +--> bash/carina, zsh/_carina, fish/carina.fish
+//! ```
+//!
+//! `carina` has a page for each command. `carina-guest` and `carina-tools` have one page each, which
+//! refers to the command pages of `carina`.
 #![forbid(unsafe_code)]
 
 mod manual;

@@ -4,6 +4,11 @@
 //! A reader takes a file line by line or key by key and makes a [`Draft`]: the settings of the
 //! node, and a [`Note`] for everything that has no equivalent in Carina. [`Draft::to_toml`] writes
 //! the draft as a configuration, and checks it with the node's own parser.
+//!
+//! | reader | input |
+//! |---|---|
+//! | [`rlite::read`] | scripts of `rlite-ctl`, such as `/etc/rina/initscript` |
+//! | [`irati::read`] | `ipcmanager.conf` of IRATI's IPC Manager, and its DIF templates |
 #![forbid(unsafe_code)]
 
 mod error;

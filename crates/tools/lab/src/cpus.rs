@@ -1,11 +1,11 @@
-//! The processors on which threads run while something is measured.
+//! The processors on which threads run during a measurement.
 //!
 //! # A VM and its host
 //!
-//! A guest that is emulated or polls takes a whole processor. Left to itself the kernel moves it
-//! and the threads that spin on its host from processor to processor for fairness, and what is
-//! measured changes severalfold with their current placement. So the guest's processor has one of
-//! the host's for itself, whichever system is measured:
+//! A guest that is emulated, or that polls, uses a whole processor. By default the kernel moves the
+//! guest and the spinning threads of its host from processor to processor for fairness, and results
+//! change severalfold with the current placement. So, with every measured system, the guest's
+//! processor gets a processor of the host to itself:
 //!
 //! ```text
 //!   CPU 0 .. n-2   host: nodes, applications, QEMU's other threads, the kernel's work for them
@@ -14,9 +14,9 @@
 //!
 //! # Two hosts
 //!
-//! Two hosts that are measured on one machine share its processors, and the one that the kernel
-//! finds busier takes from the other. As two machines they would not: each has its half of the
-//! processors, whichever system is measured.
+//! Two hosts that are measured on one machine share its processors, and the kernel takes time from
+//! one for the other. On two machines it could not. So, with every measured system, each host has
+//! half of the processors.
 //!
 //! ```text
 //!   CPU 0 .. n/2-1   one host: its node, its applications, the kernel's work for what they send
@@ -27,22 +27,23 @@ use carina_sys::{allow_cpus, allowed_cpus};
 
 use crate::test_guest::TestGuest;
 
-/// The CPU that was set aside for the guest's processor.
+/// The CPU that is reserved for the guest's processor.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestCpu {
     cpu: usize,
 }
 
 impl GuestCpu {
-    /// Keeps this thread, and everything it starts from now on, off the last CPU it may run on.
-    /// `None` where there is only one, or the system does not allow it.
+    /// Restricts this thread, and all threads and processes that it starts from now on, to all CPUs
+    /// but the last. Returns `None` if there is only one CPU, or if the system does not allow it.
     pub fn reserve() -> Option<Self> {
         let mut cpus = allowed_cpus().ok()?;
         let cpu = cpus.pop()?;
         (!cpus.is_empty() && allow_cpus(None, &cpus).is_ok()).then_some(Self { cpu })
     }
 
-    /// Pins the processors of `guest` to the CPU; false when QEMU or the system refuses.
+    /// Pins the processors of `guest` to the reserved CPU. Returns false if QEMU or the system
+    /// refuses.
     pub fn pin(self, guest: &TestGuest) -> bool {
         let threads = guest.processor_threads();
         let mut placed = threads
@@ -51,15 +52,15 @@ impl GuestCpu {
         !threads.is_empty() && placed.all(|placed| placed)
     }
 
-    /// What a reader of the figures must know.
+    /// A note about the placement, for readers of the figures.
     pub fn note(self) -> String {
         let cpu = self.cpu;
         format!("the guest's processor has CPU {cpu} to itself; all of the host runs on the others")
     }
 }
 
-/// The processors of two hosts on one machine. Dropping it lets this thread run on all of them
-/// again.
+/// The processors of two hosts on one machine, in two halves. Dropping the value lets this thread
+/// run on all of them again.
 #[derive(Debug)]
 pub struct CpuHalves {
     all: Vec<usize>,
@@ -75,20 +76,20 @@ pub enum Host {
 }
 
 impl CpuHalves {
-    /// Halves of the processors that this thread may run on. `None` where there is only one, or
-    /// the system does not report them.
+    /// Divides the processors on which this thread may run. Returns `None` if there is only one, or
+    /// if the system does not report them.
     pub fn new() -> Option<Self> {
         let all = allowed_cpus().ok()?;
         (all.len() > 1).then_some(Self { all })
     }
 
-    /// Moves this thread, and everything it starts from now on, to the half of `host`; false when
-    /// the system does not allow it.
+    /// Moves this thread, and all threads and processes that it starts from now on, to the half of
+    /// `host`. Returns false if the system does not allow it.
     pub fn enter(&self, host: Host) -> bool {
         allow_cpus(None, half(&self.all, host)).is_ok()
     }
 
-    /// What a reader of the figures must know.
+    /// A note about the placement, for readers of the figures.
     pub fn note(&self) -> String {
         let list = |host| {
             let cpus = half(&self.all, host).iter().map(ToString::to_string);
@@ -101,7 +102,7 @@ impl CpuHalves {
 
 impl Drop for CpuHalves {
     fn drop(&mut self) {
-        // What was allowed before is allowed now.
+        // These processors were allowed before, so the call succeeds.
         let _ = allow_cpus(None, &self.all);
     }
 }

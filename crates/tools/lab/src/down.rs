@@ -1,4 +1,4 @@
-//! Taking a lab down, whatever state it was left in.
+//! Takes a lab down, whatever state it is in.
 
 use std::panic::resume_unwind;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use carina_namespaces::{GRACE, NamespaceAccess, Process, end_all, remove_namespa
 use crate::error::{Attempt, Result};
 use crate::record::{LabDir, Labs, Record};
 
-/// Ends and removes everything that a record names; parts that are gone already are skipped.
+/// Ends and removes everything that a record names, and skips what no longer exists.
 ///
 /// # Errors
 /// Something cannot be removed.
@@ -28,7 +28,7 @@ pub fn take_down(dir: &LabDir, record: &Record) -> Result<()> {
     dir.remove()
 }
 
-/// Has all guests power off at the same time, so that their nodes leave their DIFs.
+/// Tells all guests to power off at the same time, so that their nodes leave their DIFs.
 fn stop_machines(dir: &LabDir, record: &Record) -> Result<()> {
     let mut machines = Vec::new();
     for system in record.nodes.keys() {
@@ -49,13 +49,14 @@ fn stop_machines(dir: &LabDir, record: &Record) -> Result<()> {
     })
 }
 
-/// Removes namespaces that a lab of this name has left without a record; returns their names.
+/// Removes the namespaces of a lab with this name that has no record. Returns the namespaces'
+/// names.
 ///
 /// # Errors
 /// Something cannot be removed.
 pub fn remove_strays(labs: &Labs, name: &str) -> Result<Vec<String>> {
     if !rustix::process::geteuid().is_root() {
-        // Those of other users vanish with the process that holds their user namespace.
+        // Namespaces of other users vanish with the process that holds their user namespace open.
         return Ok(Vec::new());
     }
     let access = NamespaceAccess::of_root();
@@ -73,5 +74,5 @@ pub fn remove_strays(labs: &Labs, name: &str) -> Result<Vec<String>> {
     Ok(strays)
 }
 
-/// How long a guest may take to power itself off before its QEMU is ended.
+/// How long a guest may take to power itself off, before its QEMU is ended.
 const GUEST_GRACE: Duration = Duration::from_secs(4);

@@ -1,17 +1,17 @@
-//! The commands that would make a lab: `carina lab check`.
+//! The commands that would make a lab, for `carina lab check`.
 
 use serde::Serialize;
 
 use crate::links;
 use crate::topology::Topology;
 
-/// The steps that make a lab.
+/// A topology and the commands that would make it.
 #[derive(Debug, Serialize)]
 pub struct DryRun<'a> {
-    /// What is made.
+    /// The topology of the lab.
     #[serde(flatten)]
     pub topology: &'a Topology,
-    /// Commands that would do the same, in order.
+    /// Commands that would make the lab, in order.
     pub commands: Vec<String>,
 }
 

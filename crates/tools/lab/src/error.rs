@@ -1,4 +1,4 @@
-//! Why a lab could not be made, reached or removed.
+//! Errors of making, reaching and removing labs.
 
 use std::io;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::topology::LoadError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A topology cannot be read.
+    /// A topology cannot be loaded.
     #[error("{what}: {source}")]
     Topology {
         /// What was attempted.
         what: String,
-        /// The place in the file, and what would be right.
+        /// Position in the file, and what would be right.
         source: LoadError,
     },
-    /// A namespace, or a process in it.
+    /// A network namespace, or a process in one, failed.
     #[error(transparent)]
     Host(#[from] carina_namespaces::Error),
-    /// A guest that is reached, or a command in it.
+    /// A guest cannot be reached, or a command in it failed.
     #[error(transparent)]
     Guest(#[from] carina_vm::Error),
-    /// A file or a process of this system.
+    /// A file or a process of this system failed.
     #[error("{what}: {source}")]
     System {
         /// What was attempted.
         what: String,
-        /// The system's reason.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The system refused a call.
@@ -39,7 +39,7 @@ pub enum Error {
     Errno {
         /// What was attempted.
         what: String,
-        /// The system's reason.
+        /// The error of the system call.
         source: rustix::io::Errno,
     },
     /// A node did not answer, or refused.
@@ -47,29 +47,29 @@ pub enum Error {
     Node {
         /// What was attempted.
         what: String,
-        /// The node's reason.
+        /// The error of the node's client.
         source: ClientError,
     },
-    /// A guest, its image or its QEMU.
+    /// A guest, its image or its QEMU failed.
     #[error("{what}: {source}")]
     Vm {
         /// What was attempted.
         what: String,
-        /// The reason.
+        /// The error of the VM.
         source: carina_vm::Error,
     },
-    /// A record or an answer in JSON.
+    /// A record or an answer is not valid JSON.
     #[error("{what}: {source}")]
     Json {
         /// What was attempted.
         what: String,
-        /// What is wrong with it.
+        /// What is wrong with the JSON.
         source: serde_json::Error,
     },
-    /// A name that an application, a DIF or a VM cannot have.
+    /// The name of an application, DIF or VM is not well formed.
     #[error("{what}: {source}")]
     Name {
-        /// What was to be named.
+        /// What the name is for.
         what: String,
         /// What is wrong with the name.
         source: NameError,
@@ -79,10 +79,10 @@ pub enum Error {
     Command {
         /// The program and its arguments.
         command: String,
-        /// What it wrote to standard error.
+        /// What the program wrote to standard error.
         said: String,
     },
-    /// The node in a guest has not attached to that of its host.
+    /// The node in this guest has not attached to its host's node.
     #[error("the node in VM {0} has not attached; see /var/log/carina.log in it")]
     GuestNotAttached(String),
     /// The kernel does not let this user make namespaces.
@@ -91,15 +91,15 @@ pub enum Error {
              CAP_SYS_ADMIN and CAP_NET_ADMIN"
     )]
     NamespacesForbidden(String),
-    /// A namespace that a new lab needs is there and belongs to no lab.
+    /// A namespace with a name that a new lab needs exists already, and belongs to no lab.
     #[error(
         "there is a network namespace {namespace} that no lab knows; `carina lab down {lab}` \
              removes it"
     )]
     StrayNamespace {
-        /// The namespace.
+        /// Name of the namespace.
         namespace: String,
-        /// The lab that needs the name.
+        /// Name of the lab that needs it.
         lab: String,
     },
     /// A lab of this name exists.
@@ -108,10 +108,10 @@ pub enum Error {
              one another name"
     )]
     LabExists(String),
-    /// No lab has this name.
+    /// No lab has the given name.
     #[error("no lab is called {name}; {}", known(.labs))]
     NoSuchLab {
-        /// The name.
+        /// The given name.
         name: String,
         /// The names of the labs that are up.
         labs: Vec<String>,
@@ -122,60 +122,60 @@ pub enum Error {
     /// Several labs are up, and none was named.
     #[error("name the lab; {}", known(.0))]
     WhichLab(Vec<String>),
-    /// The topology has no such system that is a namespace.
+    /// The topology has no such system, or the system is not a namespace.
     #[error("{0} is no system that is a namespace")]
     NotANamespace(String),
-    /// An empty command.
+    /// The command to run has no words.
     #[error("no program is given")]
     NoProgram,
-    /// A process ended that should run.
+    /// A process that should run has ended.
     #[error("{0} has ended")]
     Ended(String),
     /// An application ended before its name was registered.
     #[error("`{command}` has ended; waited for {what}")]
     AppEnded {
-        /// The application.
+        /// Command of the application.
         command: String,
-        /// What was awaited.
+        /// What the lab was waiting for.
         what: String,
     },
-    /// A node has no member of a DIF.
+    /// The node of a system has no member of a DIF.
     #[error("{system} has no member of {dif}")]
     NoMember {
-        /// The system of the node.
+        /// The system.
         system: String,
         /// The DIF.
         dif: String,
     },
-    /// The node runs in the network namespace of this process and has none of its own.
+    /// The node shares the network namespace of this process, so it has none of its own.
     #[error("{0} has no network namespace of its own")]
     NoNamespace(String),
-    /// The member of a DIF is gone.
+    /// The member of a DIF no longer exists.
     #[error("{0} is gone")]
     MemberGone(String),
     /// [`Options::is_interrupted`](crate::Options::is_interrupted) was set.
     #[error("interrupted")]
     Interrupted,
-    /// Something was not so in time.
+    /// A condition did not become true in time.
     #[error("waited {limit:?} for {what}")]
     Timeout {
-        /// What was awaited.
+        /// The condition.
         what: String,
-        /// For how long.
+        /// The time limit.
         limit: Duration,
     },
-    /// An error with what the processes involved have said.
+    /// An error with more context.
     #[error("{source}{context}")]
     With {
         /// The error.
         source: Box<Error>,
-        /// More about it, such as the ends of logs.
+        /// The context, such as the last lines of logs.
         context: String,
     },
 }
 
 impl Error {
-    /// This error with more about it, such as the ends of logs. An interruption needs no more.
+    /// Adds context to this error, such as the last lines of logs. An interruption stays without.
     #[must_use]
     pub fn with(self, context: impl Into<String>) -> Self {
         match self {
@@ -193,7 +193,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Adds what was attempted to an error of another crate.
 pub(crate) trait Attempt<T> {
-    /// `what` is shown before the reason.
+    /// `what` was attempted; it is printed before the reason.
     fn attempt(self, what: impl Into<String>) -> Result<T>;
 }
 

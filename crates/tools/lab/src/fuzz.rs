@@ -1,18 +1,19 @@
-//! The fuzz target of topology files, as a plain function of bytes. The fuzzer calls it, and so do
-//! the tests of `fuzz`.
+//! The fuzz target of topology files, as a function of bytes. The fuzzer and the tests of `fuzz`
+//! call it.
 
 use crate::{DryRun, Topology, svg};
 
-/// Topology files, of labs and of rlite's demonstrator: see [`reads_lab`].
+/// Reads a topology file, in the syntax of labs or of rlite's demonstrator; see [`reads_lab`].
 pub fn lab(data: &[u8]) {
     reads_lab(data);
 }
 
-/// True for a topology. Its commands can be listed and it can be drawn, and each DIF is above those
-/// it stands on. An error has a position in the text.
+/// Reads a topology file, and returns whether it is valid. For a valid file, checks that its
+/// commands can be listed, that it can be drawn, and that each DIF comes after its N-1 DIFs. For an
+/// invalid file, checks that the error has a position in the text.
 ///
 /// # Panics
-/// When one of these does not hold.
+/// One of these checks fails.
 pub fn reads_lab(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else {
         return false;

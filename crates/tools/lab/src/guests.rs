@@ -1,4 +1,4 @@
-//! The guests of labs and benches: their image and boot, and the node inside.
+//! The guests of labs and benchmarks: their image, their boot, and the node inside.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -18,10 +18,10 @@ pub struct GuestImage {
 }
 
 impl GuestImage {
-    /// Obtains the kernel and packs the image.
+    /// Obtains the kernel, and packs the image with `program` as `/bin/carina`.
     ///
     /// # Errors
-    /// Something is missing.
+    /// The kernel or a part of the image is missing.
     pub fn prepare(program: &Path) -> Result<Self> {
         let cache = Cache::default_location().attempt("opening the cache")?;
         let image = Image::new()
@@ -31,7 +31,7 @@ impl GuestImage {
         Ok(Self { cache, boot })
     }
 
-    /// A machine that boots it.
+    /// A machine that boots the image.
     ///
     /// # Errors
     /// The name is not well formed.
@@ -40,12 +40,13 @@ impl GuestImage {
         Ok(machine.boot(self.boot.clone()))
     }
 
-    /// The cache that the image lies in.
+    /// The cache that contains the image.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// Starts a machine for which its host's node has a port. The machine outlives this process.
+    /// Starts a machine for which the node of its host has a port. The machine keeps running when
+    /// this process ends.
     ///
     /// # Errors
     /// QEMU does not start.
@@ -66,10 +67,10 @@ impl GuestImage {
     }
 }
 
-/// Reaches the guest of a running lab, once it has booted.
+/// Connects to a guest of a running lab, once it has booted.
 ///
 /// # Errors
-/// Its machine does not run, or does not answer.
+/// The machine does not run, or does not answer.
 pub fn reach_guest(dir: &LabDir, name: &str, vm: &Vm) -> Result<Guest> {
     let machines = dir.run_dir(&vm.host).vm_dir();
     Ok(Guest::reach(&machines, name, None)?)
@@ -95,11 +96,11 @@ pub fn ipcps(guest: &Guest, name: &str) -> Result<Vec<IpcpInfo>> {
         .attempt(format!("reading what the node in VM {name} says"))
 }
 
-/// Waits until the node in a guest is attached to the node of its host. `pause` waits between two
-/// looks.
+/// Waits until the node in a guest is attached to the node of its host. Calls `pause` between two
+/// checks.
 ///
 /// # Errors
-/// It is not attached in time, or `pause` fails.
+/// The node is not attached in time, or `pause` fails.
 pub fn wait_for_link(
     dir: &LabDir,
     name: &str,

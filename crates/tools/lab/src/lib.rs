@@ -1,4 +1,4 @@
-//! Labs: a topology of systems on one machine, from one file.
+//! Labs: topologies of systems on one machine, each described by one file.
 //!
 //! ```text
 //!   file --Topology::parse--> Topology --up--> Running --drop, take_down--> removed
@@ -6,13 +6,13 @@
 //! ```
 //!
 //! A system is a network namespace with a node in it, or a virtual machine attached to such a node.
-//! A link is a veth pair, or a bridge in a namespace of its own where it joins more than two
-//! systems. A record on disk names everything that exists, so that any other process can take the
-//! lab down, also after a crash.
+//! A link is a veth pair, or, between more than two systems, a bridge in a namespace of its own. A
+//! record on disk names everything that exists, so that any other process can take the lab down,
+//! also after a crash.
 //!
-//! Benches and tests that need less than a topology, or more, take the parts: [`TestNode`] and
-//! [`TestGuest`], and the namespaces and processes of the crate `carina-namespaces`. These end with
-//! their values.
+//! Benchmarks and tests that do not need a whole topology, or need more, use the parts:
+//! [`TestNode`] and [`TestGuest`], and the namespaces and processes of the crate
+//! `carina-namespaces`. Each of these parts ends when its value is dropped.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! The namespaces and links of a topology: their names, and the arguments of `ip` that make them.
+//! The namespaces and links of a topology: their names, and the commands of `ip` that make them.
 
 use carina_namespaces::{new_namespace, veth_pair};
 
@@ -9,7 +9,7 @@ pub fn of_system(lab: &str, system: &str) -> String {
     format!("carina-{lab}-{system}")
 }
 
-/// The name of the namespace with the bridges.
+/// The name of the namespace that contains the lab's bridges.
 pub fn of_bridges(lab: &str) -> String {
     format!("carina-{lab}.links")
 }
@@ -27,12 +27,12 @@ pub fn names(lab: &str, topology: &Topology) -> Vec<String> {
     systems.chain(bridges).collect()
 }
 
-/// Whether a link is a bridge: it joins more than two systems.
+/// Whether a link needs a bridge, because it joins more than two systems.
 pub fn is_bridged(link: &Link) -> bool {
     link.ends.len() > 2
 }
 
-/// The arguments of `ip` that make all namespaces and links, in order.
+/// The arguments of the `ip` commands that make all namespaces and links, in order.
 pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     let mut add = |text: String| all.push(text.split(' ').map(str::to_owned).collect());

@@ -1,4 +1,5 @@
-//! A node with its applications, for tests and benches: all of it ends when it is dropped.
+//! A node with its applications, for tests and benchmarks. All of it ends when the value is
+//! dropped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,9 +17,9 @@ use crate::scratch::Scratch;
 /// The network namespace of a node and its applications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
-    /// That of this process.
+    /// The network namespace of this process.
     Shared,
-    /// One of its own, without links.
+    /// A new network namespace without links.
     Own,
 }
 
@@ -26,7 +27,7 @@ pub enum Network {
 #[derive(Debug)]
 pub struct TestNode {
     name: String,
-    // Dropped in this order: applications, node, namespace, directory.
+    // The fields are dropped in this order: applications, node, namespace, directory.
     children: Vec<ChildProcess>,
     process: ChildProcess,
     namespace: Option<Namespace>,
@@ -34,13 +35,13 @@ pub struct TestNode {
 }
 
 impl TestNode {
-    /// Starts a node and waits until it answers. It has no configuration file if `config` is
-    /// `None`. The namespace of [`Network::Own`] takes the rights that root or
+    /// Starts a node, and waits until it answers. If `config` is `None`, the node has no
+    /// configuration file. A new namespace needs the rights of root, or those that
     /// [`enter_private`](carina_namespaces::enter_private) gives.
     ///
     /// # Errors
-    /// The namespace cannot be made, or the node does not start; the end of its log is in the
-    /// error.
+    /// The namespace cannot be made, or the node does not start. The error contains the end of its
+    /// log.
     pub fn start(name: &str, network: Network, config: Option<&str>) -> Result<Self> {
         let label = format!("{name}-{}", std::process::id());
         let directory = Scratch::new(&label)?;
@@ -70,12 +71,12 @@ impl TestNode {
         Ok(node)
     }
 
-    /// Its name.
+    /// Name of the node.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The run directory of the node, in which its logs lie, too.
+    /// The run directory of the node, which also contains its logs.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -85,17 +86,17 @@ impl TestNode {
         Client::new(RunDir::new(self.path()).control_sock())
     }
 
-    /// The socket for applications.
+    /// The node's socket for applications.
     pub fn ipc_socket(&self) -> PathBuf {
         RunDir::new(self.path()).ipc_sock()
     }
 
-    /// The number of the node's process.
+    /// Process id of the node.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Its network namespace, if it has one of its own.
+    /// The network namespace of the node; `None` if it is that of this process.
     pub fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
     }
@@ -112,10 +113,10 @@ impl TestNode {
         Ok(())
     }
 
-    /// Joins two nodes by a veth pair with these names.
+    /// Joins two nodes by a veth pair with these interface names.
     ///
     /// # Errors
-    /// One has no namespace of its own, or `ip` fails.
+    /// A node has no namespace of its own, or `ip` fails.
     pub fn connect(&self, interface: &str, peer: &TestNode, peer_interface: &str) -> Result<()> {
         let namespace = self.own_namespace()?;
         Ok(namespace.connect(interface, peer.own_namespace()?, peer_interface)?)
@@ -130,7 +131,7 @@ impl TestNode {
         self.ip(&["link", "set", "dev", bridge, "up"])
     }
 
-    /// Makes a tap in its network namespace, and plugs it into a bridge.
+    /// Makes a tap interface in the node's network namespace, and adds it to a bridge.
     ///
     /// # Errors
     /// `ip` is missing, or there is no such bridge.
@@ -145,10 +146,11 @@ impl TestNode {
         self.namespace.as_ref().ok_or_else(missing)
     }
 
-    /// Runs a program in its network namespace to the end, and returns its standard output.
+    /// Runs a program in the node's network namespace, and returns its standard output when it has
+    /// ended.
     ///
     /// # Errors
-    /// The program cannot be started, fails or runs on after `limit`.
+    /// The program cannot be started, fails, or takes longer than `limit`.
     pub fn run(&self, program: &str, arguments: &[&str], limit: Duration) -> Result<String> {
         let what = format!("{program} in {}", self.name);
         let mut command = program_in(self.namespace.as_ref(), program);
@@ -162,7 +164,7 @@ impl TestNode {
         })
     }
 
-    /// Makes a shim IPCP for Ethernet on an interface, without a VLAN tag.
+    /// Creates a shim IPCP for Ethernet on an interface, without a VLAN tag.
     ///
     /// # Errors
     /// The node refuses.
@@ -228,10 +230,11 @@ impl TestNode {
         }
     }
 
-    /// Starts this very program with other arguments as an application of the node.
+    /// Starts this program with other arguments, as an application of the node. Its standard error
+    /// goes to the file `log` in the run directory.
     ///
     /// # Errors
-    /// It does not start.
+    /// The program does not start.
     pub fn start_child(&mut self, arguments: &[&str], log: &str) -> Result<()> {
         let run = self.path().to_string_lossy().into_owned();
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--run", &run]).collect();
@@ -241,7 +244,7 @@ impl TestNode {
         Ok(())
     }
 
-    /// Ends the application that was started last.
+    /// Ends the most recently started application.
     pub fn stop_last_child(&mut self) {
         self.children.pop();
     }
@@ -263,7 +266,7 @@ impl TestNode {
     /// Waits until a name is in the directory of a DIF.
     ///
     /// # Errors
-    /// It is not in time.
+    /// The name is not there in time.
     pub fn wait_for_name_in(&self, dif: &str, name: &str) -> Result<()> {
         let deadline = Instant::now() + ENROLLED;
         loop {
@@ -303,7 +306,7 @@ impl TestNode {
         Ok(())
     }
 
-    /// The last lines of the logs of the node and of the application with the log `peer.log`.
+    /// The last lines of the logs of the node, and of the application whose log is `peer.log`.
     pub fn logs(&self) -> String {
         let tail = |name: &str| {
             let text = std::fs::read_to_string(self.path().join(name)).unwrap_or_default();
@@ -315,7 +318,7 @@ impl TestNode {
     }
 }
 
-/// Starts this very program with its standard error in a file.
+/// Starts this program, with its standard error in a file.
 fn start_child(
     namespace: Option<&Namespace>,
     arguments: &[&str],
@@ -345,5 +348,5 @@ fn program_in(namespace: Option<&Namespace>, program: &str) -> Command {
 
 /// How long a node may take until it answers.
 const START: Duration = Duration::from_secs(20);
-/// How long a member may take to be enrolled, and a name to be known.
+/// How long a member may take to enroll, and a name to become known.
 const ENROLLED: Duration = Duration::from_secs(30);

@@ -1,44 +1,44 @@
-//! A topology as a picture: systems as boxes, links between them, DIFs as lists in the boxes.
+//! Draws a topology: systems as boxes with the lists of their DIFs, and links between the boxes.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
 use crate::topology::{Dif, Topology};
 
-/// Systems and the lines between them, to be drawn.
+/// Systems and the links between them, to be drawn.
 #[derive(Debug, Clone, Default)]
 pub struct Drawing {
     /// The boxes.
     pub systems: Vec<DrawnSystem>,
-    /// The lines. An end that is no system is drawn as a junction with its name.
+    /// The lines. An end that is not a system is drawn as a junction with its name.
     pub edges: Vec<DrawnEdge>,
 }
 
 /// A box of a drawing.
 #[derive(Debug, Clone)]
 pub struct DrawnSystem {
-    /// What stands in it first, and what edges name it by.
+    /// First line of text in the box; edges refer to the system by it.
     pub name: String,
-    /// What stands below.
+    /// Text below the name.
     pub text: String,
-    /// Whether it is a virtual machine, whose box has corners.
+    /// Whether the system is a virtual machine; its box then has sharp corners.
     pub is_machine: bool,
-    /// Whether it runs; the frame of one that does not is dashed.
+    /// Whether the system runs; otherwise its frame is dashed.
     pub is_up: bool,
 }
 
 /// A line of a drawing.
 #[derive(Debug, Clone)]
 pub struct DrawnEdge {
-    /// The names of its ends.
+    /// The names of the two ends.
     pub ends: [String; 2],
-    /// What stands at it.
+    /// Text beside the line.
     pub text: String,
-    /// Whether it carries anything; one that does not is dashed.
+    /// Whether the link carries frames; otherwise it is dashed.
     pub is_up: bool,
 }
 
-/// The picture of a topology, in SVG.
+/// Draws a topology as SVG.
 pub fn svg(title: &str, topology: &Topology) -> String {
     let systems = topology.systems.iter().map(|system| {
         let member_of = |dif: &&Dif| dif.member(&system.name).is_some();
@@ -64,7 +64,7 @@ pub fn svg(title: &str, topology: &Topology) -> String {
 }
 
 impl Drawing {
-    /// The picture, in SVG.
+    /// Draws the systems and links as SVG.
     pub fn svg(&self, title: &str) -> String {
         let mut points: Vec<&str> = self.systems.iter().map(|it| it.name.as_str()).collect();
         for end in self.edges.iter().flat_map(|edge| &edge.ends) {
@@ -152,8 +152,8 @@ fn dashes(is_up: bool) -> &'static str {
     }
 }
 
-/// Positions of points, by force-directed layout from a circle: lines attract their ends, points
-/// repel each other, in ever smaller steps.
+/// Positions of the points by a force-directed layout that starts on a circle: lines attract their
+/// ends, points repel each other, and the steps get smaller.
 fn layout<'a>(points: &[&'a str], edges: &[DrawnEdge]) -> BTreeMap<&'a str, (f64, f64)> {
     let count = points.len().max(1) as f64;
     let radius = SPACING * count.sqrt();
@@ -211,7 +211,7 @@ fn escaped(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Wanted length of a line, room around the picture and size of a box, in units of the picture.
+/// Desired length of a line, margin of the picture, and size of a box, in units of the picture.
 const SPACING: f64 = 120.0;
 const MARGIN: f64 = 70.0;
 const BOX: (f64, f64) = (96.0, 40.0);

@@ -27,19 +27,19 @@ pub struct Labs(PathBuf);
 /// A lab that is up, coming up, or left behind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its name.
+    /// Name of the lab.
     pub name: String,
-    /// The file it was made from.
+    /// The file that describes it.
     pub file: String,
-    /// The program that its nodes are.
+    /// Path of the program that runs as its nodes.
     pub program: PathBuf,
-    /// The process that makes it, or made it.
+    /// The process that makes the lab, or made it.
     pub maker: Process,
-    /// Whether it is complete.
+    /// Whether the lab has been made completely.
     pub is_up: bool,
     /// The process that holds the lab's user namespace open; `None` for root.
     pub keeper: Option<Process>,
-    /// Network namespaces, made or about to be made.
+    /// Network namespaces, each recorded before it is made.
     pub namespaces: Vec<String>,
     /// The nodes of systems that are namespaces.
     pub nodes: BTreeMap<String, Process>,
@@ -50,11 +50,11 @@ pub struct Record {
 /// An application that was started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AppRecord {
-    /// Its system.
+    /// The system in which it runs.
     pub system: String,
     /// Its command.
     pub command: String,
-    /// Its process; `None` in a VM, where it is not known.
+    /// Its process; `None` for an application in a VM, whose process is not known.
     pub process: Option<Process>,
 }
 
@@ -63,13 +63,13 @@ pub struct AppRecord {
 pub struct LabDir(PathBuf);
 
 impl Labs {
-    /// The labs in a directory.
+    /// The labs in the directory `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// The usual directory: `labs` beside the default run directory of a node, or in `/dev/shm`
-    /// where that is on a disk: regions of VMs are memory.
+    /// The default directory: `labs` beside the default run directory of a node. If that is on a
+    /// disk, a directory in `/dev/shm`, because regions of VMs are shared memory.
     pub fn usual() -> Self {
         let uid = rustix::process::geteuid();
         let xdg = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
@@ -91,12 +91,12 @@ impl Labs {
         }
     }
 
-    /// The directory of a lab, whether it is there or not.
+    /// The directory of a lab, whether or not it exists.
     pub fn lab(&self, name: &str) -> LabDir {
         LabDir(self.0.join(name))
     }
 
-    /// All labs, by name.
+    /// The records of all labs, sorted by name.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -111,10 +111,10 @@ impl Labs {
         Ok(records)
     }
 
-    /// The lab of that name, or the only one.
+    /// The lab with this name, or without a name the only one.
     ///
     /// # Errors
-    /// There is no such lab, or several are up and `name` is `None`.
+    /// There is no such lab, or `name` is `None` and several labs are up.
     pub fn find(&self, name: Option<&str>) -> Result<(LabDir, Record)> {
         let records = self.list()?;
         let names = || records.iter().map(|record| record.name.clone()).collect();
@@ -136,7 +136,7 @@ impl Labs {
 }
 
 impl LabDir {
-    /// The directory itself.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -146,30 +146,30 @@ impl LabDir {
         RunDir::new(self.0.join(system))
     }
 
-    /// The configuration of a system's node.
+    /// Path of the configuration of a system's node.
     pub fn config(&self, system: &str) -> PathBuf {
         self.0.join(format!("{system}.toml"))
     }
 
-    /// The log of a system's node.
+    /// Path of the log of a system's node.
     pub fn log(&self, system: &str) -> PathBuf {
         self.0.join(format!("{system}.log"))
     }
 
-    /// The output of an application.
+    /// Path of the output of a system's application.
     pub fn app_log(&self, system: &str, number: usize) -> PathBuf {
         self.0.join(format!("{system}.app-{number}"))
     }
 
-    /// The directory with the program `carina` for the systems.
+    /// Path of the directory with the program `carina` for the systems.
     pub fn programs(&self) -> PathBuf {
         self.0.join(".bin")
     }
 
-    /// Makes the directory and puts the text of the topology and the program into it.
+    /// Makes the directory, and puts the text of the topology and the program into it.
     ///
     /// # Errors
-    /// It is there already, or cannot be made.
+    /// The directory exists already, or cannot be made.
     pub fn create(&self, text: &str, program: &Path) -> Result<()> {
         use std::os::unix::fs::DirBuilderExt;
         let what = || format!("making {}", self.0.display());
@@ -193,14 +193,14 @@ impl LabDir {
     /// Reads the record.
     ///
     /// # Errors
-    /// It does not exist or cannot be parsed.
+    /// The record does not exist or cannot be parsed.
     pub fn read(&self) -> Result<Record> {
         let path = self.0.join("lab.json");
         let text = std::fs::read(&path).attempt(format!("reading {}", path.display()))?;
         serde_json::from_slice(&text).attempt(format!("reading {}", path.display()))
     }
 
-    /// Writes the record, whole or not at all.
+    /// Writes the record by replacing the file, so that a reader sees the old or the new record.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -213,15 +213,15 @@ impl LabDir {
             .attempt(format!("writing {}", path.display()))
     }
 
-    /// The topology as it was when the lab was made.
+    /// The topology from which the lab was made.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn topology(&self) -> Result<Topology> {
         Topology::load(&self.0.join("topology.lab")).attempt("reading the lab's topology")
     }
 
-    /// Removes the directory.
+    /// Removes the directory with all its files.
     ///
     /// # Errors
     /// Something in it cannot be removed.
@@ -234,14 +234,14 @@ impl LabDir {
 }
 
 impl Record {
-    /// Access to its namespaces.
+    /// The way to enter the lab's namespaces.
     pub fn access(&self) -> NamespaceAccess {
         self.keeper
             .as_ref()
             .map_or_else(NamespaceAccess::of_root, NamespaceAccess::held_by)
     }
 
-    /// `up`, `starting`, or `broken` when something that should run does not.
+    /// State of the lab: `up`, `starting`, or `broken` if a process that should run has ended.
     pub fn state(&self) -> &'static str {
         match self.is_up {
             false if self.maker.is_alive() => "starting",

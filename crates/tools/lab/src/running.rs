@@ -1,10 +1,10 @@
-//! From a topology to systems that run.
+//! Makes running systems from a topology.
 //!
 //! ```text
 //!   directory, record --> namespaces, links --> nodes --> VMs --> DIFs by member --> applications
 //! ```
 //!
-//! The record names everything before it is made, so that `down` finds it after a crash.
+//! The record names everything before it is made, so that `carina lab down` finds it after a crash.
 
 mod bring_up;
 
@@ -30,30 +30,30 @@ use crate::record::{AppRecord, LabDir, Labs, Record};
 use crate::topology::config::node_config;
 use crate::topology::{Dif, Topology, Vm};
 
-/// How to make a lab.
+/// Options for making a lab.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Its name.
+    /// Name of the lab.
     pub name: String,
-    /// The file it comes from, for people.
+    /// The file that describes it, for messages.
     pub file: String,
     /// The text of that file.
     pub text: String,
     /// The directory of all labs.
     pub labs: Labs,
-    /// How long any one thing may take.
+    /// Time limit of each single step.
     pub patience: Duration,
-    /// The `carina` of all systems.
+    /// The program `carina` for all systems.
     pub program: PathBuf,
-    /// Leave everything in place when something fails, for inspection.
+    /// Keep everything in place when something fails, for inspection.
     pub keep_on_failure: bool,
     /// Called with a line of text at each step.
     pub progress: fn(&str),
-    /// Ends making the lab, and a command in it, with [`Error::Interrupted`] once it is set.
+    /// When set, making the lab or running a command in it ends with [`Error::Interrupted`].
     pub is_interrupted: Arc<AtomicBool>,
 }
 
-/// A lab that is up. All of it goes when this is dropped, unless it was
+/// A lab that is up. Dropping the value takes the lab down, unless it was
 /// [detached](Running::detach).
 #[derive(Debug)]
 pub struct Running {
@@ -68,8 +68,8 @@ pub struct Running {
 /// Makes the systems of a topology.
 ///
 /// # Errors
-/// What could not be made, with the ends of the logs. What was made before is removed, unless
-/// [`Options::keep_on_failure`] is set.
+/// A part could not be made; the error contains the last lines of logs. What was made before is
+/// removed, unless [`Options::keep_on_failure`] is set.
 pub fn up(topology: &Topology, options: Options) -> Result<Running> {
     let mut lab = Running::begin(topology.clone(), options)?;
     match lab.build() {
@@ -82,10 +82,10 @@ pub fn up(topology: &Topology, options: Options) -> Result<Running> {
 }
 
 impl Options {
-    /// The defaults: the usual directory, this very program.
+    /// The default options: the default directory of labs, and this program.
     ///
     /// # Errors
-    /// The path of this program is not known.
+    /// The path of this program is unknown.
     pub fn new(name: &str, file: &str, text: String) -> Result<Self> {
         Ok(Self {
             name: name.to_owned(),
@@ -130,7 +130,7 @@ impl Running {
     /// Waits until an application is registered in a system.
     ///
     /// # Errors
-    /// It is not in time.
+    /// The application is not registered in time.
     pub fn wait_for_name(&self, system: &str, name: &str) -> Result<()> {
         let name = AppName::new(name).attempt("waiting for an application")?;
         self.wait(&format!("{name} to be registered in {system}"), || {
@@ -146,12 +146,12 @@ impl Running {
         })
     }
 
-    /// Runs a program in a system to its end, with `CARINA_RUN` set. The program `carina` is
-    /// that of the lab.
+    /// Runs a program in a system until it ends, with `CARINA_RUN` set to the run directory of the
+    /// system's node. The name `carina` means the lab's program.
     ///
     /// # Errors
-    /// It cannot be started, or [`Options::is_interrupted`] was set. A program that fails is
-    /// reported by its status.
+    /// The program cannot be started, or [`Options::is_interrupted`] was set. If the program itself
+    /// fails, its status tells.
     pub fn exec(&self, system: &str, words: &[&str]) -> Result<Output> {
         use std::os::unix::process::ExitStatusExt;
         if let Some(vm) = self.machine(system) {
@@ -184,7 +184,7 @@ impl Running {
         output?.attempt(what)
     }
 
-    /// Waits on another thread for something that cannot be cut short.
+    /// Runs a wait that cannot be cut short on another thread, so that an interruption can end it.
     fn unless_interrupted<T: Send + 'static>(
         &self,
         wait: impl FnOnce() -> T + Send + 'static,
@@ -196,8 +196,8 @@ impl Running {
         thread.join().or_else(|panic| resume_unwind(panic))
     }
 
-    /// A program in a system that is a namespace, not started yet. It is a process group of its
-    /// own, so that an interrupt at the terminal does not reach it.
+    /// A command in a system that is a namespace, not started yet. It will have its own process
+    /// group, so that Ctrl-C at the terminal does not reach it.
     ///
     /// # Errors
     /// The system is a VM or does not exist.
@@ -211,7 +211,7 @@ impl Running {
         Ok(command)
     }
 
-    /// The node of a system that is a namespace.
+    /// A client of the node of a system that is a namespace.
     pub fn control(&self, system: &str) -> Client {
         Client::new(self.dir.run_dir(system).control_sock())
     }
@@ -230,7 +230,7 @@ impl Running {
         }
     }
 
-    /// The names of the members that a system's member of a DIF reaches, from its RIB.
+    /// The names of the members to which a system's member of a DIF has a route, read from its RIB.
     ///
     /// # Errors
     /// The node does not answer.
@@ -256,12 +256,12 @@ impl Running {
         Ok(names.filter_map(|it| it.name_below("/members/")).collect())
     }
 
-    /// The directory.
+    /// The directory of the lab.
     pub fn dir(&self) -> &LabDir {
         &self.dir
     }
 
-    /// Lets everything run on; [`take_down`] ends it.
+    /// Keeps the lab running when this value is dropped; [`take_down`] ends it.
     pub fn detach(mut self) -> Record {
         self.is_detached = true;
         let children = std::mem::take(&mut self.children);
@@ -281,7 +281,7 @@ impl Running {
         self.topology.system(system)?.vm.as_ref()
     }
 
-    /// The program for a word; `carina` is that of the lab.
+    /// The path of a program; the word `carina` means the lab's program.
     fn program(&self, word: &str) -> PathBuf {
         match word {
             "carina" => self.options.program.clone(),
@@ -302,11 +302,12 @@ impl Running {
         })
     }
 
-    /// Waits until `ready` is true; fails early when a node or the last application has ended.
+    /// Waits until `ready` returns true. Fails early when a node or the last application has ended.
     fn wait(&self, what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
         let deadline = Instant::now() + self.options.patience;
         loop {
-            // Read before the check, so that a process that was stopped for long checks once more.
+            // The clock is read before the check, so that a process that was stopped for long
+            // checks once more.
             let is_late = Instant::now() > deadline;
             if ready()? {
                 return Ok(());
@@ -332,7 +333,7 @@ impl Running {
         }
     }
 
-    /// Waits a moment, before something is looked at again.
+    /// Sleeps before the next check. Fails when interrupted.
     fn pause(&self) -> Result<()> {
         if self.options.is_interrupted.load(Ordering::Acquire) {
             return Err(Error::Interrupted);
@@ -341,7 +342,7 @@ impl Running {
         Ok(())
     }
 
-    /// The last lines of the logs of nodes that are not empty.
+    /// The last lines of those nodes' logs that are not empty.
     fn log_tails(&self) -> String {
         let mut tails = String::new();
         for system in self.record.nodes.keys() {
@@ -370,8 +371,7 @@ impl Drop for Running {
     }
 }
 
-/// A program in the namespace of a system of a lab, with the environment that leads it to the
-/// system's node.
+/// A command in the namespace of a system. Its environment leads it to the system's node.
 pub fn command_in(
     record: &Record,
     dir: &LabDir,
@@ -394,15 +394,15 @@ pub fn command_in(
     command
 }
 
-/// The path of a file of credentials in a guest.
+/// The path of a credentials file in a guest.
 fn guest_path(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     format!("/etc/carina.{name}")
 }
 
-/// How long one step may take by default.
+/// Default time limit of one step.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const LOG_LINES: usize = 12;
-/// How long a command in a guest may take.
+/// Time limit of a command in a guest.
 const EXEC: Duration = Duration::from_secs(600);

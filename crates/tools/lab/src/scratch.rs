@@ -1,7 +1,7 @@
-//! Directories of benches and tests, which hold run directories and shared memory.
+//! Temporary directories of benchmarks and tests, for run directories and shared memory.
 //!
-//! Each has a file that its process has locked. The kernel gives the lock up however the process
-//! ends, so that the next one finds what a killed one has left, and removes it.
+//! Each directory has a file that its process has locked. The kernel releases the lock however the
+//! process ends. So the next process recognises the directories of killed ones, and removes them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,24 +12,24 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Attempt, Result};
 
-/// A directory that is removed when this value is dropped.
+/// A temporary directory. Dropping the value removes it.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    // Locked for as long as it is open.
+    // The lock lasts as long as this file is open.
     _lock: File,
 }
 
 impl Scratch {
-    /// Makes a directory of this name on a file system in memory, where there is one, after those
-    /// of processes that have ended are removed.
+    /// Makes a directory with this name, on an in-memory file system if there is one. First removes
+    /// the directories of processes that have ended.
     ///
     /// # Errors
     /// The system refuses.
     pub fn new(name: &str) -> Result<Self> {
         let base = base();
         remove_abandoned(&base);
-        // Under its name it is locked from the first moment.
+        // The directory gets its final name only after it is locked.
         let new = base.join(format!(".{PREFIX}{name}"));
         let path = base.join(format!("{PREFIX}{name}"));
         fs::create_dir_all(&new).attempt(format!("making {}", new.display()))?;
@@ -41,7 +41,7 @@ impl Scratch {
         Ok(Self { path, _lock: file })
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -54,26 +54,28 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes the directories of this process, which is about to end without dropping anything.
+/// Removes all directories of this process. For a process that is about to exit without dropping
+/// its values.
 pub fn remove_all() {
     for path in std::mem::take(&mut *lock_registry()) {
         remove(&path);
     }
 }
 
-/// Removes a directory in which a process that this one has started may still make files: it ends
-/// when this one does. Under its new name the directory is not found any more.
+/// Removes a directory. A child process may still create files in it until this process ends, so
+/// the directory is first renamed: the child does not find it any more.
 fn remove(path: &Path) {
     let ended = path.with_extension("ended");
     let now = match fs::rename(path, &ended) {
         Ok(()) => &ended,
         Err(_) => path,
     };
-    // Only temporary files can be left behind.
+    // Only temporary files can remain.
     let _ = fs::remove_dir_all(now);
 }
 
-/// Memory of rings and regions lies in these directories: they belong on a tmpfs.
+/// The directory for temporary directories. They contain memory of rings and regions, so it should
+/// be on tmpfs.
 fn base() -> PathBuf {
     let shared = PathBuf::from("/dev/shm");
     if shared.is_dir() {
@@ -83,7 +85,7 @@ fn base() -> PathBuf {
     }
 }
 
-/// Removes the directories whose processes have ended. Those of other users stay.
+/// Removes the directories of processes that have ended, but not those of other users.
 fn remove_abandoned(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else {
         return;
@@ -100,14 +102,14 @@ fn remove_abandoned(base: &Path) {
 }
 
 fn lock_registry() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
-    // A set of paths is whole after every step, also after a panic elsewhere.
+    // The set of paths is consistent after every step, also if another thread panicked.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The directories of this process.
 static REGISTRY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 const PREFIX: &str = "carina-bench-";
-/// Not `lock`, which is that of a node.
+/// The name `lock` is used by nodes.
 const LOCK: &str = "owner";
 
 #[cfg(test)]
@@ -129,7 +131,7 @@ mod tests {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
         remove_abandoned(&base);
         assert!(!of("ended").exists());
-        // One is in use, of one it is not known, one is not of a bench.
+        // These stay: one in use, one without a lock file, and one that is not of a benchmark.
         assert!(of("lives").exists() && of("unlocked").exists());
         assert!(base.join("other").exists());
         fs::remove_dir_all(&base).unwrap();

@@ -9,42 +9,42 @@ use crate::guests::{ipcps, reach_guest};
 use crate::record::{LabDir, Record};
 use crate::topology::Topology;
 
-/// The whole lab.
+/// State of a lab.
 #[derive(Debug, Serialize)]
 pub struct Status {
-    /// Its name.
+    /// Name of the lab.
     pub name: String,
     /// `up`, `starting` or `broken`.
     pub state: &'static str,
-    /// Its systems.
+    /// The lab's systems.
     pub systems: Vec<SystemStatus>,
-    /// Its applications.
+    /// The lab's applications.
     pub apps: Vec<AppStatus>,
 }
 
-/// One system.
+/// State of a system.
 #[derive(Debug, Serialize)]
 pub struct SystemStatus {
-    /// Its name.
+    /// Name of the system.
     pub name: String,
-    /// The namespace, or `VM on SYSTEM`.
+    /// Its namespace, or `VM on SYSTEM`.
     pub place: String,
-    /// Process of its node, where it is in this system.
+    /// Process id of its node; `None` for a VM.
     pub pid: Option<i32>,
-    /// Why the node does not answer, if it does not.
+    /// Why the node does not answer; `None` if it does.
     pub trouble: Option<String>,
-    /// Its IPCPs.
+    /// The IPCPs of its node.
     pub ipcps: Vec<IpcpInfo>,
 }
 
-/// One application.
+/// State of an application.
 #[derive(Debug, Serialize)]
 pub struct AppStatus {
-    /// Its system.
+    /// The system in which it runs.
     pub system: String,
     /// Its command.
     pub command: String,
-    /// Whether it runs; not known in a VM.
+    /// Whether it runs; `None` in a VM, where that is not known.
     pub is_running: Option<bool>,
 }
 

@@ -1,5 +1,5 @@
 //! A guest attached to a [`TestNode`]: a VM with the shared-memory device and, for comparison,
-//! emulated network cards. It ends when it is dropped.
+//! emulated network cards. Dropping the value ends it.
 
 use std::time::{Duration, Instant};
 
@@ -12,23 +12,23 @@ use crate::guests::GuestImage;
 use crate::node::TestNode;
 use crate::topology::hv_dif;
 
-/// What a guest needs.
+/// Configuration of a guest.
 #[derive(Debug, Clone)]
 pub struct GuestSpec {
-    /// Its name.
+    /// Name of the guest.
     pub name: String,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// Its devices for the VMPI, at most one of each kind, in the order of [`VmpiKind`]. A DIF is
-    /// between it and its host over each: [`TestGuest::dif`].
+    /// Its VMPI devices, at most one of each kind, in the order of [`VmpiKind`]. Over each device
+    /// there is a DIF between guest and host: [`TestGuest::dif`].
     pub vmpi: Vec<VmpiKind>,
     /// Emulated network cards.
     pub nics: Vec<Nic>,
-    /// The bridge of the host's namespace into which the cards' taps are plugged.
+    /// The bridge in the host's namespace to which the cards' taps are added.
     pub bridge: Option<String>,
-    /// TOML that follows the hypervisor shim in the configuration of its node.
+    /// TOML that is appended to the configuration of the guest's node, after the hypervisor shim.
     pub node_config: String,
-    /// Words for its kernel's command line.
+    /// Further words for the guest kernel's command line.
     pub parameters: Vec<String>,
 }
 
@@ -40,10 +40,10 @@ pub struct TestGuest {
 }
 
 impl TestGuest {
-    /// Gives the node a port for the VM, makes the taps, and boots.
+    /// Creates the VM's port in the node and the taps, and boots the VM.
     ///
     /// # Errors
-    /// The node refuses, taps cannot be made, or QEMU does not start.
+    /// The node refuses, a tap cannot be made, or QEMU does not start.
     pub fn start(image: &GuestImage, node: &TestNode, spec: GuestSpec) -> Result<Self> {
         let name = spec.name;
         let mut machine = image.machine(&name, node.path().join(format!("qemu.{name}")))?;
@@ -76,7 +76,8 @@ impl TestGuest {
             machine = machine.parameter(word);
         }
         if let Some(namespace) = node.namespace() {
-            // Not by a thread in it: QEMU ends with the thread that starts it.
+            // QEMU must not be started by a thread inside the namespace, because it would end with
+            // that thread.
             machine = machine.launcher(namespace.launcher());
         }
         let vm = machine
@@ -86,7 +87,7 @@ impl TestGuest {
         Ok(Self { name, vm })
     }
 
-    /// The name of the host's port for a device of guest `name`.
+    /// The name of the host's port for one device of the guest `name`.
     ///
     /// # Errors
     /// The name is not well formed.
@@ -98,7 +99,7 @@ impl TestGuest {
         LocalName::new(port).attempt("naming the VM")
     }
 
-    /// The DIF between guest `name` and its host over a device.
+    /// The DIF between the guest `name` and its host over one device.
     ///
     /// # Errors
     /// The name is not well formed.
@@ -106,7 +107,7 @@ impl TestGuest {
         DifName::new(hv_dif(Self::port(name, kind)?.as_str())).attempt("naming the DIF")
     }
 
-    /// Boots a machine that no node knows. QEMU ends with the thread that calls this.
+    /// Boots a machine without a port at any node. QEMU ends when the calling thread ends.
     ///
     /// # Errors
     /// QEMU does not start.
@@ -117,15 +118,15 @@ impl TestGuest {
         Ok(Self { name, vm })
     }
 
-    /// Its machine.
+    /// The running machine.
     pub fn machine(&self) -> &Running {
         &self.vm
     }
 
-    /// Waits until it is up.
+    /// Waits until the guest has booted.
     ///
     /// # Errors
-    /// It is not within `limit`, or has ended.
+    /// The guest has not booted within `limit`, or has ended.
     pub fn wait_ready(&self, limit: Duration) -> Result<()> {
         self.vm.wait_ready(limit).attempt("waiting for the guest")
     }
@@ -148,7 +149,7 @@ impl TestGuest {
         }))
     }
 
-    /// Runs a shell command to its end.
+    /// Runs a shell command until it ends.
     ///
     /// # Errors
     /// The guest does not answer within `limit`.
@@ -157,8 +158,8 @@ impl TestGuest {
         output.attempt(format!("running a command in guest {}", self.name))
     }
 
-    /// Gives the card with a certain MAC address an IP address such as `10.77.1.2/24`, and has it
-    /// answer ARP only for that: several cards may share one bridge.
+    /// Gives the card with this MAC address an IP address such as `10.77.1.2/24`. The card then
+    /// answers ARP for that address only, because several cards may share one bridge.
     ///
     /// # Errors
     /// There is no such card, or the guest does not answer.
@@ -175,10 +176,10 @@ impl TestGuest {
         .map(drop)
     }
 
-    /// Waits until a name is in the directory of a DIF of its node.
+    /// Waits until a name is in the directory of a DIF of the guest's node.
     ///
     /// # Errors
-    /// It is not within `limit`; the guest's logs are in the error.
+    /// The name is not there within `limit`; the error contains the guest's logs.
     pub fn wait_for_name_in(&self, dif: &str, name: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         loop {
@@ -209,12 +210,12 @@ impl TestGuest {
         &self.vm.record().accel
     }
 
-    /// The threads that are the guest's processors; none when QEMU does not answer.
+    /// Thread ids of the guest's processors; empty if QEMU does not answer.
     pub fn processor_threads(&self) -> Vec<i32> {
         self.vm.processor_threads().unwrap_or_default()
     }
 
-    /// The last lines of the logs inside and of the console.
+    /// The last lines of the guest's logs and of its console.
     pub fn logs(&self) -> String {
         let inside = self.vm.run_within(
             "tail -n 25 /var/log/carina.log /tmp/peer.log; carina ipcp list",

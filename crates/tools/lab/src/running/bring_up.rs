@@ -1,4 +1,4 @@
-//! The steps of bringing a lab up, in order.
+//! The steps that make a lab, in order.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::record::AppRecord;
 use crate::topology::{App, Dif, Vm};
 
 impl Running {
-    /// Makes everything, in order.
+    /// Makes the whole lab, step by step.
     pub(super) fn build(&mut self) -> Result<()> {
         self.make_namespaces()?;
         self.start_nodes()?;
@@ -60,7 +60,7 @@ impl Running {
         self.wait_for_carrier()
     }
 
-    /// Waits for carrier on all links: the kernel reports it some time after both ends are up.
+    /// Waits until all links have carrier. The kernel reports it some time after both ends are up.
     fn wait_for_carrier(&self) -> Result<()> {
         let access = self.access();
         for system in self.topology.namespaces() {
@@ -124,7 +124,7 @@ impl Running {
             image.start(&self.dir, name, vm, &self.config_of(name, &[]))?;
         }
         for (name, vm) in &machines {
-            // QEMU makes its sockets a moment after it was started.
+            // QEMU creates its sockets a moment after it is started.
             let mut guest = reach_guest(&self.dir, name, vm);
             let deadline = Instant::now() + self.options.patience;
             while guest.is_err() && Instant::now() < deadline {
@@ -138,7 +138,8 @@ impl Running {
         Ok(())
     }
 
-    /// Makes a DIF: its first member, then the others one by one, each through an earlier one.
+    /// Makes a DIF: first its first member, then the others one by one, each of which enrolls with
+    /// an earlier one.
     fn make_dif(&mut self, dif: &Dif) -> Result<()> {
         let systems: Vec<&str> = dif.members.iter().map(|m| m.system.as_str()).collect();
         self.progress(format!("DIF {}: {}", dif.name, systems.join(", ")));
@@ -195,8 +196,8 @@ impl Running {
         apply(&guest, text)
     }
 
-    /// Waits until members that share a link with no third are neighbours. A missing neighbour is
-    /// reported and is not an error: enrollment to it goes on.
+    /// Waits until any two members that share a link with no third one are neighbours. A missing
+    /// neighbour is reported but is not an error: the node goes on trying.
     fn wait_for_neighbours(&self) -> Result<()> {
         let mut missing = Vec::new();
         let deadline = Instant::now() + SETTLE;
@@ -223,7 +224,7 @@ impl Running {
     }
 
     /// Waits until every member of a DIF has a route to every other one, so that applications start
-    /// in a network that works. A missing route is reported and is not an error.
+    /// in a working network. A missing route is reported but is not an error.
     fn wait_for_reachability(&self) -> Result<()> {
         let deadline = Instant::now() + SETTLE;
         for dif in &self.topology.difs {
@@ -310,7 +311,7 @@ impl Running {
     }
 }
 
-/// Names the missing right where the kernel refused for want of one.
+/// If the kernel refused for lack of a right, returns an error that says which right is needed.
 fn name_the_right(error: carina_namespaces::Error) -> Error {
     let text = error.to_string();
     if text.contains("not permitted") || text.contains("denied") {
@@ -320,5 +321,5 @@ fn name_the_right(error: carina_namespaces::Error) -> Error {
     }
 }
 
-/// How long to wait for neighbours and routes.
+/// How long to wait for neighbours and for routes.
 const SETTLE: Duration = Duration::from_secs(10);

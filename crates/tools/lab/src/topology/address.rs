@@ -5,24 +5,24 @@ use std::net::Ipv4Addr;
 
 use serde::{Serialize, Serializer};
 
-/// An address of an interface and how many of its bits name the network.
+/// An IPv4 address of an interface, with the length of its network prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     /// The address.
     pub ip: Ipv4Addr,
-    /// Bits that name the network, up to 31.
+    /// Length of the network prefix in bits, up to 31.
     pub prefix: u8,
 }
 
 impl Address {
-    /// `IP/PREFIX`.
+    /// Parses `IP/PREFIX`; `None` if the text is something else.
     pub fn parse(text: &str) -> Option<Self> {
         let (ip, prefix) = text.split_once('/')?;
         let (ip, prefix) = (ip.parse().ok()?, prefix.parse().ok()?);
         (prefix <= PREFIX_MAX).then_some(Self { ip, prefix })
     }
 
-    /// Whether the two are in one network, as the first sees it or as the second does.
+    /// Whether the two addresses are in one network, by the shorter of the two prefixes.
     pub fn meets(&self, other: &Self) -> bool {
         let prefix = self.prefix.min(other.prefix);
         let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
@@ -42,7 +42,7 @@ impl Serialize for Address {
     }
 }
 
-/// A longer prefix leaves no room for a second system.
+/// Longest prefix: a longer one leaves no room for a second system.
 const PREFIX_MAX: u8 = 31;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Checks the DIFs of a topology as the nodes will, before anything is made.
+//! Checks the DIFs of a topology with the nodes' own checks, before anything is made.
 
 use carina_api::control::{Dialect, DifCreate, DifRole};
 use carina_api::{DifName, LocalName};
@@ -11,10 +11,10 @@ use super::token::error_at;
 use super::{Dif, Topology, TopologyError};
 
 impl Topology {
-    /// Checks the files with the credentials of the DIFs' members.
+    /// Checks the credential files of the DIFs' members.
     ///
     /// # Errors
-    /// The first file that a node could not use, at the line that names it.
+    /// A node could not use a file; the error is at the line that names the first such file.
     pub fn check_credentials(&self) -> Result<(), TopologyError> {
         for dif in &self.difs {
             let Some(auth) = &dif.auth else { continue };
@@ -26,18 +26,18 @@ impl Topology {
     }
 }
 
-/// Checks the configurations of the nodes as these do when they start. Credentials are checked
-/// apart, by [`Topology::check_credentials`].
+/// Checks the configurations of the nodes with the checks of their start. Credentials are checked
+/// by [`Topology::check_credentials`].
 ///
 /// # Errors
-/// The first system whose node would not start, and why.
+/// A node would not start: names the first such system, and the reason.
 pub(super) fn check_nodes(topology: &Topology) -> Result<(), TopologyError> {
     let difs: Vec<&Dif> = topology.difs.iter().collect();
     for system in &topology.systems {
         let text = node_config(topology, &system.name, &difs, |_| "none".to_owned());
         let checked = Config::parse(&text, None).and_then(|config| Node::check(&config));
         checked.map_err(|error| {
-            // The line is one of a text that the user did not write.
+            // The line of this error is in a text that the user did not write, so it is left out.
             let what = match error {
                 ConfigError::Meaning { what, .. } => what,
                 error => error.to_string(),
@@ -67,7 +67,8 @@ pub(super) fn check_dif(dif: &Dif) -> Result<(), TopologyError> {
     Err(error_at(at, what))
 }
 
-/// Checks the addresses of members where they are configured: a member without one has 1.
+/// Checks the addresses of members in a DIF where they are configured. A member without one has
+/// address 1.
 fn check_addresses(dif: &Dif) -> Result<(), TopologyError> {
     let policy = dif.config.policies.get(ADDRESS_ASSIGNMENT);
     let is_static = policy.is_some_and(|spec| spec.name == "static");
@@ -104,8 +105,8 @@ fn check_addresses(dif: &Dif) -> Result<(), TopologyError> {
     Ok(())
 }
 
-/// Has the node's own check judge each member that has a configuration of its own, with the
-/// value at path `without` left out.
+/// Runs the node's own check on each member that has a configuration of its own. Leaves out the
+/// value at path `without`.
 fn check_members(dif: &Dif, without: Option<&[String]>) -> Result<(), String> {
     for (place, member) in dif.members.iter().enumerate() {
         let Some(mut config) = member_config(dif, place) else {
@@ -138,7 +139,7 @@ fn check_members(dif: &Dif, without: Option<&[String]>) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes the value at a path, and lists that are empty then.
+/// Removes the value at a path, and lists that become empty.
 fn remove(config: &mut Value, path: &[String]) {
     let Some((last, above)) = path.split_last() else {
         return;

@@ -1,4 +1,4 @@
-//! The TOML configuration of a system's node, with the DIFs that exist so far.
+//! Writes the TOML configuration of a system's node, with the DIFs that exist so far.
 
 use std::fmt::Write;
 
@@ -12,8 +12,8 @@ use super::Address;
 use super::lower::UDP_HEADS;
 use super::{Dif, Link, LinkEnd, Topology, hv_dif};
 
-/// The configuration of the node of a system, with its members of `difs`. `auth` maps credentials
-/// to the files' paths in that system.
+/// The configuration of a system's node, with its members of `difs`. `auth` maps the credentials of
+/// a DIF to the paths of their files in that system.
 pub fn node_config(
     topology: &Topology,
     system: &str,
@@ -77,11 +77,11 @@ pub fn node_config(
     text
 }
 
-/// The configuration that the member at index `place` states itself: values that differ from the
-/// defaults. `None` for members that receive all of it when they enroll.
+/// The configuration that the member at index `place` contains: values that differ from the
+/// defaults. `None` for a member that receives its whole configuration when it enrolls.
 pub(crate) fn member_config(dif: &Dif, place: usize) -> Option<Value> {
-    // Members of other stacks tell those that join a part only: widths and checksums of PDUs are
-    // built into each of them.
+    // In other dialects a joining member receives only a part of the configuration: widths and
+    // checksums of PDUs are built into each member.
     let has_own = place == 0 || dif.dialect != Dialect::Native;
     let mut config = dif.config.clone();
     let address = dif.members.get(place).and_then(|member| member.address);
@@ -93,11 +93,11 @@ pub(crate) fn member_config(dif: &Dif, place: usize) -> Option<Value> {
     }
     let settings = has_own.then(|| settings(&config))?;
     let is_empty = settings.as_object().is_some_and(Map::is_empty);
-    // Without one of its own a member of rlite takes what its enroller sends.
+    // A member of rlite without its own configuration uses what its enroller sends.
     (place == 0 || !is_empty || dif.dialect == Dialect::Irati).then_some(settings)
 }
 
-/// The shim IPCP of a link of Ethernet.
+/// The shim IPCP of an Ethernet link, as TOML.
 fn eth(topology: &Topology, link: &Link, end: &LinkEnd) -> String {
     let mut text = format!(
         "\n[[ipcp]]\nname = {}\ntype = \"eth\"\ndif = {}\ninterface = {}\n",
@@ -108,14 +108,14 @@ fn eth(topology: &Topology, link: &Link, end: &LinkEnd) -> String {
     if let Some(vlan) = link.vlan {
         let _ = writeln!(text, "vlan = {vlan}");
     }
-    // The encoding of names in ARP follows the DIF above.
+    // The encoding of names in ARP is that of the DIF above.
     if let Some(dialect) = other_dialect(topology, link) {
         let _ = writeln!(text, "arp = \"{}\"", dialect.name());
     }
     text
 }
 
-/// The shim IPCP of a link of UDP, with the address of each member of the DIFs above.
+/// The shim IPCP of a UDP link, as TOML, with the address of each member of the DIFs above.
 fn udp(topology: &Topology, link: &Link, own: Address) -> String {
     let mut text = format!(
         "\n[[ipcp]]\nname = {}\ntype = \"udp\"\ndif = {}\nlisten = \"{}:{UDP_PORT}\"\n",
@@ -149,7 +149,7 @@ fn udp(topology: &Topology, link: &Link, own: Address) -> String {
     text
 }
 
-/// The dialect of the DIF above a link, unless it is the native one.
+/// The dialect of the DIF above a link; `None` if it is native.
 fn other_dialect(topology: &Topology, link: &Link) -> Option<Dialect> {
     let mut above = topology.difs.iter();
     let dialect = above.find(|dif| dif.stands_on(&link.name))?.dialect;
@@ -195,5 +195,5 @@ fn fault_table(fault: &FaultSpec) -> String {
     )
 }
 
-/// The port on which shims over UDP listen.
+/// Port on which shims over UDP listen.
 const UDP_PORT: u16 = 3359;

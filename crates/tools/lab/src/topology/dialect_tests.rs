@@ -1,4 +1,4 @@
-//! DIFs of other dialects, and files of rlite's demonstrator.
+//! Tests of DIFs in other dialects, and of files of rlite's demonstrator.
 
 use carina_node::config::Config;
 
@@ -55,7 +55,7 @@ fn parameters_of_mapped_policies_are_left_out_with_a_notice() {
                 .all(|note| note.starts_with("line 4: the parameter"))
         );
     }
-    // A policy of Carina's own is not mapped.
+    // A policy with a name of Carina's own is not translated, so its parameters are checked.
     let wrong = format!("{links}dif n a l\ndif n b l\npolicy n enrollment reconnecting x=1\n");
     assert!(Topology::parse(&wrong).is_err());
 }
@@ -152,7 +152,8 @@ fn policies_of_rlite_with_a_like_here_are_carried_over() {
     assert_eq!(policies["routing"].params["lfa"], "true");
     assert_eq!(policies["enrollment"].name, "reconnecting");
     assert_eq!(topology.notes, Vec::<String>::new());
-    // In its own dialect the first keeps its name, and the second is how every member works.
+    // In dialect rlite the first policy keeps its name, and the second is the default of every
+    // member.
     let rlite = native.replacen("dif n a x", "dif n a x dialect=rlite", 1);
     let topology = Topology::parse(&rlite).unwrap();
     let policies = &topology.difs[0].config.policies;

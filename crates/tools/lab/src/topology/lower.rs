@@ -1,4 +1,5 @@
-//! Fits DIFs to the links below them: the longest PDU, and through which member each one joins.
+//! Adapts DIFs to the links below them: the longest PDU, and the member with which each member
+//! enrolls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +8,10 @@ use carina_api::control::Dialect;
 use super::token::error_at;
 use super::{Dif, Link, Member, Topology, TopologyError};
 
-/// Fits the DIFs to the links below them.
+/// Adapts the DIFs to the links below them.
 ///
 /// # Errors
-/// A link of UDP that cannot carry what stands on it.
+/// A UDP link cannot carry the DIFs above it.
 pub fn fit_to_links(topology: &mut Topology) -> Result<(), TopologyError> {
     let longest = topology.links.iter().map(longest_sdu).collect();
     let over_udp = topology.links.iter().filter(|link| link.is_udp());
@@ -22,13 +23,14 @@ pub fn fit_to_links(topology: &mut Topology) -> Result<(), TopologyError> {
     check_framing(topology, &over_udp)
 }
 
-/// A link and the longest SDU that its shim takes.
+/// The name of a link, and the longest SDU that its shim accepts, in bytes.
 fn longest_sdu(link: &Link) -> (String, u32) {
     let heads = if link.is_udp() { UDP_HEADS } else { 0 };
     (link.name.clone(), link.mtu.unwrap_or(MTU) - heads)
 }
 
-/// Sets the admitting member of each member that shares only links of UDP with those before it.
+/// For each member that shares only UDP links with earlier ones: sets the member with which it
+/// enrolls.
 fn find_admitters(dif: &mut Dif, over_udp: &BTreeSet<String>) {
     for place in 1..dif.members.len() {
         let (before, rest) = dif.members.split_at_mut(place);
@@ -45,7 +47,7 @@ fn find_admitters(dif: &mut Dif, over_udp: &BTreeSet<String>) {
     }
 }
 
-/// Refuses DIFs of different stacks on one link of UDP: a datagram does not name its DIF.
+/// Refuses DIFs of different dialects on one UDP link, because a datagram does not name its DIF.
 fn check_framing(topology: &Topology, over_udp: &BTreeSet<String>) -> Result<(), TopologyError> {
     for link in over_udp {
         let above = topology.difs.iter().filter(|dif| dif.stands_on(link));
@@ -66,8 +68,8 @@ fn check_framing(topology: &Topology, over_udp: &BTreeSet<String>) -> Result<(),
     Ok(())
 }
 
-/// Bounds the PDUs of a DIF that stands on links and on DIFs that carry longer PDUs. Without a
-/// bound the DIF would take that of the N-1 flow to its first neighbour.
+/// Limits the PDUs of a DIF that is above both links and DIFs that carry longer PDUs. Without this
+/// limit the DIF would use that of the N-1 flow to its first neighbour.
 fn fit_pdus(dif: &mut Dif, longest: &BTreeMap<String, u32>) {
     let lowers = dif.members.iter().flat_map(|member| &member.over);
     let bounds: BTreeSet<Option<u32>> = lowers.map(|name| longest.get(name).copied()).collect();
@@ -75,7 +77,7 @@ fn fit_pdus(dif: &mut Dif, longest: &BTreeMap<String, u32>) {
         return;
     };
     if dif.dialect == Dialect::Irati && dif.config.max_pdu == 0 {
-        // Members of this dialect do not learn the bound when they enroll; they have a fixed one.
+        // Members of this dialect do not learn the limit when they enroll; each has a fixed one.
         if *least < IRATI_PDU {
             dif.config.max_pdu = *least;
         }
@@ -87,13 +89,13 @@ fn fit_pdus(dif: &mut Dif, longest: &BTreeMap<String, u32>) {
     }
 }
 
-/// Longest PDU of a DIF of dialect irati unless configured.
+/// Default length of the longest PDU in a DIF of dialect irati, in bytes.
 const IRATI_PDU: u32 = 1470;
 
-/// Room for what SDU protection adds to a PDU.
+/// Bytes by which SDU protection may lengthen a PDU.
 const PROTECTION_BYTES: u32 = 64;
 
-/// The kernel's MTU of an Ethernet interface.
+/// Default MTU of an Ethernet interface in the kernel.
 pub const MTU: u32 = 1500;
 /// Bytes of headers that IP, UDP and the shim may add to an SDU.
 pub const UDP_HEADS: u32 = 48;

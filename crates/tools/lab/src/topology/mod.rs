@@ -29,27 +29,27 @@ mod tests;
 
 pub use address::Address;
 
-/// A checked topology: all references resolve, and no DIF stands on itself.
+/// A checked topology: all references resolve, and no DIF is below itself.
 #[derive(Debug, Clone, Serialize)]
 pub struct Topology {
-    /// The systems in order of first mention.
+    /// The systems, in the order in which the file first mentions them.
     pub systems: Vec<System>,
     /// The links in the order of the file.
     pub links: Vec<Link>,
-    /// The normal DIFs in an order in which they can be made: each after those it stands on.
+    /// The normal DIFs, in an order in which they can be made: each after its N-1 DIFs.
     pub difs: Vec<Dif>,
     /// The applications in the order of the file.
     pub apps: Vec<App>,
-    /// What the file asks for and a lab does not do.
+    /// Requests of the file that a lab ignores, for the user.
     pub notes: Vec<String>,
 }
 
 /// One system with one node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct System {
-    /// Its name, which is the node's too.
+    /// Name of the system, and of its node.
     pub name: String,
-    /// A virtual machine; absent for a network namespace.
+    /// The VM's parameters; `None` if the system is a network namespace.
     pub vm: Option<Vm>,
     #[serde(skip)]
     pub(super) at: Position,
@@ -58,23 +58,24 @@ pub struct System {
 /// A virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Vm {
-    /// The system whose node it is attached to, by the DIF `hv.NAME`.
+    /// The system to whose node the VM is attached, by the DIF `hv.NAME`.
     pub host: String,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
 }
 
-/// A network between systems, and the shim DIF over it: one over UDP where the ends have
-/// addresses, else one over Ethernet.
+/// A network between systems, with a shim DIF over it. The shim is over UDP if the ends have
+/// addresses, otherwise over Ethernet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Link {
-    /// Its name, which is that of the DIF.
+    /// Name of the link, and of its shim DIF.
     pub name: String,
-    /// VLAN id of its frames; absent for frames without tag, or the name if that is a number.
+    /// VLAN id of its frames. `None` if frames have no tag, or if the name of the link is the VLAN
+    /// id.
     pub vlan: Option<u16>,
-    /// Longest payload of a frame in bytes; absent for the kernel's 1500.
+    /// Longest payload of a frame in bytes; `None` for the kernel's default of 1500.
     pub mtu: Option<u32>,
     /// The systems on it.
     pub ends: Vec<LinkEnd>,
@@ -82,17 +83,17 @@ pub struct Link {
     pub(super) at: Position,
 }
 
-/// One system on a link.
+/// The end of a link at one system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkEnd {
     /// The system.
     pub system: String,
-    /// Its interface.
+    /// Name of its interface.
     pub interface: String,
     /// The address of the interface, on a link of UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,
-    /// Impairment of what it sends.
+    /// Impairment of the frames that this end sends.
     pub fault: Option<FaultSpec>,
 }
 
@@ -101,21 +102,22 @@ pub struct LinkEnd {
 pub struct Dif {
     /// Its name.
     pub name: String,
-    /// 1 when it stands on links and VMs only, else one more than the highest below.
+    /// 1 if all N-1 DIFs are links and VMs, otherwise one more than the highest level of an N-1
+    /// DIF.
     pub level: usize,
-    /// What the members speak.
+    /// Dialect of the DIF.
     pub dialect: Dialect,
-    /// The configuration. In other dialects than the native one, values equal to
-    /// [`DifConfig::default`] are left to the dialect.
+    /// Configuration of the DIF. In other dialects than native, values equal to
+    /// [`DifConfig::default`] are replaced by the dialect's defaults.
     pub config: DifConfig,
-    /// `KIND:FILE` of authentication.
+    /// Authentication as `KIND:FILE`; `None` for none.
     pub auth: Option<String>,
-    /// Its members in order of enrollment: the first creates it, each other one joins through one
-    /// before it.
+    /// The members in order of enrollment: the first creates the DIF, each other one enrolls with
+    /// an earlier one.
     pub members: Vec<Member>,
     #[serde(skip)]
     pub(super) at: Position,
-    /// Positions in the file of configuration paths and of `auth`.
+    /// Position in the file of each configuration path, and of `auth`.
     #[serde(skip)]
     pub(super) places: Vec<(Vec<String>, Position)>,
 }
@@ -123,17 +125,17 @@ pub struct Dif {
 /// A member of a normal DIF.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Member {
-    /// Its system.
+    /// The system of the member.
     pub system: String,
-    /// The DIFs below.
+    /// Names of its N-1 DIFs.
     pub over: Vec<String>,
-    /// The systems of members with which it alone shares a DIF below: they always become its
-    /// neighbours.
+    /// Systems of the members with which it shares an N-1 DIF that has no third member. These
+    /// always become its neighbours.
     pub beside: Vec<String>,
-    /// The system of the member that it asks for admission by name. Needed over UDP, where only
-    /// names with a configured address are found and the DIF's name has none.
+    /// System of the member with which it enrolls, by name. Needed over UDP, where only names with
+    /// a configured address can be reached, and the DIF's name has none.
     pub via: Option<String>,
-    /// Its address, in a DIF of dialect rlite that assigns none.
+    /// Its address, in a DIF of dialect rlite that does not assign addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     #[serde(skip)]
@@ -143,15 +145,15 @@ pub struct Member {
 /// An application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct App {
-    /// The system it runs on.
+    /// The system on which it runs.
     pub system: String,
-    /// Its command, for a shell.
+    /// Shell command of the application.
     pub command: String,
-    /// The name to wait for before the next one is started.
+    /// Application name that must be registered before the next application is started.
     pub wait: Option<String>,
 }
 
-/// A place in the file, both counted from 1.
+/// A position in the file; line and column are counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
     /// The line.
@@ -160,13 +162,13 @@ pub struct Position {
     pub column: usize,
 }
 
-/// Something wrong in a topology file: where, and what would be right.
+/// An error in a topology file: the position, what is wrong, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}line {}, column {}: {message}", file.as_ref().map(|f| format!("{f}: ")).unwrap_or_default(), at.line, at.column)]
 pub struct TopologyError {
-    /// The file, when there is one.
+    /// Name of the file; `None` if the text is not from a file.
     pub file: Option<String>,
-    /// The place.
+    /// Position of the error.
     pub at: Position,
     /// What is wrong, and what would be right.
     pub message: String,
@@ -180,7 +182,7 @@ pub enum LoadError {
     Read {
         /// The file.
         file: String,
-        /// The system's reason.
+        /// The error of the system call.
         source: std::io::Error,
     },
     /// The text is not a topology.
@@ -189,18 +191,18 @@ pub enum LoadError {
 }
 
 impl Topology {
-    /// Reads a topology from text.
+    /// Parses a topology.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first error, with its position.
     pub fn parse(text: &str) -> Result<Self, TopologyError> {
         resolve::resolve(parse::parse(text)?)
     }
 
-    /// Reads a topology from a file.
+    /// Loads a topology from a file.
     ///
     /// # Errors
-    /// The file cannot be read, or what is wrong in it.
+    /// The file cannot be read, or is wrong.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| LoadError::Read {
@@ -213,7 +215,7 @@ impl Topology {
         })
     }
 
-    /// The system of that name.
+    /// The system with this name.
     pub fn system(&self, name: &str) -> Option<&System> {
         self.systems.iter().find(|system| system.name == name)
     }
@@ -223,14 +225,14 @@ impl Topology {
         self.systems.iter().filter(|system| system.vm.is_none())
     }
 
-    /// The systems that are virtual machines, with what they need.
+    /// The systems that are virtual machines, with their parameters.
     pub fn machines(&self) -> impl Iterator<Item = (&System, &Vm)> {
         self.systems
             .iter()
             .filter_map(|system| Some((system, system.vm.as_ref()?)))
     }
 
-    /// The DIFs below the normal ones, with the systems in each.
+    /// The shim DIFs, by name, each with its systems.
     pub fn shims(&self) -> BTreeMap<String, Vec<String>> {
         let links = self.links.iter().map(|link| {
             let ends = link.ends.iter().map(|end| end.system.clone());
@@ -242,14 +244,14 @@ impl Topology {
         links.chain(machines).collect()
     }
 
-    /// The topology as a graph: lines between systems, each with its name.
+    /// The topology as a graph: lines between two systems, each with its label.
     pub fn edges(&self) -> Vec<(String, String, String)> {
         let mut edges = Vec::new();
         for link in &self.links {
             let name = |end: &LinkEnd| end.system.clone();
             match &link.ends[..] {
                 [a, b] => edges.push((name(a), name(b), link.name.clone())),
-                // The bridge is a point of its own.
+                // The bridge is a point of its own in the graph.
                 ends => {
                     for end in ends {
                         edges.push((name(end), format!("[{}]", link.name), String::new()));
@@ -265,39 +267,39 @@ impl Topology {
 }
 
 impl Link {
-    /// Whether its shim is that over UDP.
+    /// Whether the link's shim is over UDP.
     pub fn is_udp(&self) -> bool {
         self.ends.iter().any(|end| end.address.is_some())
     }
 }
 
 impl Dif {
-    /// The name of the member of a system: an application name in the DIFs below.
+    /// Name of the IPCP of a system in this DIF, which is its application name in the N-1 DIFs.
     pub fn ipcp(&self, system: &str) -> String {
         format!("{}.{system}", self.name)
     }
 
-    /// The position of the last line that sets a path; that of the DIF if none does.
+    /// Position of the last line that sets the configuration path; that of the DIF if none does.
     pub(super) fn place_of(&self, path: &[&str]) -> Position {
         let mut places = self.places.iter().rev();
         let place = places.find(|(known, _)| known == path);
         place.map_or(self.at, |(_, at)| *at)
     }
 
-    /// Whether a member has this DIF below.
+    /// Whether a member has this N-1 DIF.
     pub fn stands_on(&self, lower: &str) -> bool {
         let mut lowers = self.members.iter().flat_map(|member| &member.over);
         lowers.any(|name| name == lower)
     }
 
-    /// The place of a member in its DIF: 0 is the one that makes it.
+    /// The member of a system with its index; index 0 is the member that creates the DIF.
     pub fn member(&self, system: &str) -> Option<(usize, &Member)> {
         let mut members = self.members.iter().enumerate();
         members.find(|(_, member)| member.system == system)
     }
 }
 
-/// The DIF between a VM and the system it is attached to.
+/// Name of the DIF between a VM and the system that it is attached to.
 pub fn hv_dif(vm: &str) -> String {
     format!("hv.{vm}")
 }

@@ -1,5 +1,6 @@
-//! Impairment of a link, given as options such as `delay=10ms` or in the syntax of `tc-netem(8)`.
-//! Both configure the fault layer of the shim; the kernel's `netem` is not used.
+//! Parses the impairment of a link, given as options such as `delay=10ms` or in the syntax of
+//! `tc-netem(8)`. Both forms configure the fault layer of the shim; the kernel's `netem` is not
+//! used.
 
 use carina_api::control::FaultSpec;
 
@@ -15,7 +16,7 @@ pub struct Impairment {
     pub delay_ms: Option<f64>,
     pub jitter_ms: Option<f64>,
     pub rate_bps: Option<u64>,
-    /// Frames that may wait, as netem's `limit`.
+    /// Largest number of waiting frames, as netem's `limit`.
     pub limit_frames: Option<u64>,
     pub seed: Option<u64>,
 }
@@ -23,19 +24,20 @@ pub struct Impairment {
 /// Why values of an impairment contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImpairmentError {
-    /// Frames are reordered by being sent without the delay of the others.
+    /// Reordering needs a delay, because a frame is reordered by sending it without the delay of
+    /// the others.
     #[error("reorder needs a delay, which the reordered do not have")]
     ReorderWithoutDelay,
-    /// Delays cannot be negative.
+    /// The jitter is larger than the delay, so that delays would be negative.
     #[error("the jitter is more than the delay")]
     JitterAboveDelay,
 }
 
 impl Impairment {
-    /// Takes one `KEY=VALUE` of a line `eth`; false when the key is not one of these.
+    /// Reads one `KEY=VALUE` of a line `eth`. Returns false if the key is not one of an impairment.
     ///
     /// # Errors
-    /// The value is not right.
+    /// The value is wrong.
     pub fn take(&mut self, key: &str, value: &Token) -> Result<bool, TopologyError> {
         match key {
             "delay" => self.delay_ms = Some(value.milliseconds("ms")?),
@@ -51,11 +53,11 @@ impl Impairment {
         Ok(true)
     }
 
-    /// Reads parameters in the syntax of `tc-netem(8)`. Those that the fault layer does not support
-    /// go to `notes`.
+    /// Parses parameters in the syntax of `tc-netem(8)`. Adds those that the fault layer does not
+    /// support to `notes`.
     ///
     /// # Errors
-    /// An unknown parameter, or a wrong value.
+    /// A parameter is unknown, or a value is wrong.
     pub fn netem(words: &[Token], notes: &mut Vec<String>) -> Result<Self, TopologyError> {
         let mut this = Self::default();
         let mut words = words.iter().peekable();
@@ -126,7 +128,7 @@ impl Impairment {
         Ok(this)
     }
 
-    /// This, with what another one gives in place of its own.
+    /// These impairments, overridden by the values that `other` gives.
     pub fn with(self, other: Self) -> Self {
         Self {
             loss: other.loss.or(self.loss),
@@ -140,8 +142,8 @@ impl Impairment {
         }
     }
 
-    /// The fault layer of end number `end` of a link with this MTU; `None` when nothing is
-    /// impaired.
+    /// The configuration of the fault layer at end number `end` of a link with this MTU; `None` if
+    /// there is no impairment.
     ///
     /// # Errors
     /// The values contradict each other.
@@ -154,7 +156,8 @@ impl Impairment {
             jitter_ms: self.jitter_ms.unwrap_or(0.0),
             rate_bps: self.rate_bps.unwrap_or(0),
             queue_bytes: 0,
-            // The two ends of a link must not lose the same frames.
+            // The two ends of a link need different seeds, so that they do not lose the same
+            // frames.
             seed: self.seed.unwrap_or(1).wrapping_add(end as u64),
         };
         if fault.reorder > 0.0 && fault.delay_ms == 0.0 {
@@ -169,7 +172,7 @@ impl Impairment {
         }
         let frames = self.limit_frames.unwrap_or(LIMIT_DEFAULT) as usize;
         let waiting = frames.saturating_mul(mtu as usize);
-        // Frames that are delayed do not count as waiting.
+        // Frames that are being delayed do not count as waiting.
         let late_ns = (fault.delay_ms + fault.jitter_ms) * 1e6;
         let rate = match fault.rate_bps {
             0 => UNLIMITED_BPS,
@@ -195,10 +198,10 @@ fn lacks(word: &Token, what: &str) -> String {
     )
 }
 
-/// Frames that may wait unless given, as netem has it.
+/// Default number of frames that may wait, as in netem.
 const LIMIT_DEFAULT: u64 = 1000;
 const LIMIT_MAX: u64 = 10_000_000;
-/// The rate assumed for a link without one.
+/// Rate that is assumed for a link without a rate.
 const UNLIMITED_BPS: f64 = 10e9;
 const QUEUE_BYTES_MAX: usize = 1 << 30;
 
@@ -225,7 +228,7 @@ mod tests {
         assert_eq!((fault.loss, fault.duplicate), (0.01, 0.02));
         assert_eq!(fault.queue_bytes, 50 * 1500 + 21_250);
         assert_eq!(fault.seed, 2);
-        // tc takes a bare number for microseconds.
+        // tc reads a bare number as microseconds.
         assert_eq!(netem("delay 500").0.unwrap().delay_ms, Some(0.5));
     }
 

@@ -1,4 +1,4 @@
-//! Parses the lines of a topology file, each by itself.
+//! Parses each line of a topology file independently of the others.
 
 mod links;
 mod settings;
@@ -21,7 +21,8 @@ pub use settings::{SettingError, put};
 pub struct Draft {
     /// Systems in order of first mention.
     pub systems: Vec<System>,
-    /// A line `system` was read: systems named by no line `system` or `vm` are errors.
+    /// Whether there was a line `system`. Then a system that is named by no line `system` or `vm`
+    /// is an error.
     pub is_declared: bool,
     /// Every mention of a system, for that check.
     pub mentions: Vec<Token>,
@@ -38,12 +39,12 @@ pub struct DraftLink {
     pub name: String,
     pub at: Position,
     pub ends: Vec<String>,
-    /// The addresses of the ends, in their order, of a link of UDP; none of one of Ethernet.
+    /// Addresses of the ends, in their order, for a UDP link; empty for an Ethernet link.
     pub addresses: Vec<Address>,
     pub vlan: Option<u16>,
     pub mtu: Option<u32>,
     pub impairment: Impairment,
-    /// Further impairment of one end, or of all.
+    /// Further impairment: of the end at one system, or of all ends if `None`.
     pub netem: Vec<(Option<String>, Impairment)>,
 }
 
@@ -51,9 +52,9 @@ pub struct DraftLink {
 pub struct DraftDif {
     pub name: String,
     pub at: Position,
-    /// Its dialect, when a line gives one.
+    /// The dialect, if a line gives one.
     pub dialect: Option<Dialect>,
-    /// Members, and the words that name the DIFs below.
+    /// Members, each with the words that name its N-1 DIFs.
     pub members: Vec<(Member, Vec<Token>)>,
 }
 
@@ -67,7 +68,7 @@ pub struct Setting {
 
 #[derive(Debug)]
 pub enum Set {
-    /// A key of the configuration.
+    /// A key of the configuration, with its value.
     Key { path: Vec<String>, value: Value },
     /// A QoS cube.
     Cube(Map<String, Value>),
@@ -77,11 +78,11 @@ pub enum Set {
         name: String,
         params: BTreeMap<String, String>,
     },
-    /// Authentication.
+    /// Authentication, as `KIND:FILE`.
     Auth(String),
 }
 
-/// The verbs that a line may begin with, and the syntax of each.
+/// The words with which a line may begin, and the syntax of each line.
 const FORMS: [(&str, &str); 12] = [
     ("system", "system NAME.."),
     ("vm", "vm NAME on SYSTEM [memory=MiB] [cpus=N]"),
@@ -113,10 +114,10 @@ const FORMS: [(&str, &str); 12] = [
     ("appmap", "appmap DIF NAME INSTANCE"),
 ];
 
-/// Reads the lines of a file.
+/// Parses the lines of a file.
 ///
 /// # Errors
-/// The first line that is not right by itself.
+/// The first line that is wrong by itself.
 pub fn parse(text: &str) -> Result<Draft, TopologyError> {
     let mut draft = Draft::default();
     for (index, text) in text.lines().enumerate() {
@@ -165,7 +166,7 @@ fn unknown(verb: &str) -> String {
     )
 }
 
-/// The address in an option `address=NUMBER`.
+/// The number in an option `address=NUMBER`.
 fn address_of(option: &Token) -> Result<u64, TopologyError> {
     let text = option.pair().map(|(_, value)| value.text);
     let address = text.as_deref().and_then(|text| text.parse().ok());
@@ -180,11 +181,11 @@ fn form(verb: &Token) -> TopologyError {
     ))
 }
 
-/// The byte at which the command of a line `app` begins.
+/// Offset in bytes at which the command of a line `app` begins; `None` for other lines.
 fn app_line(text: &str) -> Option<usize> {
     let rest = text.trim_start().strip_prefix("app")?;
     rest.starts_with(char::is_whitespace).then_some(())?;
-    // A name that is waited for may hold colons; the one that ends the head has a space behind it.
+    // An awaited name may contain colons. The colon before the command is followed by white space.
     let colon = text.match_indices(':').map(|(at, _)| at + 1);
     colon
         .into_iter()
@@ -192,7 +193,7 @@ fn app_line(text: &str) -> Option<usize> {
 }
 
 impl DraftDif {
-    /// Takes an option of a line `dif`.
+    /// Reads an option of a line `dif`.
     fn take(&mut self, option: &Token) -> Result<(), TopologyError> {
         let Some(("dialect", value)) = option.pair() else {
             return Err(option.error(format!(
@@ -233,7 +234,7 @@ impl Draft {
             return Err(form(verb));
         }
         if !self.is_declared {
-            // Systems mentioned so far must be declared, too.
+            // Systems that were mentioned earlier must be declared too.
             self.is_declared = true;
             self.systems.retain(|system| system.vm.is_some());
         }
@@ -386,5 +387,5 @@ impl Draft {
     }
 }
 
-/// Memory of a VM unless given, in MiB.
+/// Default memory of a VM, in MiB.
 const MEMORY_MIB: u32 = 256;

@@ -1,4 +1,4 @@
-//! Resolves the references between the lines of a topology file, and orders what is to be made.
+//! Resolves the references between the lines of a topology file, and orders what has to be made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use super::parse::{Draft, DraftDif, DraftLink, Set, Setting, SettingError, put};
 use super::token::error_at;
 use super::{Dif, Link, LinkEnd, Member, Position, Topology, TopologyError, hv_dif};
 
-/// Makes a checked topology of the lines of a file.
+/// Makes a checked topology from the lines of a file.
 ///
 /// # Errors
-/// The first line that contradicts others or refers to something that is not there.
+/// The first line that contradicts others, or refers to something that does not exist.
 pub fn resolve(draft: Draft) -> Result<Topology, TopologyError> {
     check_systems(&draft)?;
     let links = draft
@@ -123,7 +123,8 @@ fn resolve_link(index: usize, draft: DraftLink) -> Result<Link, TopologyError> {
     })
 }
 
-/// The link's name if the kernel accepts it as the name of an interface.
+/// Name of a link's interface: the link's name if the kernel accepts it, otherwise a generated
+/// name.
 fn interface_name(index: usize, link: &str) -> String {
     let is_taken = matches!(link, "lo" | "all" | "default" | "." | "..");
     if link.len() <= INTERFACE_BYTES_MAX && !is_taken {
@@ -188,7 +189,7 @@ fn configure(
                 let dialect = dialect.and_then(|dif| dif.dialect).unwrap_or_default();
                 let known = match dialect {
                     Dialect::Native => known_policy(component, spec, at, notes)?,
-                    // Every member of an rlite DIF works as these say.
+                    // Every member of an rlite DIF has these default policies.
                     Dialect::Rlite if is_usual(&component, &spec) => {
                         note_parameters(&component, &spec.name, spec.params.keys(), at, notes);
                         None
@@ -216,7 +217,8 @@ fn configure(
                 let (table, last) = tables.entry(dif.clone()).or_insert((Map::new(), at));
                 put(table, &path, value).map_err(|what| error_at(at, what))?;
                 *last = at;
-                // Read at each line, so that an error has the position of its line.
+                // The configuration is parsed after each line, so that an error has the position of
+                // its line.
                 read_config(table).map_err(|what| error_at(at, what))?;
             }
         }
@@ -245,7 +247,8 @@ fn cube_of(cube: Map<String, Value>, at: Position) -> Result<QosCube, TopologyEr
     serde_json::from_value(Value::Object(cube)).map_err(|error| error_at(at, error))
 }
 
-/// A policy under Carina's names, translated from rlite's; `None` when Carina has no such policy.
+/// A policy under Carina's names, translated from rlite's names; `None` if Carina has no such
+/// policy.
 fn known_policy(
     component: String,
     spec: PolicySpec,
@@ -259,7 +262,7 @@ fn known_policy(
         ));
         return Ok(None);
     }
-    // The catalogue of the node has these, that of `ipcp` does not.
+    // These components are in the catalogue of the node, but not in that of the crate `ipcp`.
     if ["authentication", "sdu-protection"].contains(&component.as_str()) {
         return Ok(Some((component, spec)));
     }
@@ -282,7 +285,7 @@ fn known_policy(
     Ok(Some((component, spec)))
 }
 
-/// What does here as a policy of rlite that has another name.
+/// Replaces a policy of rlite by the equivalent policy of Carina, if that has another name.
 fn like_of(component: &str, mut spec: PolicySpec) -> PolicySpec {
     match (component, spec.name.as_str()) {
         ("routing", "link-state-lfa") => {
@@ -295,7 +298,7 @@ fn like_of(component: &str, mut spec: PolicySpec) -> PolicySpec {
     spec
 }
 
-/// Notes that parameters of a policy of rlite are left out.
+/// Notes that the parameters of a policy of rlite are ignored.
 fn note_parameters<'a>(
     component: &str,
     policy: &str,
@@ -311,12 +314,12 @@ fn note_parameters<'a>(
     }));
 }
 
-/// Whether a policy of rlite is the only one of its component, which is its default.
+/// Whether a policy of rlite is the default and only one of its component.
 fn is_usual(component: &str, spec: &PolicySpec) -> bool {
     spec.name == "default" && ["enrollment", "flowalloc", "resalloc", "ribd"].contains(&component)
 }
 
-/// Carina's name of a component of rlite.
+/// Carina's name for a component of rlite.
 fn component_name(dialect: Dialect, component: String) -> String {
     let name = match (dialect, component.as_str()) {
         (Dialect::Rlite, "addralloc") => "address-assignment",
@@ -326,8 +329,8 @@ fn component_name(dialect: Dialect, component: String) -> String {
     name.to_owned()
 }
 
-/// Orders DIFs so that each comes after those below it, and members so that each can be admitted by
-/// one before it.
+/// Orders DIFs so that each comes after its N-1 DIFs, and members so that each can enroll with an
+/// earlier one.
 fn order_difs(
     drafts: Vec<DraftDif>,
     mut configs: Configs,
@@ -378,12 +381,12 @@ fn order_difs(
         }
         waiting = later;
     }
-    // Among equals the file decides.
+    // DIFs of the same level stay in the order of the file.
     difs.sort_by_key(|dif| (dif.level, names.iter().position(|name| *name == dif.name)));
     Ok(difs)
 }
 
-/// The level of a DIF; `None` while the level of a DIF below it is not known.
+/// The level of a DIF; `None` while the level of one of its N-1 DIFs is unknown.
 fn level(
     draft: &DraftDif,
     levels: &BTreeMap<String, usize>,
@@ -495,5 +498,5 @@ const RLITE_ONLY: [&str; 6] = [
     "namespace",
 ];
 
-/// The longest name of an interface (`IFNAMSIZ` less the terminator).
+/// Longest name of an interface (`IFNAMSIZ` without the terminator).
 const INTERFACE_BYTES_MAX: usize = 15;

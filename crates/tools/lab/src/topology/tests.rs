@@ -1,4 +1,4 @@
-//! Topology files and the configurations of nodes that come of them.
+//! Tests of topology files, and of the node configurations that are made from them.
 
 use carina_node::config::Config;
 
@@ -327,13 +327,13 @@ fn links_of_udp_give_members_addresses() {
         let row = format!("{{ name = \"{peer}\", address = \"10.0.0.2\" }}");
         assert!(a.contains(&row), "{a}");
     }
-    // Over UDP a DIF's name has no address; over Ethernet a member answers to it.
+    // Over UDP the name of a DIF has no address; over Ethernet a member answers to it.
     assert!(
         b.contains("via = \"n.a\"") && a.contains("via = \"m.b\""),
         "{a}{b}"
     );
     assert!(!c.contains("via"), "{c}");
-    // PDUs fit the link of UDP, which is the narrower one.
+    // The PDUs fit the UDP link, which has the shorter limit.
     assert_eq!(topology.difs[0].config.max_pdu, 1352);
     let dry_run = crate::DryRun::new("l", &topology);
     for command in [

@@ -1,15 +1,15 @@
-//! The tokens of a line of a topology file, and the values that they stand for.
+//! Tokens of a line of a topology file, and the values in them.
 
 use std::fmt;
 
 use super::{Position, TopologyError};
 
-/// A token and where it begins.
+/// A token and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     /// The text, without its quotes.
     pub text: String,
-    /// Where it begins.
+    /// Position of its first character.
     pub at: Position,
 }
 
@@ -30,10 +30,10 @@ impl Token {
         Some((key, Token { text, at }))
     }
 
-    /// A number.
+    /// Parses a number.
     ///
     /// # Errors
-    /// The text is not a number, or is out of range.
+    /// The text is not a number, or is not within `least..=most`.
     pub fn number(&self, what: &str, least: u64, most: u64) -> Result<u64, TopologyError> {
         match self.text.parse() {
             Ok(number) if (least..=most).contains(&number) => Ok(number),
@@ -44,7 +44,8 @@ impl Token {
         }
     }
 
-    /// A rate in bits per second: `100Mbps` as rlite has it, `10mbit` as `tc` has it; 0 for none.
+    /// Parses a rate in bits per second: `100Mbps` as in rlite, or `10mbit` as in `tc`. 0 means no
+    /// limit.
     ///
     /// # Errors
     /// The text is not a rate.
@@ -68,7 +69,7 @@ impl Token {
         }
     }
 
-    /// A time in milliseconds; `bare` is the unit of a number without one.
+    /// Parses a time in milliseconds. `bare` is the unit of a number that has none.
     ///
     /// # Errors
     /// The text is not a time.
@@ -91,7 +92,7 @@ impl Token {
         }
     }
 
-    /// A share from 0 to 1, written as percent.
+    /// Parses a percentage to a share from 0 to 1.
     ///
     /// # Errors
     /// The text is not a percentage.
@@ -106,12 +107,13 @@ impl Token {
         }
     }
 
-    /// A name of a system, link or DIF.
+    /// Parses the name of a system, link or DIF.
     ///
     /// # Errors
-    /// The text is not well formed as a name.
+    /// The text is not a valid name.
     pub fn name(&self, what: &str) -> Result<String, TopologyError> {
-        // A system's files are named after it, with an extension behind a dot.
+        // The files of a system are named after it, with an extension, so its name must not contain
+        // a dot.
         let is_system = matches!(what, "system" | "VM");
         let plain =
             |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || c == '.' && !is_system;
@@ -140,7 +142,7 @@ pub fn error_at(at: Position, message: impl fmt::Display) -> TopologyError {
     }
 }
 
-/// Splits a line into tokens. Double quotes hold a token together; `#` at the start of a token
+/// Splits a line into tokens. Double quotes keep a token together. A `#` at the start of a token
 /// begins a comment.
 ///
 /// # Errors
@@ -187,7 +189,7 @@ pub fn split(line: usize, text: &str) -> Result<Vec<Token>, TopologyError> {
     Ok(words)
 }
 
-/// Names become parts of names of IPCPs, which have 64 bytes at most.
+/// Longest name: names become parts of IPCP names, which have at most 64 bytes.
 const NAME_MAX: usize = 28;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Lines `eth` and `netem`: links, and what they do to frames.
+//! Parses lines `eth` and `netem`: links, and their impairment.
 
 use super::{Draft, DraftLink, form};
 use crate::topology::TopologyError;
@@ -41,7 +41,7 @@ impl Draft {
         Ok(())
     }
 
-    /// A link with a name of its own, and nothing else yet.
+    /// A new link with this name and no other properties. Refuses a name that is in use.
     pub(super) fn draft_link(&self, name: &Token) -> Result<DraftLink, TopologyError> {
         let link = DraftLink {
             name: name.name("link")?,
@@ -71,7 +71,7 @@ impl Draft {
         };
         let on = rest.first().filter(|word| link.ends.contains(&word.text));
         let rest = if on.is_some() { &rest[1..] } else { rest };
-        // A quoted list of words is one word here.
+        // A quoted list of words is one token here, so it is split again.
         let mut words = Vec::new();
         for word in rest {
             let mut inner = split(word.at.line, &word.text)?;
@@ -90,7 +90,7 @@ impl Draft {
     }
 }
 
-/// The shim over Ethernet takes a number as the name of a DIF for a VLAN id.
+/// Checks a link whose name is a number, because the Ethernet shim uses such a name as VLAN id.
 fn check_vlan(link: &DraftLink, name: &Token) -> Result<(), TopologyError> {
     let Ok(number) = link.name.parse::<u64>() else {
         return Ok(());

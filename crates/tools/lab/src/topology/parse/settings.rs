@@ -1,4 +1,4 @@
-//! Lines `policy`, `set` and `cube`: the configuration of a DIF.
+//! Parses lines `policy`, `set` and `cube`: the configuration of a DIF.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ impl Draft {
         let [dif, rest @ ..] = words else {
             return Err(form(verb));
         };
-        // rlite names the systems first; here a policy holds for the whole DIF.
+        // In rlite's syntax the line names systems first. In Carina a policy applies to the whole
+        // DIF.
         let is_system = |name: &str| self.systems.iter().any(|system| system.name == name);
         let is_list =
             |word: &Token| word.text == "*" || word.text.contains(',') || is_system(&word.text);
@@ -57,10 +58,10 @@ impl Draft {
         Ok(())
     }
 
-    /// rlite's `$SYSTEM` in a value is the name of that system's member.
+    /// Replaces rlite's `$SYSTEM` in a value by the name of that system's member.
     fn with_ipcps(&self, dif: &str, value: &str) -> String {
         let mut names: Vec<&str> = self.systems.iter().map(|s| s.name.as_str()).collect();
-        // A name that begins with another one is found first.
+        // Longer names come first, so that a name that begins with another one is found.
         names.sort_by_key(|name| std::cmp::Reverse(name.len()));
         names.iter().fold(value.to_owned(), |text, name| {
             text.replace(&format!("${name}"), &format!("{dif}.{name}"))
@@ -113,7 +114,7 @@ impl Draft {
     }
 }
 
-/// A value as JSON has it: a number or a truth value where it looks like one, else text.
+/// A JSON value: a number or boolean if the text is one, otherwise a string.
 fn plain(text: &str) -> Value {
     match text {
         "true" => Value::Bool(true),
@@ -127,13 +128,13 @@ fn plain(text: &str) -> Value {
 /// Why a value cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
-    /// An earlier line sets it.
+    /// An earlier line has set it.
     #[error("`{0}` is given twice")]
     Twice(String),
-    /// A plain value stands where the path needs a table.
+    /// The path leads through a value that is not a table.
     #[error("`{0}` has no keys inside")]
     NotATable(String),
-    /// Lines of other kinds configure it.
+    /// Lines of another kind (`cube`, `policy`) configure it.
     #[error("`{0}` is not set; there are lines `cube` and `policy`")]
     HasLinesOfItsOwn(&'static str),
     /// The configuration of a DIF has no such key, or the value does not fit.
@@ -141,7 +142,7 @@ pub enum SettingError {
     Config(#[from] serde_json::Error),
 }
 
-/// Puts a value into nested tables.
+/// Sets a value at a path in nested tables.
 ///
 /// # Errors
 /// A part of the path is not a table, or the value is set already.

@@ -1,4 +1,4 @@
-//! Lines `udp4`: links on which a shim over UDP carries what a DIF above says.
+//! Parses lines `udp4`: links over which DIFs use a shim over UDP.
 
 use super::{Draft, DraftLink, form};
 use crate::topology::address::Address;
@@ -26,7 +26,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes `SYSTEM:ADDRESS/PREFIX`.
+    /// Parses an end of a link: `SYSTEM:ADDRESS/PREFIX`.
     fn take_end(&mut self, link: &mut DraftLink, word: &Token) -> Result<(), TopologyError> {
         let Some((system, text)) = word.text.split_once(':') else {
             return Err(word.error(format!(

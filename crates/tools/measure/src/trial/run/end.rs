@@ -4,6 +4,12 @@
 //! room then gives up. A receiver waits for SDUs still on their way and for the end mark, but not
 //! forever. A measurement with only a count of SDUs has no end time: it ends when nothing has moved
 //! for [`STILL`], or for ten times the gap between SDUs if that is longer.
+//!
+//! ```text
+//!   start          end time                 STALL after the last SDU: Stalled
+//!     |---------------|- - - - - - - - - - - - - - -|
+//!                     '- - - - - - - - - - - - - - - - - - - - DRAIN: Late
+//! ```
 
 use std::time::{Duration, Instant};
 
