@@ -1,4 +1,5 @@
-//! Rate of two data planes joined by a region in a memfd, application ring to application ring.
+//! Measures the rate between two data planes that share a region in a memfd, from application ring
+//! to application ring.
 //!
 //! `cargo run --release -p carina-shims --example pair_rate`
 

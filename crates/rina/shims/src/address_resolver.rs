@@ -1,7 +1,7 @@
-//! The addresses of applications for shims over IP: a table, then `/etc/hosts` and the DNS.
+//! Resolves addresses of applications for shims over IP: by a table, then by `/etc/hosts` and DNS.
 //!
-//! A look-up may take seconds, so a thread of its own does it; answers come through a mailbox that
-//! wakes the data plane.
+//! A look-up may take seconds, so a separate thread does it. Results arrive in a mailbox that wakes
+//! the data plane.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,36 +13,36 @@ use carina_netdev::{address_of_host, host_of_address};
 
 use crate::error::AddressError;
 
-/// A look-up.
+/// A request for a look-up.
 enum Query {
-    /// The address of an application, for the flow of this port-id.
+    /// The address of an application, for the flow with this port-id.
     Address(PortId, AppName),
-    /// The application at an address.
+    /// The application at an IP address.
     Name(IpAddr),
 }
 
 /// The result of a look-up.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The address of an application, or why it is unknown.
+    /// The address of an application, or the reason why it is unknown.
     Address(PortId, Result<SocketAddr, AddressError>),
-    /// The application at an address; the address itself when it is unknown.
+    /// The application at an IP address; named after the address if it is unknown.
     Name(IpAddr, AppName),
 }
 
-/// The addresses of applications. The thread ends when this is dropped, after the look-up under
-/// way.
+/// Looks up addresses and names in its own thread. After a drop, the thread ends when its current
+/// look-up ends.
 pub(crate) struct AddressResolver {
     queries: Sender<Query>,
     answers: Mailbox<Answer>,
 }
 
 impl AddressResolver {
-    /// Starts the resolver. `table` gives `HOST` or `HOST:PORT` of applications, `port` is for
-    /// those without one.
+    /// Starts the resolver. `table` maps applications to `HOST` or `HOST:PORT`; `port` is the
+    /// default port.
     ///
     /// # Errors
-    /// When the system has no thread or descriptor to give.
+    /// The system has no free thread or descriptor.
     pub fn open(table: Vec<(AppName, String)>, port: u16) -> std::io::Result<AddressResolver> {
         let (queries, received) = channel();
         let answers = Mailbox::new()?;
@@ -58,25 +58,25 @@ impl AddressResolver {
         Ok(AddressResolver { queries, answers })
     }
 
-    /// Looks up the address of an application.
+    /// Starts a look-up of an application's address, for the flow `port`.
     pub fn resolve(&self, port: PortId, name: &AppName) {
-        // The thread lives as long as this end of the channel.
+        // Cannot fail: the thread runs as long as this end of the channel exists.
         let _ = self.queries.send(Query::Address(port, name.clone()));
     }
 
-    /// Looks up the application at an address.
+    /// Starts a look-up of the application at an IP address.
     pub fn reverse(&self, ip: IpAddr) {
         let _ = self.queries.send(Query::Name(ip));
     }
 
-    /// The next answer.
+    /// Returns the next result, if there is one.
     pub fn answer(&self) -> Option<Answer> {
         self.answers.take()
     }
 }
 
 impl AsFd for AddressResolver {
-    /// Readable while there may be answers.
+    /// The descriptor is readable while there may be results.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.answers.as_fd()
     }
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn wait_for_answer(resolver: &AddressResolver) -> Answer {
-        // A name server that does not answer is asked several times by the system.
+        // The system queries a name server that does not answer several times.
         for _ in 0..120_000 {
             if let Some(answer) = resolver.answer() {
                 return answer;

@@ -1,5 +1,5 @@
-//! The IPCPs of a shim whose peers connect: M_CONNECT, which is their first PDU, says which IPCP
-//! calls which.
+//! Registered IPCPs whose peers connect to them. A peer's first PDU is an M_CONNECT, which names
+//! the called and the calling IPCP.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,37 @@ use carina_api::AppName;
 use carina_engine::Packet;
 use carina_ipcp::ConnectReader;
 
-/// The registered names of such IPCPs, each with what knows the M_CONNECT of its DIF.
+/// Names of registered IPCPs, each with a reader that decodes the M_CONNECT of its DIF.
 #[derive(Default)]
 pub(crate) struct Connectable(BTreeMap<AppName, ConnectReader>);
 
 impl Connectable {
-    /// Adds a name.
+    /// Adds the name of an IPCP.
     pub fn insert(&mut self, name: AppName, reader: ConnectReader) {
         self.0.insert(name, reader);
     }
 
-    /// Forgets a name, if it is one of them.
+    /// Removes a name, if it is present.
     pub fn remove(&mut self, name: &AppName) {
         self.0.remove(name);
     }
 
-    /// True when there is no such name.
+    /// Whether no IPCP is registered.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The first name in order.
+    /// The first name in alphabetical order.
     pub fn first(&self) -> Option<&AppName> {
         self.0.keys().next()
     }
 
-    /// Whether a name is one of them.
+    /// Whether a name is present.
     pub fn has(&self, name: &AppName) -> bool {
         self.0.contains_key(name)
     }
 
-    /// The called and the calling name in a packet that is M_CONNECT to one of these IPCPs.
+    /// The called and the calling name, if the packet is an M_CONNECT to a registered IPCP.
     pub fn read(&self, packet: &Packet) -> Option<(AppName, AppName)> {
         self.0.iter().find_map(|(called, reader)| {
             let names = reader.read(packet)?;

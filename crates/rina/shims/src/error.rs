@@ -1,4 +1,4 @@
-//! Why a shim cannot be opened or loses its medium.
+//! Errors when a shim is opened or loses its medium.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,77 +9,78 @@ use carina_frame::PoolError;
 use carina_netdev::{FaultPlanError, NetdevError};
 use thiserror::Error;
 
-/// What is wrong with a shim's configuration or medium, and what would be right.
+/// An error in a shim's configuration or medium.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShimError {
-    /// The VLAN id is out of its range.
+    /// The VLAN id is out of range.
     #[error("VLAN id {id}; 1 to {max} are possible, or 0 for frames without tag")]
     Vlan {
-        /// The id.
+        /// The configured id.
         id: u16,
-        /// The highest id.
+        /// The highest valid id.
         max: u16,
     },
-    /// The interface carries too little.
+    /// The MTU of the interface is too small.
     #[error("the MTU of {interface} is {mtu}; PDUs need at least {min}")]
     Mtu {
-        /// The interface.
+        /// Name of the interface.
         interface: String,
         /// Its MTU in bytes.
         mtu: usize,
         /// The smallest MTU in bytes.
         min: usize,
     },
-    /// The port of a graph cannot have frames that long.
+    /// The port of a graph does not support an MTU of this size.
     #[error("the MTU of the port is {mtu}; {most} are possible")]
     PortMtu {
-        /// What was asked for, in bytes.
+        /// The requested MTU in bytes.
         mtu: usize,
-        /// The highest, in bytes.
+        /// The largest possible MTU in bytes.
         most: usize,
     },
-    /// The port of a graph cannot be made.
+    /// The port of a graph cannot be created.
     #[error(transparent)]
     Port(#[from] ConfigureError),
-    /// A link of the port's graph leads nowhere.
+    /// A link in the graph of the port has no valid end.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// There is no memory for frames.
+    /// There is not enough memory for frames.
     #[error(transparent)]
     Frames(#[from] PoolError),
     /// The interface is down.
     #[error("interface {0} is down, or nothing is connected to it")]
     Down(String),
-    /// The longest SDU is out of its range.
+    /// The configured longest SDU is out of range.
     #[error("the longest SDU is {bytes} bytes; 64 to {limit} are possible over UDP")]
     SduMax {
-        /// The configured length.
+        /// The configured length in bytes.
         bytes: usize,
-        /// The highest length.
+        /// The largest valid length in bytes.
         limit: usize,
     },
-    /// The fault layer cannot do what is configured.
+    /// The fault layer does not support the configured faults.
     #[error("fault: {0}")]
     Fault(#[from] FaultPlanError),
     /// The interface or socket cannot be opened.
     #[error("{0}")]
     Netdev(#[from] NetdevError),
-    /// The system refuses.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// What the shim tried to do.
         what: String,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// No socket is left for a flow that is requested here.
+    /// No socket is left for a flow that an application of this system requests.
     #[error("{0} flows are allocated from here already; this framing allows no more")]
     SocketsExhausted(usize),
 }
 
 impl ShimError {
-    /// Makes the error of a refused system call.
+    /// Returns a closure that makes the error of a failed system call; `what` describes the
+    /// attempt.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> ShimError {
         let what = what.into();
         move |source| ShimError::System { what, source }
@@ -92,22 +93,22 @@ impl From<ShimError> for BuildError {
     }
 }
 
-/// Why the address of an application is unknown or unreachable.
+/// Why the address of an application is unknown or cannot be reached.
 #[derive(Debug, Error)]
 pub(crate) enum AddressError {
-    /// The table's entry cannot be resolved.
+    /// The host in the table's entry cannot be resolved.
     #[error("the address {host} of {name}: {source}")]
     Table {
         name: String,
         host: String,
         source: io::Error,
     },
-    /// The table has no entry, and the name is not that of a host.
+    /// The table has no entry for the name, and no host has this name.
     #[error(
         "the address of {name} is unknown: it is not in `peers`, and as the name of a host: {source}"
     )]
     Unknown { name: String, source: io::Error },
-    /// The address refuses the connection.
+    /// The connection to the address failed.
     #[error("{address}: {source}")]
     Connect {
         address: SocketAddr,

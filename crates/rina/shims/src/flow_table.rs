@@ -1,10 +1,10 @@
 //! The flows of a shim IPCP over any network: their links, their states, and the events about them.
 //!
 //! ```text
-//!            ask                 open
-//!   (none) -------> Asked ------------------> Open --- end, or the application ends --> (none)
-//!            offer            accept           ^
-//!   (none) -------> QosOffered -------------------+
+//!            request              confirm
+//!   (none) -------> Requested -------------> Open --- end, or the application ends --> (none)
+//!            offer             accept          ^
+//!   (none) -------> Offered -------------------+
 //!                      |  refuse, end
 //!                      +--------------------> (none)
 //! ```
@@ -34,11 +34,11 @@ pub(crate) struct Names {
 /// State of a flow's allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Requested of the network by this side.
+    /// This side has requested the flow.
     Requested,
-    /// Requested by the other side; no application has accepted.
+    /// The peer has requested the flow, and no application has accepted it yet.
     Offered,
-    /// SDUs flow.
+    /// The flow carries SDUs.
     Open,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct ShimFlow<X> {
     pub port: PortId,
     pub names: Names,
     pub stage: Stage,
-    /// The other side requested it.
+    /// Whether the peer requested the flow.
     pub is_passive: bool,
     /// Time of the request, or, once the flow is open, of the opening, in ns.
     pub since: u64,
@@ -65,7 +65,7 @@ pub(crate) struct ShimFlow<X> {
     links: Option<FlowLinks>,
     /// SDUs that arrived before an application accepted the flow.
     waiting: VecDeque<Packet>,
-    /// The last packet of the application was a piece of an SDU that is too long.
+    /// Whether the last packet of the application was a piece of an SDU, not its last one.
     is_in_pieces: bool,
 }
 
@@ -76,8 +76,7 @@ pub(crate) struct FlowTable<X> {
     pub row: Row,
     /// Names registered here.
     pub names: BTreeSet<AppName>,
-    /// Those registered names that belong to IPCPs. A peer of an IPCP names itself in its first
-    /// PDU.
+    /// Registered names that belong to IPCPs. A peer of an IPCP names itself in its first PDU.
     pub connectable: Connectable,
     pub pool: Pool,
     /// Captures of SDUs.
@@ -108,7 +107,8 @@ impl<X> FlowTable<X> {
         }
     }
 
-    /// Registers a name, and confirms it to the manager. A name of an IPCP has a reader.
+    /// Registers a name, and confirms it to the manager. Names of IPCPs have a reader, which
+    /// decodes the M_CONNECT of the IPCP's DIF.
     pub fn register(&mut self, name: AppName, reader: Option<ConnectReader>) {
         self.names.insert(name.clone());
         if let Some(reader) = reader {
@@ -131,12 +131,12 @@ impl<X> FlowTable<X> {
         Some(Names { local, remote })
     }
 
-    /// The next request of the plane.
+    /// Returns the next request of the plane.
     pub fn next_request(&self) -> Option<Request> {
         self.requests.pop()
     }
 
-    /// Whether requests wait.
+    /// Whether requests of the plane are pending.
     pub fn has_requests(&self) -> bool {
         !self.requests.is_empty()
     }
@@ -259,7 +259,7 @@ impl<X> FlowTable<X> {
         }))
     }
 
-    /// The other side has accepted: opens the flow and reports it.
+    /// Opens a flow that the peer has accepted, and reports that.
     pub fn confirm(&mut self, now: u64, at: usize, credit: (u64, usize), links: &mut Links) {
         self.open(now, at, credit, links);
         if let Some(port) = self.get_mut(at).map(|flow| flow.port) {
@@ -305,7 +305,8 @@ impl<X> FlowTable<X> {
     }
 
     /// Gives an SDU to the flow's application, or keeps it until an application accepts the flow.
-    /// If the application has no room, the SDU is dropped: a datagram network has no flow control.
+    /// If the application has no room, the SDU is dropped, because a datagram network has no flow
+    /// control.
     #[inline]
     pub fn deliver(&mut self, at: usize, packet: Packet, links: &mut Links) {
         self.taps.note(Direction::In, &[], &packet);
@@ -390,7 +391,7 @@ impl<X> FlowTable<X> {
         if fits {
             self.taps.note(Direction::Out, &[], packet)
         } else {
-            // Once for each SDU, however many pieces it came in.
+            // Counted once for each SDU, however many pieces it has.
             self.row.add(Value::DropTooLong, u64::from(!packet.more()))
         }
         fits
@@ -484,11 +485,12 @@ impl<X> FlowTable<X> {
     }
 }
 
-/// Credit of a flow over a network without flow control: the room of the device limits it.
+/// Credit of a flow over a network without flow control, where only the room of the device limits
+/// sending.
 pub(crate) const CREDIT_ANY: u64 = u64::MAX / 2;
 
-/// SDUs that wait for an application to accept a flow.
+/// Most SDUs that wait for an application to accept a flow.
 const WAITING_MAX: usize = 64;
 
-/// Flows of one shim; any sender on the network can request flows.
+/// Most flows of one shim, because any sender on the network can request flows.
 const FLOWS_MAX: usize = 4096;

@@ -1,15 +1,16 @@
-//! What a network may send to shims over IP, as a plain function of bytes.
+//! Fuzz target for the frames that a network may send to shims over IP.
 
 use carina_netdev::{Deframer, StreamFraming, plain_frames};
 
 use crate::udp::frame::Frame;
 
-/// Bytes from a network, by the first byte: a datagram of the UDP shim, a stream of the TCP shim in
-/// either framing (cut into reads by the second byte), or a frame with what is left to do to it.
+/// Decodes bytes from a network. The first byte selects what they are: a datagram of the UDP shim,
+/// a stream of the TCP shim in either framing (split into reads by the second byte), or a frame
+/// with work that an earlier app has left to do.
 ///
 /// # Panics
-/// When a decoder breaks a promise: what decodes encodes to the same bytes, frames lie inside the
-/// stream, segments carry the payload.
+/// A decoder breaks a promise: what decodes encodes to the same bytes, frames lie inside the
+/// stream, and segments carry the payload.
 pub fn shim_frames(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else {
         return;
@@ -22,7 +23,7 @@ pub fn shim_frames(data: &[u8]) {
     }
 }
 
-/// Whether [`shim_frames`] finds something it can read.
+/// Whether [`shim_frames`] can decode anything in `data`.
 #[must_use]
 pub fn reads_shim_frames(data: &[u8]) -> bool {
     match data.split_first() {
@@ -60,7 +61,7 @@ fn stream(framing: StreamFraming, bytes: &[u8]) {
     while !bytes.is_empty() {
         let (mut read, rest) = bytes.split_at(bytes.len().min(usize::from(cut) + 1));
         let _ = deframer.fill(&mut read);
-        // What did not fit is read again.
+        // Bytes that did not fit are read again.
         bytes = &bytes[bytes.len() - rest.len() - read.len()..];
         loop {
             match deframer.frame() {

@@ -1,4 +1,4 @@
-//! The hypervisor shim as the manager sees it: registered names, and commands to the data plane.
+//! The manager's side of the hypervisor shim: registered names, and commands to the data plane.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,17 @@ use carina_dataplane::{
     Command, CommandHandle, Event, FlowEnd, FlowRequest, IpcProcess, Mailbox, QosOffered, Refusal,
 };
 
-/// A DIF between a virtual machine and its host.
+/// The manager's side of an `hv` shim, whose DIF connects a virtual machine and its host.
 pub struct HvShim {
     commands: CommandHandle,
     peer_names: BTreeSet<AppName>,
-    /// The peer's name while the link is up, else why it is down.
+    /// The peer's name while the link is up, otherwise the reason why it is down.
     link: Result<String, String>,
 }
 
 impl HvShim {
-    /// The shim of an IPCP that is added to the data plane with [`HvBuilder`](crate::HvBuilder).
+    /// Creates the manager's side of an IPCP that is added to the data plane with
+    /// [`HvBuilder`](crate::HvBuilder).
     #[must_use]
     pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> HvShim {
         HvShim {
@@ -26,20 +27,20 @@ impl HvShim {
         }
     }
 
-    /// The peer's name while the link is up.
+    /// The peer's name, if the link is up.
     ///
     /// # Errors
-    /// Why the link is down.
+    /// The reason why the link is down.
     pub fn link(&self) -> Result<&str, &str> {
         self.link.as_deref().map_err(String::as_str)
     }
 
-    /// The names registered at this side, in order.
+    /// The names registered at this side, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
         self.commands.names()
     }
 
-    /// The names registered at the peer, in order.
+    /// The names registered at the peer, in alphabetical order.
     pub fn peer_names(&self) -> impl Iterator<Item = &AppName> {
         self.peer_names.iter()
     }

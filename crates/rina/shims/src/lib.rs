@@ -1,7 +1,7 @@
-//! The shim IPC processes: thin DIFs over media that exist already.
+//! The shim IPC processes: thin DIFs over existing media.
 //!
-//! Each shim is an [`IpcProcess`](carina_dataplane::IpcProcess) for the manager, and, but for the
-//! loopback shim, an app that the data plane makes from an
+//! Each shim has an [`IpcProcess`](carina_dataplane::IpcProcess) for the manager. Each except the
+//! loopback shim also has an app, which the data plane creates from an
 //! [`IpcpBuilder`](carina_dataplane::IpcpBuilder):
 //!
 //! | shim | medium | manager's side | builder |
@@ -12,7 +12,8 @@
 //! | `tcp` | TCP over IPv4 and IPv6 | [`NetworkShim`] | [`TcpConfig::open`] |
 //! | `loopback` | one system | [`Loopback`] | none: it moves no SDU |
 //!
-//! A new kind of shim is a module here with a builder; the data plane does not know the kinds.
+//! To add a kind of shim, add a module with a builder here. The data plane does not depend on the
+//! kinds.
 #![forbid(unsafe_code)]
 
 mod address_resolver;

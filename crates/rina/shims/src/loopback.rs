@@ -1,28 +1,29 @@
-//! The loopback shim: applications of one system call each other.
+//! The loopback shim: flows between applications of one system.
 //!
-//! It is only the registry and the matching of calls. The manager hands both applications the two
-//! ends of one channel, or has the data plane relay between ends of different kinds, when
-//! `AllocateResult` says yes; no SDU passes here.
+//! The shim only keeps registrations and matches requests with answers. After a successful
+//! `AllocateResult`, the manager gives both applications the two ends of one channel, or makes the
+//! data plane relay between ends of different kinds. No SDU passes through the shim.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use carina_api::{AppName, IpcpId, PortId};
 use carina_dataplane::{Event, FlowEnd, FlowRequest, IpcProcess, QosOffered, Refusal};
 
-/// A DIF that spans this system alone.
+/// A DIF whose only member is this system.
 pub struct Loopback {
     ipcp: IpcpId,
     names: BTreeSet<AppName>,
-    /// Called port to calling port, until answered.
+    /// For requests that are not answered: port-id of the called application to port-id of the
+    /// caller.
     asked: BTreeMap<PortId, PortId>,
-    /// Both directions of every live flow.
+    /// For open flows: each port-id to the port-id of the other end.
     pairs: BTreeMap<PortId, PortId>,
     events: VecDeque<Event>,
     next_port: u32,
 }
 
 impl Loopback {
-    /// An empty DIF.
+    /// A DIF without registrations.
     #[must_use]
     pub fn new(ipcp: IpcpId) -> Loopback {
         Loopback {
@@ -35,19 +36,19 @@ impl Loopback {
         }
     }
 
-    /// The other port of a live flow.
+    /// The port-id of the other end of an open flow.
     #[must_use]
     pub fn peer_of(&self, port: PortId) -> Option<PortId> {
         self.pairs.get(&port).copied()
     }
 
-    /// The registered names in order.
+    /// The registered names in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
         self.names.iter()
     }
 
-    /// Ports of called applications have bits 31 and 30 set: bit 31 keeps them apart from the
-    /// manager's, bit 30 from the data plane's.
+    /// A free port-id for a called application. Bits 31 and 30 are set: bit 31 distinguishes it
+    /// from port-ids of the manager, bit 30 from those of the data plane.
     fn free_port(&mut self) -> PortId {
         loop {
             self.next_port = (self.next_port + 1) & 0x3fff_ffff;
@@ -170,7 +171,7 @@ impl IpcProcess for Loopback {
     }
 }
 
-/// Target of the log.
+/// Target of log messages.
 const TARGET: &str = "carina::shim::loopback";
 
 #[cfg(test)]

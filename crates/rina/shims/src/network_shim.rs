@@ -1,7 +1,7 @@
-//! A shim over a network as the manager sees it.
+//! The manager's side of a shim over a network.
 //!
-//! The manager opens the network's sockets, so that it can report at once what is wrong with them,
-//! and then hands them to the data plane as a builder of the shim's app.
+//! The manager opens the sockets of the network, so that it can report errors at once. It then
+//! passes them to the data plane in a builder of the shim's app.
 
 use carina_api::{AppName, IpcpId, PortId};
 use carina_dataplane::{
@@ -11,17 +11,18 @@ use carina_ipcp::ConnectReader;
 
 /// The manager's side of an `eth`, `udp` or `tcp` shim.
 ///
-/// The shim has no directory: a name is looked for only when a flow to it is requested.
+/// The shim has no directory: it resolves a name only when a flow to the name is requested.
 pub struct NetworkShim {
     kind: &'static str,
     offered: QosOffered,
     commands: CommandHandle,
-    /// The label of the medium while it is up, else why it is down.
+    /// Label of the medium while it is up, otherwise the reason why it is down.
     link: Result<String, String>,
 }
 
 impl NetworkShim {
-    /// The shim of an IPCP that is added to the data plane; `kind` as the configuration writes it.
+    /// Creates the manager's side of an IPCP that is added to the data plane. `kind` is the type in
+    /// the configuration.
     #[must_use]
     pub fn new(
         ipcp: IpcpId,
@@ -55,8 +56,8 @@ impl IpcProcess for NetworkShim {
         self.commands.register_ipcp(name, reader)
     }
 
-    /// A request that comes before the data plane serves the name is refused, and a bare datagram
-    /// is not repeated.
+    /// The data plane refuses requests for a name before it has registered the name, and peers do
+    /// not repeat bare datagrams. So registration completes only when the data plane confirms it.
     fn registers_later(&self) -> bool {
         self.link.is_ok()
     }

@@ -1,9 +1,9 @@
-//! Timers of requests to a network that are repeated until they are answered or time out.
+//! Timers of requests to a network. A request is repeated until it is answered or times out.
 
 use carina_api::PortId;
 use carina_time::{Duration, Instant};
 
-/// The flows that are being requested, and when to send each request again.
+/// The pending requests for flows, and when to repeat each.
 pub(crate) struct Retries {
     requests: Vec<Pending>,
     timeout: Duration,
@@ -16,17 +16,17 @@ struct Pending {
     until: Instant,
 }
 
-/// What is due for a request.
+/// What to do for a request that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Send the request, for the first time or again.
     Send(PortId),
-    /// The request has timed out and is removed.
+    /// The request has timed out and was removed.
     GiveUp(PortId),
 }
 
 impl Retries {
-    /// Requests are given up after `timeout`.
+    /// An empty set, whose requests time out after `timeout`.
     pub fn new(timeout: Duration) -> Retries {
         Retries {
             requests: Vec::new(),
@@ -34,7 +34,7 @@ impl Retries {
         }
     }
 
-    /// Begins to send at `now`.
+    /// Adds a request for the flow `port`, to be sent at `now`.
     pub fn begin(&mut self, now: Instant, port: PortId) {
         self.requests.push(Pending {
             port,
@@ -44,7 +44,7 @@ impl Retries {
         });
     }
 
-    /// What is due at `now`; call until `None`.
+    /// Returns what is due at `now`. Call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Due> {
         let at = self
             .requests
@@ -59,13 +59,13 @@ impl Retries {
         Some(Due::Send(request.port))
     }
 
-    /// When something is due next.
+    /// When a request is due next.
     pub fn next_at(&self) -> Option<Instant> {
         let due = |request: &Pending| request.next_at.min(request.until);
         self.requests.iter().map(due).min()
     }
 
-    /// The flows that are requested, oldest first.
+    /// Port-ids of the flows with pending requests, oldest first.
     pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
         self.requests.iter().map(|request| request.port)
     }
@@ -81,9 +81,9 @@ impl Retries {
     }
 }
 
-/// The pause before the first repetition of a request; the pause doubles from there.
+/// Pause before the first repetition of a request. The pause doubles with each repetition.
 const RETRY_MIN: Duration = Duration::from_millis(250);
-/// The longest pause.
+/// Longest pause between repetitions.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

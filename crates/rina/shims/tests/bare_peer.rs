@@ -1,4 +1,4 @@
-//! The data plane against a peer that the test itself plays, record by record.
+//! Tests a data plane with a peer that the test itself implements, record by record.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use carina_wire::vmpi::{BUNDLE_HEADER_BYTES, BundleHeader, Channel, DataHeader, 
 
 use crate::pair::{self, App, IPCP, PATIENCE, Random, closed_reason, name, ring, wait_for};
 
-/// A guest without a data plane.
+/// A guest without a data plane, whose device the test drives.
 struct Bare {
     device: Box<dyn VmpiImpl + Send>,
     hl: Endpoint,
     is_connected: bool,
-    /// Data records as they lay in the ring, header included.
+    /// Data records as they were in the ring, including headers.
     records: Vec<Vec<u8>>,
     events: Vec<HlEvent>,
 }
 
 impl Bare {
-    /// One that takes SDUs of a certain length, and bundles.
+    /// A guest that accepts SDUs and bundles up to these lengths.
     fn new(region: &MemfdRegion, sdu_bytes_max: u64, bundle_bytes_max: u32) -> Bare {
         let device = region.device(Side::Guest).unwrap();
         let config = Config {
@@ -101,7 +101,7 @@ impl Bare {
         self.device.publish();
     }
 
-    /// Sends several SDUs in one record, each behind the header of a ring's record.
+    /// Sends several SDUs in one record. Each has the header of a ring record.
     fn put_bundle(&mut self, channel: Channel, bundle: &[u8]) {
         let len = BUNDLE_HEADER_BYTES + bundle.len();
         let mut slot = self.device.reserve(len).unwrap();
@@ -127,7 +127,7 @@ impl Bare {
         }
     }
 
-    /// Whether something comes to hold before the link goes down.
+    /// Waits until `holds` returns true. Returns false if the link goes down first.
     fn until_or_down(&mut self, mut holds: impl FnMut() -> bool) -> bool {
         self.until(|bare| {
             let is_down = |event: &HlEvent| matches!(event, HlEvent::Down { .. });
@@ -160,7 +160,7 @@ impl Host {
             .sum()
     }
 
-    /// Waits until so much is counted, which may be a moment after it was done.
+    /// Waits until a counter has this value, which may be a moment after the event.
     fn counts(&self, kind: Kind, value: Value, wanted: u64) {
         let end = Instant::now() + PATIENCE;
         while self.count(kind, value) != wanted {
@@ -179,7 +179,7 @@ fn flow(label: &str, sdu_bytes_max: u64) -> (Host, Bare, App, carina_api::PortId
     flow_with(label, sdu_bytes_max, 0)
 }
 
-/// The same with a guest that takes bundles.
+/// The same with a guest that accepts bundles.
 fn flow_with(
     label: &str,
     sdu_bytes_max: u64,
@@ -249,7 +249,7 @@ fn sdu_has_only_four_bytes_of_header_in_the_ring() {
     host.counts(Kind::Flow, Value::Channel, u64::from(channel.number()));
 }
 
-/// SDUs as they lie in a ring.
+/// SDUs in the format of a ring.
 fn bundle_of(sdus: &[&[u8]]) -> Vec<u8> {
     let mut bundle = Vec::new();
     for sdu in sdus {
@@ -289,7 +289,8 @@ fn sdus_that_wait_together_leave_in_one_record() {
     }
     app.end.publish();
     bare.until(|bare| (bare.records.len() == 3).then_some(()));
-    // As many as a bundle may hold; one alone, and one that is too long for any.
+    // One bundle with as many SDUs as it may hold; then a single SDU, and one that is too long for
+    // a bundle.
     let (header, bundle) = bare.records[0].split_at(BUNDLE_HEADER_BYTES);
     assert_eq!(header, BundleHeader { channel }.encode());
     assert!(bundle == bundle_of(&sdus[..3]));
@@ -304,7 +305,7 @@ fn sdus_that_wait_together_leave_in_one_record() {
 #[test]
 fn broken_bundle_costs_its_flow_and_not_the_link() {
     let whole = bundle_of(&[b"one", b"two"]);
-    // A length beyond the end, a flag, and bytes behind the last one.
+    // A length beyond the end, a flag, and bytes after the last SDU.
     let mut long = whole.clone();
     long[16] = 200;
     let mut flagged = whole.clone();
@@ -345,11 +346,11 @@ fn too_long_sdu_costs_its_flow_and_not_the_link() {
 #[test]
 fn guest_that_overruns_credit_is_cut_off_and_counted() {
     let (host, mut bare, mut app, port, channel) = flow("overrun", 1 << 30);
-    // The window is the application's ring of 1 MiB, and the application reads nothing; the
-    // record that goes beyond it costs the link.
+    // The window is the application's ring of 1 MiB, and the application reads nothing. The record
+    // that exceeds the window takes the link down.
     let end = Instant::now() + PATIENCE;
     let reason = loop {
-        // It lives, for the host.
+        // Keeps the device alive for the host.
         let _ = bare.device.link(monotonic_ns());
         if bare.device.free_bytes().unwrap_or(0) > 8192 {
             bare.put(channel, &[0; 4000]);
@@ -365,7 +366,7 @@ fn guest_that_overruns_credit_is_cut_off_and_counted() {
     assert_eq!(app.recv(), Err(State::Failed));
     host.counts(Kind::Ipcp, Value::DropOverrun, 1);
     host.counts(Kind::Ipcp, Value::LinksDown, 1);
-    // A guest that behaves may come back, after a pause.
+    // A guest that keeps to the protocol may reconnect after a pause.
     bare.hl.link_down("test", "start over");
     bare.is_connected = false;
     bare.until(|bare| bare.hl.is_up().then_some(()));
@@ -382,11 +383,12 @@ fn data_on_a_channel_that_is_not_open_is_counted_and_dropped() {
 
 #[test]
 fn flood_of_registrations_waits_for_the_manager() {
-    // A peer that is not let run for long is dead to the host, and shows nothing.
+    // If the machine stops the peer for long, the host considers it dead, and the attempt proves
+    // nothing.
     assert!((0..50).any(|_| floods()), "the link never stays up");
 }
 
-/// Floods a host that does not listen; false when the link went down meanwhile.
+/// Floods a host whose manager reads no events. Returns false when the link went down meanwhile.
 fn floods() -> bool {
     let (host, mut bare, _app, port, _) = flow("flood", 1 << 30);
     for round in 0..40 {
@@ -404,7 +406,7 @@ fn floods() -> bool {
     if !bare.until_or_down(|| taken() > EVENTS_MAX - FEW) {
         return false;
     }
-    // A chance to take more.
+    // Gives the host time to read more.
     std::thread::sleep(Duration::from_millis(100));
     assert!(taken() < EVENTS_MAX + FEW, "{} without waiting", taken());
     let (mut seen, mut is_closed) = (0, false);
@@ -425,15 +427,15 @@ fn floods() -> bool {
     bare.until_or_down(|| hear().1)
 }
 
-/// Events of a shim that may wait for the manager.
+/// Most events of a shim that may wait for the manager.
 const EVENTS_MAX: u64 = 4096;
-/// Control messages that are no events, and events without a message.
+/// Control messages that cause no events, and events without a message.
 const FEW: u64 = 100;
 
 #[test]
 fn vm_that_scribbles_over_its_region_disturbs_no_other_vm() {
     let mut pair = pair::Pair::up();
-    // First: it passes over events such as the end of the other link.
+    // The flow comes first, because it skips events such as the end of the other link.
     let (mut host_app, mut guest_app, port, _) = pair.flow();
     let second = MemfdRegion::create(1 << 20).unwrap();
     let hostile = carina_api::IpcpId(2);

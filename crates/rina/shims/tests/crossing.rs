@@ -1,4 +1,4 @@
-//! An N-1 flow of a datagram shim whose user is on another worker, which is busy.
+//! An N-1 flow of a datagram shim whose user runs on another worker, which is busy.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::net::UdpSocket;
@@ -21,26 +21,25 @@ use carina_wire::Payload;
 use crate::pair::{IPCP, PATIENCE};
 use crate::udp_peer::{accept, offered, receive, request, shim_and_peer};
 
-/// The IPCP above.
+/// The IPCP that uses the N-1 flow.
 const USER: IpcpId = IpcpId(2);
 
-/// What a crossing holds (`carina_dataplane`'s `crossing.rs`).
+/// Bytes that a crossing holds (`carina_dataplane`'s `crossing.rs`).
 const CROSSING_BYTES: u64 = 4 << 20;
 const PDU_BYTES: usize = 1000;
 
-/// Makes an IPCP that uses N-1 flows, and whose thread stands still behind the first PDU until the
-/// gate opens.
+/// Builds an IPCP that uses N-1 flows. After the first PDU its thread blocks until the gate opens.
 struct UserBuilder {
     gate: Receiver<()>,
     attached: Sender<()>,
     seen: Arc<Seen>,
 }
 
-/// What the user has taken.
+/// What the user has received.
 #[derive(Default)]
 struct Seen {
     pdus: AtomicU64,
-    /// The number in the last one.
+    /// Number in the last PDU.
     last: AtomicU64,
 }
 
@@ -48,7 +47,7 @@ struct User {
     id: AppId,
     requests: RequestQueue,
     made: UserBuilder,
-    /// Ring bytes taken off the N-1 flow.
+    /// Ring bytes read from the N-1 flow.
     taken: u64,
 }
 
@@ -124,7 +123,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// How many PDUs the shim took for its flow, and how many found no room.
+/// Number of PDUs that the shim accepted for its flow, and number that found no room.
 fn counted(table: &Path) -> (u64, u64) {
     let rows = read(table).unwrap();
     let of_shim = |row: &&Snapshot| row.kind == Kind::Ipcp && row.id == u64::from(IPCP.0);
@@ -132,7 +131,7 @@ fn counted(table: &Path) -> (u64, u64) {
     (shim.get(Value::SdusIn), shim.get(Value::DropRingFull))
 }
 
-/// Sends the shim a PDU with a number in it.
+/// Sends a numbered PDU to the shim.
 fn send(peer: &UdpSocket, flow: [u8; 2], number: u64) {
     let mut datagram = vec![0, 1, flow[0], flow[1]];
     datagram.extend(number.to_be_bytes());
@@ -179,7 +178,8 @@ fn busy_user_on_another_worker_loses_pdus_that_are_counted() {
     let taken = || seen.pdus.load(Ordering::Relaxed);
     send();
     until("the user to stand still", || taken() == 1);
-    // Not faster than the shim: what the system's socket loses is not looked at here.
+    // The test sends no faster than the shim receives, because losses in the kernel's socket are
+    // not its subject.
     for _ in 0..8000 / 50 {
         let mut sent = 0;
         (0..50).for_each(|_| sent = send());
@@ -198,7 +198,7 @@ fn busy_user_on_another_worker_loses_pdus_that_are_counted() {
         came * 2 * PDU_BYTES as u64 > CROSSING_BYTES,
         "only {came} PDUs wait"
     );
-    // What had come is there, in order, and the flow goes on without a loss.
+    // All accepted PDUs are there, in order, and the flow continues without a loss.
     open.send(()).unwrap();
     until("what had come", || taken() == came);
     for more in 1..=200 {

@@ -1,4 +1,5 @@
-//! Flows between two systems: every size, both directions, one stalled reader, every kind of end.
+//! Flows between two systems: all sizes of SDUs, both directions, a stalled reader, and all kinds
+//! of ends.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::os::fd::OwnedFd;
@@ -18,8 +19,8 @@ fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
         Some(size) => *size,
         None => 1 << (random.next() % 18) as usize | (random.next() % 4096) as usize,
     };
-    // Sending and receiving by turns in one thread would stall on big SDUs, so a second thread
-    // cannot be avoided by the test either: the ends are split.
+    // One thread that sends and receives in turns would block on large SDUs, so the ends are split
+    // between two threads.
     let App { end, memory, .. } = app;
     let carina_ring::channel::Endpoint {
         tx,
@@ -82,10 +83,11 @@ fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
     app
 }
 
-/// Where everybody shares one processor, doorbells are held and every idle turn yields.
+/// With one processor for all threads, doorbells are delayed and every idle turn yields.
 #[test]
 fn small_sdus_cross_in_order_where_all_share_one_processor() {
-    // CPU 0 may be forbidden here; then another one is allowed. Threads inherit it.
+    // The test may not be allowed to run on CPU 0; it then uses another one. Threads inherit the
+    // choice.
     assert!((0..1024).any(|cpu| carina_sys::pin_to_cpu(cpu).is_ok()));
     let mut pair = Pair::up();
     let (mut host_app, mut guest_app, ..) = pair.flow();
@@ -103,7 +105,7 @@ fn small_sdus_cross_in_order_where_all_share_one_processor() {
         assert_eq!(sdu[..4], n.to_le_bytes());
     }
     let mut host_app = sender.join().unwrap();
-    // One SDU alone is never left behind a doorbell that is held.
+    // A delayed doorbell must not leave a single SDU behind.
     for n in 0..100u32 {
         host_app.send(&n.to_le_bytes());
         assert_eq!(guest_app.recv().unwrap(), n.to_le_bytes());
@@ -163,7 +165,7 @@ fn what_was_sent_before_a_close_arrives_before_the_end() {
 
 #[test]
 fn a_reader_that_stops_delays_no_other_channel() {
-    // The region is smaller than the stalled ring, so the shared ring would fill without credit.
+    // The region is smaller than the stalled ring, so without credit the shared ring would fill up.
     let mut pair = Pair::with_region(1 << 20);
     let (mut stalled, mut asleep, ..) = pair.flow();
     let stuck = std::thread::spawn(move || {
@@ -172,7 +174,7 @@ fn a_reader_that_stops_delays_no_other_channel() {
         }
         stalled
     });
-    // Until the reader's ring, which the credit is for, has no room for one more.
+    // Wait until the reader's ring, to which the credit corresponds, has no room for another SDU.
     let full = (pair::RING - 2 * 4096) as u64;
     let patience = Instant::now() + PATIENCE;
     while asleep.end.rx.pending_bytes().unwrap() < full {
@@ -207,7 +209,7 @@ fn death_of_the_peer_ends_its_flows_and_it_may_come_back() {
     let fresh = carina_dataplane::DataPlane::spawn(pair.guest_table.clone()).unwrap();
     drop(std::mem::replace(&mut pair.guest, fresh));
     assert_eq!(host_app.recv(), Err(State::Failed));
-    // It is reported at once, without waiting for a heartbeat.
+    // The end is reported at once, without waiting for a heartbeat to be missed.
     let reason = closed_reason(&pair.host, port);
     assert_eq!(reason, "the peer's node ended");
     pair.add(carina_vmpi::hl::Side::Guest);
@@ -351,7 +353,7 @@ fn application_that_scribbles_over_its_ring_loses_its_flow() {
     let mut pair = Pair::up();
     let (hostile, mut victim_peer, port, guest_port) = pair.flow();
     let (mut honest, mut honest_peer, ..) = pair.flow();
-    // Through a mapping of its own, as an application would: every byte of both rings.
+    // The attacker uses its own mapping, like an application, and overwrites both rings.
     let [memory, my_rx, my_tx, peer_rx, peer_tx] = hostile
         .memory
         .endpoint_fds(carina_ring::channel::Side::B)
@@ -389,7 +391,7 @@ fn peer_that_scribbles_over_the_region_is_cut_off() {
     assert!(pair.host.is_running());
 }
 
-/// One store by the guest, into the index that says what it has read of an empty ring.
+/// The guest overwrites one index: how far it has read an empty ring.
 #[test]
 fn corrupt_index_of_a_quiet_link_resets_it() {
     let mut pair = Pair::up();
@@ -463,7 +465,7 @@ fn refusals_come_back_with_their_reason() {
         answer: Err("too busy".into()),
     });
     assert_eq!(result(&pair, port), Err("too busy".to_owned()));
-    // Given up before the answer: the callee hears of it.
+    // The caller gives up before the answer: the called application learns that.
     let (port, _app) = ask(&mut pair, "echo");
     let incoming = wait_for(&pair.guest, |event| match event {
         Event::IncomingFlow { port, .. } => Some(*port),
@@ -489,7 +491,7 @@ fn application_that_jams_its_doorbells_delays_no_other() {
         while rustix::io::write(&doorbell, &[0; 4096]).is_ok() {}
         rustix::io::ioctl_fionbio(&doorbell, false).unwrap();
     }
-    // Armed, so that the data plane rings as soon as there is something.
+    // The ring is armed, so that the data plane rings as soon as an SDU arrives.
     assert!(hostile.end.rx.arm());
     peer.send(b"ring");
     for n in 0..1_000u64 {

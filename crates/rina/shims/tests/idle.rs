@@ -1,4 +1,5 @@
-//! What two data planes cost when nothing happens. Alone in its process, whose CPU time it reads.
+//! Measures the cost of two idle data planes. The test is alone in its process, because it reads
+//! the CPU time of the process.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod pair;
@@ -22,8 +23,8 @@ fn idle_data_planes_with_many_flows_use_under_1_percent_cpu() {
         assert_eq!(guest.recv().unwrap(), b"hello");
     }
     let cpu = || carina_sys::cpu_time_ns(carina_sys::CpuClock::Process);
-    // What else runs on the machine makes a wake-up dearer, never cheaper: the best of several
-    // looks is judged. The first is not idle yet.
+    // Other load on the machine makes a wake-up more expensive, never cheaper, so the best of
+    // several measurements counts. The first one is not idle yet.
     let mut used = u64::MAX;
     for _ in 0..LOOKS_MAX {
         let before = cpu();
@@ -44,5 +45,5 @@ fn idle_data_planes_with_many_flows_use_under_1_percent_cpu() {
 }
 
 const LOOKS_MAX: u32 = 30;
-/// In two seconds, of two data planes: one percent of a core each.
+/// Limit of CPU time in two seconds, for two data planes: one percent of a core each.
 const USED_NS_MAX: u64 = 40_000_000;

@@ -1,4 +1,4 @@
-//! The shim over UDP against a peer that the test itself plays, datagram by datagram.
+//! Tests the UDP shim with a peer that the test itself implements, datagram by datagram.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::net::UdpSocket;
@@ -10,14 +10,14 @@ use carina_shims::{UdpConfig, UdpFraming};
 
 use crate::pair::{IPCP, PATIENCE, RING, name, ring, wait_for};
 
-/// A data plane with a UDP shim in which `one` and `two` are registered, and its peer.
+/// A data plane with a UDP shim where `one` and `two` are registered, and a peer.
 fn plane_and_peer() -> (DataPlane, UdpSocket) {
     let plane = DataPlane::spawn(Table::private().unwrap()).unwrap();
     let peer = shim_and_peer(&plane, &["one", "two"]);
     (plane, peer)
 }
 
-/// Adds a UDP shim in which these are registered; returns its peer.
+/// Adds a UDP shim with these registered applications. Returns a peer.
 pub fn shim_and_peer(plane: &DataPlane, apps: &[&str]) -> UdpSocket {
     let config = UdpConfig::new("127.0.0.1:0".parse().unwrap(), UdpFraming::Native);
     let (medium, _) = config.open().unwrap();
@@ -33,7 +33,7 @@ pub fn shim_and_peer(plane: &DataPlane, apps: &[&str]) -> UdpSocket {
             name,
             reader: None,
         });
-        // A question that comes before is refused.
+        // A request that arrives before the registration is complete is refused.
         wait_for(plane, |event| match event {
             Event::Registered { name, .. } => (name.as_str() == *app).then_some(()),
             _ => None,
@@ -45,7 +45,7 @@ pub fn shim_and_peer(plane: &DataPlane, apps: &[&str]) -> UdpSocket {
     peer
 }
 
-/// Asks for a flow to `called` under this number of the peer.
+/// Requests a flow to `called` with this number of the peer.
 pub fn request(peer: &UdpSocket, number: u8, called: &str) {
     let mut datagram = vec![1, 1, 0, 0, 0, number];
     for text in ["caller", called] {
@@ -55,7 +55,7 @@ pub fn request(peer: &UdpSocket, number: u8, called: &str) {
     peer.send(&datagram).unwrap();
 }
 
-/// Kind of what comes next and the number of the peer's flow that it is about.
+/// Kind of the next datagram, and the peer's flow number in it.
 fn answer(peer: &UdpSocket) -> (u8, u8) {
     let datagram = receive(peer);
     (datagram[0], datagram[3])
@@ -91,10 +91,10 @@ fn a_peer_that_has_started_anew_gets_the_flow_that_it_asks_for() {
     let (port, (end, _app)) = (offered(&plane, "one"), ring(RING));
     accept(&plane, port, end);
     assert_eq!(answer(&peer), (ACCEPT, 1));
-    // The same question again has the same answer.
+    // A repeated request gets the same answer.
     request(&peer, 1, "one");
     assert_eq!(answer(&peer), (ACCEPT, 1));
-    // Another application under the same number is another life of the peer.
+    // A request with the same number for another application shows that the peer has restarted.
     request(&peer, 1, "two");
     let closed = wait_for(&plane, |event| match event {
         Event::FlowClosed { port, reason } => Some((*port, reason.clone())),

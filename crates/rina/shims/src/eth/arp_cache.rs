@@ -1,4 +1,5 @@
-//! What ARP has shown of other stations: the flow that each requested, and ended flows.
+//! What the shim knows of other stations: the flow that each requested by ARP, and flows that have
+//! ended.
 
 use std::collections::HashMap;
 
@@ -6,16 +7,17 @@ use carina_wire::ether::Mac;
 
 use crate::flow_table::Names;
 
-/// Known stations, bounded: any sender of frames can invent them.
+/// State of other stations. Its size is limited, because a sender can invent stations.
 #[derive(Default)]
 pub(super) struct ArpCache {
     requests: HashMap<Mac, Names>,
-    /// Until when SDUs of a station are late ones of a flow that has ended, in ns.
+    /// For stations whose flow has ended: until when their SDUs count as late ones of that flow, in
+    /// ns.
     ended: HashMap<Mac, u64>,
 }
 
 impl ArpCache {
-    /// A station requests a flow. What it sends from here on is for a new flow.
+    /// Notes that a station requests a flow. SDUs that it sends from now on belong to the new flow.
     pub fn note_request(&mut self, mac: Mac, caller: Names) {
         self.ended.remove(&mac);
         if self.requests.len() >= STATIONS_MAX && !self.requests.contains_key(&mac) {
@@ -29,7 +31,7 @@ impl ArpCache {
         self.requests.get(&mac)
     }
 
-    /// A flow with a station has ended here; the station does not know.
+    /// Notes that a flow has ended on this side. The station does not know that.
     pub fn flow_ended(&mut self, mac: Mac, now: u64) {
         if self.ended.len() >= STATIONS_MAX {
             self.ended.retain(|_, until| *until > now);
@@ -40,28 +42,28 @@ impl ArpCache {
         self.ended.insert(mac, now.saturating_add(LATE_NS));
     }
 
-    /// A flow that this side requested begins.
+    /// Notes that a flow with the station starts.
     pub fn flow_begins(&mut self, mac: Mac) {
         self.ended.remove(&mac);
     }
 
-    /// True when what a station sends is late.
+    /// Whether an SDU of this station is a late one of an ended flow.
     pub fn is_late(&self, mac: Mac, now: u64) -> bool {
         self.ended.get(&mac).is_some_and(|until| now < *until)
     }
 
-    /// Forgets everything.
+    /// Removes all state.
     pub fn clear(&mut self) {
         self.requests.clear();
         self.ended.clear();
     }
 }
 
-/// Stations that the cache remembers.
+/// Most stations that the cache remembers.
 const STATIONS_MAX: usize = 4096;
 
-/// How long SDUs of a station belong to a flow that has ended here, unless it asks for a new one,
-/// in ns. The other side learns of the end only by silence.
+/// How long SDUs of a station belong to a flow that has ended on this side, unless the station
+/// requests a new one, in ns. The station detects the end only because nothing arrives any more.
 const LATE_NS: u64 = 30_000_000_000;
 
 #[cfg(test)]

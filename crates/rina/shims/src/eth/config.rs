@@ -8,42 +8,42 @@ use carina_netdev::FaultPlan;
 use carina_wire::arp::Dialect;
 use carina_wire::ether::Mac;
 
-/// What an Ethernet shim is made from.
+/// Configuration of an Ethernet shim.
 #[derive(Clone, Debug)]
 pub struct EthConfig {
-    /// Name of the interface; empty for a port without one.
+    /// Name of the network interface; empty for a port without one.
     pub interface: String,
-    /// The port of a graph by which frames come and go; none for a packet socket of the kernel.
+    /// A port of a graph that carries the frames; `None` for a packet socket of the kernel.
     pub port: Option<PortConfig>,
     /// VLAN id, 1 to 4094; 0 for frames without tag.
     pub vlan: u16,
-    /// Longest SDU in bytes, where that is less than the MTU of the interface.
+    /// Longest SDU in bytes; `None` for the MTU of the interface.
     pub mtu: Option<usize>,
-    /// How names are written in ARP.
+    /// How application names are written in ARP messages.
     pub dialect: Dialect,
-    /// How long a name is asked for, in ns.
+    /// How long ARP requests for a name are repeated, in ns.
     pub timeout_ns: u64,
-    /// Impairment of everything sent.
+    /// Faults applied to everything that the shim sends.
     pub fault: Option<FaultPlan>,
 }
 
-/// A port of a graph under an Ethernet shim.
+/// A port of a graph that carries the frames of an Ethernet shim.
 #[derive(Clone, Debug)]
 pub struct PortConfig {
-    /// The app: it has an `input` and an `output`.
+    /// The app of the port, which must have the ports `input` and `output`.
     pub app: Arc<dyn AnyConfig>,
-    /// What people call it.
+    /// Name of the medium in messages.
     pub label: String,
-    /// The station's address; none for that of the interface.
+    /// MAC address of this station; `None` for the address of the interface.
     pub mac: Option<Mac>,
-    /// The station's address where there is no interface.
+    /// MAC address of this station if there is no interface.
     pub mac_default: Mac,
-    /// Where the counters of the port are, for other processes.
+    /// Path of the file with the counters of the port, which other processes read.
     pub counters: PathBuf,
 }
 
 impl EthConfig {
-    /// A shim over an interface, with the usual settings.
+    /// Configuration of a shim over an interface, with default values.
     #[must_use]
     pub fn new(interface: impl Into<String>, vlan: u16) -> EthConfig {
         EthConfig {
@@ -57,14 +57,14 @@ impl EthConfig {
         }
     }
 
-    /// What people call the medium.
+    /// Name of the medium in messages.
     pub(super) fn name(&self) -> &str {
         self.port
             .as_ref()
             .map_or(&self.interface, |port| &port.label)
     }
 
-    /// What people call the medium, with the VLAN if there is one.
+    /// Name of the medium in messages, with the VLAN id if there is one.
     pub(super) fn label(&self) -> String {
         match self.vlan {
             0 => self.name().to_owned(),
@@ -73,5 +73,5 @@ impl EthConfig {
     }
 }
 
-/// How long a name is asked for unless configured, in ns.
+/// Default time for which ARP requests for a name are repeated, in ns.
 const TIMEOUT_NS_DEFAULT: u64 = 5_000_000_000;

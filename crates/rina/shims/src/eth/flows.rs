@@ -1,4 +1,4 @@
-//! The flows of an Ethernet shim: one per station, and how they begin and end.
+//! How flows of an Ethernet shim start and end. There is one flow per station.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use carina_wire::ether::Mac;
 use super::Eth;
 use crate::flow_table::{CREDIT_ANY, Names, Stage};
 
-/// Which flow a station has.
+/// Maps the MAC address of a station to its flow.
 #[derive(Default)]
 pub(super) struct FlowByMac {
     places: HashMap<Mac, usize>,
-    /// The station of the last SDU: most come in bursts.
+    /// The station of the last SDU, as a cache, because most SDUs arrive in bursts.
     last: Option<(Mac, usize)>,
 }
 
@@ -44,7 +44,7 @@ impl FlowByMac {
 }
 
 impl Eth {
-    /// Carries out all waiting requests.
+    /// Processes all pending requests of the plane.
     pub(super) fn handle_requests(&mut self, links: &mut Links) {
         while let Some(request) = self.flows.next_request() {
             match request {
@@ -80,7 +80,7 @@ impl Eth {
                         self.flow_by_mac.remove(mac);
                     }
                 }
-                // Only for IPCPs that use N-1 flows.
+                // Such requests are only for IPCPs that use N-1 flows.
                 Request::Member(_) => {}
                 Request::Remove => {
                     self.fail_all("the IPC process was destroyed", links);
@@ -100,7 +100,7 @@ impl Eth {
         (CREDIT_ANY, self.nic.sdu_bytes_max())
     }
 
-    /// Delivers an SDU of a station.
+    /// Delivers an SDU from the station `from`.
     pub(super) fn receive_sdu(&mut self, from: Mac, packet: Packet, links: &mut Links) {
         let at = match self.flow_by_mac.get(from) {
             Some(at) => Some(at),
@@ -111,10 +111,10 @@ impl Eth {
         }
     }
 
-    /// The first SDU of a station begins a flow.
+    /// Starts a flow with the first SDU of a station.
     fn first_sdu(&mut self, from: Mac, packet: &Packet) -> Option<usize> {
-        // An IPCP that connects begins anew, whatever is known of its station: one that has
-        // resolved a name once does not ask for it again.
+        // An M_CONNECT starts a new flow, whatever is known of its station: an IPCP that has
+        // resolved a name once does not send ARP requests for it again.
         let connecting = self.flows.connecting(packet).filter(|_| self.is_up);
         let is_late = connecting.is_none() && self.arp_cache.is_late(from, self.now);
         if !self.is_up || is_late {
@@ -132,23 +132,24 @@ impl Eth {
         Some(at)
     }
 
-    /// The names of the flow that a station has requested.
+    /// The names of the flow that a station has requested, if its application is registered here.
     fn requested_names(&self, from: Mac) -> Option<Names> {
         let names = self.arp_cache.requester(from)?;
         let is_here = self.flows.names.contains(&names.local);
         is_here.then(|| names.clone())
     }
 
-    /// The names of a flow with a station that this side has forgotten, such as by a restart: any
-    /// name here will do. But where an IPCP is here that a peer connects to, the station is taken
-    /// to have such a peer, and what it sends before it connects is of its former life.
+    /// Guesses the names of a flow of which this side has lost its state, for example by a restart:
+    /// the first registered application is taken. If an IPCP to which peers connect is registered
+    /// here, there is no guess: the station probably runs a peer of it, and its SDUs before the
+    /// next M_CONNECT belong to the old flow.
     fn guessed_names(&self, from: Mac) -> Option<Names> {
         let local = self.flows.names.first()?.clone();
         let remote = unknown_at(from).filter(|_| self.flows.connectable.is_empty())?;
         Some(Names { local, remote })
     }
 
-    /// Whether only a guess has named a flow.
+    /// Whether the names of a flow are only guessed.
     fn is_guessed(&mut self, at: usize) -> bool {
         self.flows.get_mut(at).is_some_and(|flow| {
             let unknown = flow.peer.and_then(unknown_at);
@@ -156,8 +157,8 @@ impl Eth {
         })
     }
 
-    /// An IPCP is registered: the stations behind flows that were guessed may have a peer of it,
-    /// which connects.
+    /// Called when an IPCP is registered: closes flows with guessed names, because their stations
+    /// may run peers of the IPCP, which will connect.
     fn close_guessed(&mut self, links: &mut Links) {
         for at in self.flows.indices() {
             if self.is_guessed(at) {
@@ -167,11 +168,12 @@ impl Eth {
         }
     }
 
-    /// A station asks for a flow to a name here.
+    /// Processes an ARP request of a station for an application that is registered here.
     pub(super) fn handle_request(&mut self, from: Mac, names: Names, links: &mut Links) {
         let now = self.now;
-        // The station would not ask for a flow that it has: the old one has ended there. A question
-        // that was repeated and comes late says nothing, unless the flow had no name before.
+        // A station does not request a flow that it has, so the old flow has ended on its side. A
+        // repeated request that arrives late is no sign of that, unless the names of the flow were
+        // guessed.
         if let Some(at) = self.flow_by_mac.get(from)
             && let is_guessed = self.is_guessed(at)
             && let Some(flow) = self.flows.get_mut(at)
@@ -184,7 +186,7 @@ impl Eth {
         self.arp_cache.note_request(from, names);
     }
 
-    /// A station has answered for a name.
+    /// Processes an ARP reply: the station `from` has a requested name.
     pub(super) fn handle_reply(&mut self, from: Mac, names: Names, links: &mut Links) {
         let places = self
             .retries
@@ -214,7 +216,8 @@ impl Eth {
                 self.flows.close(at, Close::Refused(reason), links);
                 return;
             }
-            // Both sides asked at once: one flow is enough, and here is one that is wanted.
+            // Both sides requested a flow at the same time. One flow is enough, and this side's own
+            // is kept.
             let text = format!("{} has a flow to {} of its own", names.local, names.remote);
             self.close_flow(other, Close::Failed(text), links);
         }
@@ -227,14 +230,14 @@ impl Eth {
         self.flows.confirm(self.now, at, credit, links);
     }
 
-    /// Ends a flow from this side of the network.
+    /// Ends a flow because the network ended it.
     pub(super) fn close_flow(&mut self, at: usize, close: Close, links: &mut Links) {
         if let Some(Some(mac)) = self.flows.close(at, close, links) {
             self.flow_by_mac.remove(mac);
         }
     }
 
-    /// A flow has ended from its application's side, and what it sent is in the ring.
+    /// Removes a flow that its application has closed, after its SDUs were put into the ring.
     pub(super) fn flow_ended(&mut self, link: LinkId, links: &mut Links) {
         if let Some(flow) = self.flows.take_closed(link, links) {
             self.retries.end(flow.port);
@@ -245,8 +248,8 @@ impl Eth {
         }
     }
 
-    /// Reports the longest SDU when the interface has changed. Flows that were opened with a longer
-    /// one fail: their users would lose every SDU of that length without notice.
+    /// Reports the new longest SDU after the MTU has changed. If it has shrunk, all flows fail:
+    /// their users would otherwise lose every longer SDU without notice.
     pub(super) fn follow_mtu(&mut self, links: &mut Links) {
         let sdu_bytes_max = self.nic.sdu_bytes_max();
         let before = std::mem::replace(&mut self.sdu_bytes_max, sdu_bytes_max);
@@ -264,7 +267,7 @@ impl Eth {
         self.flows.restate_credit(self.credit(), links);
     }
 
-    /// The medium is gone: so are all flows and questions.
+    /// Fails all flows and requests, because the medium is down.
     pub(super) fn fail_all(&mut self, reason: &str, links: &mut Links) {
         self.retries.clear();
         for at in self.flows.indices() {
@@ -274,10 +277,11 @@ impl Eth {
     }
 }
 
-/// What an application is called at a station that has not said its name.
+/// The name of an unknown application at a station.
 fn unknown_at(station: Mac) -> Option<AppName> {
     AppName::new(format!("station {station}")).ok()
 }
 
-/// Age from which on a flow is not the one that a repeated question is about, in ns.
+/// Age in ns above which an ARP request for a flow with the same names is not a repetition of the
+/// request for the existing flow.
 const SETTLED_NS: u64 = 1_000_000_000;

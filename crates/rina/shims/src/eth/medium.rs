@@ -1,4 +1,4 @@
-//! What an Ethernet shim sends and receives frames by.
+//! The medium through which an Ethernet shim sends and receives frames.
 
 use std::os::fd::BorrowedFd;
 
@@ -15,12 +15,12 @@ pub(super) enum Medium {
     Port(Box<Port>),
 }
 
-/// A frame that came in, of the shim's VLAN and of a type that it knows.
+/// A received frame of the shim's VLAN with a known Ethertype.
 pub(super) struct Received {
     pub header: Header,
-    /// The payload, with the padding of a short frame.
+    /// The payload, including the padding of a short frame.
     pub payload: Packet,
-    /// The frame was longer than a place in the ring.
+    /// Whether the frame was truncated, because it was longer than a slot of the ring.
     pub is_cut: bool,
 }
 
@@ -40,10 +40,10 @@ impl Medium {
         }
     }
 
-    /// Whether frames could be sent at the last look.
+    /// Whether frames could be sent when the interface was last checked.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn link(&self) -> Result<(), ShimError> {
         match self {
             Medium::Socket(socket) => socket.link(),
@@ -51,7 +51,7 @@ impl Medium {
         }
     }
 
-    /// True when an interface has changed since the last look.
+    /// Whether the interface has changed since it was last checked.
     pub fn has_changed(&self) -> bool {
         match self {
             Medium::Socket(socket) => socket.has_changed(),
@@ -59,10 +59,10 @@ impl Medium {
         }
     }
 
-    /// Looks whether frames can be sent.
+    /// Checks whether frames can be sent.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn look(&mut self) -> Result<(), ShimError> {
         match self {
             Medium::Socket(socket) => socket.look(),
@@ -70,7 +70,7 @@ impl Medium {
         }
     }
 
-    /// Moves frames that a graph has between here and its port. True when there were any.
+    /// Moves frames between the shim and the graph of its port. Returns whether any moved.
     pub fn breathe(&mut self, now: u64, links: &mut Links) -> bool {
         match self {
             Medium::Socket(_) => false,
@@ -85,7 +85,7 @@ impl Medium {
         }
     }
 
-    /// Gives back the memory of frames received.
+    /// Releases the memory of received frames.
     pub fn release(&mut self) {
         match self {
             Medium::Socket(socket) => socket.release(),
@@ -100,7 +100,7 @@ impl Medium {
         }
     }
 
-    /// Frames that can be sent before the next flush.
+    /// Number of frames that can be sent before the next flush.
     pub fn free_frames(&mut self) -> usize {
         match self {
             Medium::Socket(socket) => socket.free_frames(),
@@ -108,7 +108,7 @@ impl Medium {
         }
     }
 
-    /// A place for a frame of `bytes`, to be filled and then committed.
+    /// Reserves a slot for a frame of `bytes`, to be filled and committed. `None` if there is none.
     pub fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
         match self {
             Medium::Socket(socket) => socket.reserve(bytes),
@@ -123,8 +123,8 @@ impl Medium {
         }
     }
 
-    /// Hands over what was committed. `Some(false)` asks for another call, `None` says that the
-    /// medium takes nothing any more.
+    /// Hands committed frames to the medium. `Some(false)` means: call it again later. `None` means
+    /// that the medium is down.
     pub fn flush(&mut self, now: u64, links: &mut Links) -> Option<bool> {
         match self {
             Medium::Socket(socket) => socket.flush(),
@@ -135,7 +135,7 @@ impl Medium {
         }
     }
 
-    /// Frames that were lost for want of memory since the last call.
+    /// Frames lost since the last call because there was no memory for them.
     pub fn take_missed(&mut self) -> u64 {
         match self {
             Medium::Socket(socket) => socket.take_missed(),
@@ -143,7 +143,7 @@ impl Medium {
         }
     }
 
-    /// Asks to be rung. False when there is something to do.
+    /// Arms the wake-up. Returns false when there is something to do already.
     pub fn arm(&mut self, now: u64, links: &mut Links) -> bool {
         match self {
             Medium::Socket(_) => true,
@@ -165,7 +165,7 @@ impl Medium {
         }
     }
 
-    /// What becomes readable when a frame comes, and when an interface changes.
+    /// Descriptors that become readable when a frame arrives or an interface changes.
     pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Medium::Socket(socket) => socket.wait_fds().to_vec(),

@@ -1,11 +1,11 @@
-//! The shim IPC process over Ethernet: Pouzin Society, "Shim DIF over 802.1Q Layer", as summed up
-//! in "Building the Future Internet through FIRE" (2017), section 16.4.1.1; with RINA's use of ARP
-//! (RFC 826).
+//! The shim IPC process over Ethernet. Specified in the Pouzin Society's "Shim DIF over 802.1Q
+//! Layer", summarized in "Building the Future Internet through FIRE" (2017), section 16.4.1.1; with
+//! RINA's use of ARP (RFC 826).
 //!
-//! Every VLAN (IEEE 802.1Q) is a DIF, and its id is the DIF's name. The shim is thin: an SDU is the
-//! payload of a frame with Ethertype 0xD1F0, a flow is a pair of MAC addresses, and RINA ARP both
-//! finds the station that has a name and stands for the allocation of the flow. There is no message
-//! for the end of a flow: it ends at either side by itself.
+//! Every VLAN (IEEE 802.1Q) is a DIF, and its id is the DIF's name. An SDU is the payload of a
+//! frame with Ethertype 0xD1F0, and a flow is a pair of MAC addresses. A RINA ARP request finds the
+//! station that has a name, and at the same time requests the flow. There is no message that ends a
+//! flow: each side ends it on its own.
 //!
 //! ```text
 //!   initiator                                 responder
@@ -47,11 +47,12 @@ use crate::flow_table::{FlowTable, Names};
 use crate::retries::{Due, Retries};
 
 impl EthConfig {
-    /// Opens the interface: the builder for the data plane, and the quality its flows offer. A port
-    /// of a graph is made by the data plane, which reports why when it cannot.
+    /// Opens the interface. Returns the builder for the data plane, and the QoS that the shim's
+    /// flows offer. If the medium is a port of a graph, the data plane creates it and reports
+    /// errors later.
     ///
     /// # Errors
-    /// What is wrong and what would be right.
+    /// What is wrong with the configuration or the interface.
     pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
         let opening = Opening::new(self)?;
         let offered = QosOffered {
@@ -81,24 +82,24 @@ impl IpcpBuilder for EthBuilder {
     }
 }
 
-/// The app.
+/// The app of an Ethernet shim.
 pub(super) struct Eth {
     name: String,
     nic: Nic,
-    /// The flows; each is known by its station once that has answered.
+    /// The flows. Each has the MAC address of its station, once that has answered.
     flows: FlowTable<Option<Mac>>,
     flow_by_mac: FlowByMac,
     retries: Retries,
     arp_cache: ArpCache,
-    /// Longest SDU that was reported to the manager and the flows.
+    /// The longest SDU that was reported to the manager and the flows, in bytes.
     sdu_bytes_max: usize,
     is_up: bool,
     is_removed: bool,
     is_armed: bool,
-    /// The interface was looked at for the first time.
+    /// Whether the interface has been checked at least once.
     has_looked: bool,
     now: u64,
-    /// Links that hold packets because the interface had no room.
+    /// Links whose packets wait because the interface has no room.
     stalled: VecDeque<LinkId>,
     taps: Taps,
 }
@@ -106,7 +107,7 @@ pub(super) struct Eth {
 impl Eth {
     fn new(mut context: AppContext, nic: Nic) -> Eth {
         Eth {
-            // Captures show frames, not SDUs.
+            // Captures of this shim show frames, so the flow table must not capture SDUs.
             taps: std::mem::take(&mut context.taps),
             name: format!("ipcp-{}", context.ipcp),
             retries: Retries::new(carina_time::Duration::from_nanos(nic.config().timeout_ns)),
@@ -124,7 +125,7 @@ impl Eth {
         }
     }
 
-    /// Follows the interface.
+    /// Checks the interface, and reports when it goes up or down.
     fn follow_link(&mut self, links: &mut Links) {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         let looked = if is_first {
@@ -192,7 +193,7 @@ impl Eth {
     }
 
     fn send_arp(&mut self, arp: &Arp<'_>, to: Mac) {
-        // The names were checked when they came in.
+        // Cannot fail: the names were checked when they were registered or requested.
         let Ok(payload) = arp.encode() else { return };
         match self.nic.send_arp(self.now, to, &payload) {
             Sent::Yes => {
@@ -205,12 +206,12 @@ impl Eth {
                 }
             }
             Sent::Impaired => self.flows.row.add(Value::DropImpaired, 1),
-            // The request is repeated.
+            // The frame was not sent; the request is repeated later.
             Sent::NoRoom => self.flows.row.add(Value::DropNoBuffer, 1),
         }
     }
 
-    /// Acts on a frame.
+    /// Processes a received frame.
     fn receive(&mut self, received: Received, links: &mut Links) {
         let own = self.nic.mac();
         let (from, to, ethertype) = (
@@ -219,7 +220,7 @@ impl Eth {
             received.header.ethertype,
         );
         let is_ours = to == own || to == Mac::BROADCAST;
-        // A promiscuous interface receives frames for other stations.
+        // An interface in promiscuous mode also receives frames for other stations.
         if !is_ours || from == own {
             return;
         }
@@ -239,7 +240,7 @@ impl Eth {
     fn receive_arp(&mut self, from: Mac, payload: &[u8], links: &mut Links) {
         let dialect = self.nic.config().dialect;
         let arp = match Arp::decode(payload) {
-            // A station speaks for itself only.
+            // A station may only send ARP messages in its own name.
             Ok(arp) if arp.sender_mac == from => arp,
             Err(ArpError::Other) => return,
             Ok(_) | Err(_) => return self.flows.row.add(Value::DropMalformed, 1),
@@ -248,7 +249,7 @@ impl Eth {
             from_text(arp.sender, &dialect),
             from_text(arp.target, &dialect),
         );
-        // A flow that begins is opened with the present MTU.
+        // A new flow must start with the current MTU.
         self.nic.look_soon();
         self.follow_link(links);
         let (Some(remote), Some(local)) = names else {
@@ -275,7 +276,7 @@ impl Eth {
         }
     }
 
-    /// Copies a frame to the captures, with its tag, which the kernel has taken off.
+    /// Copies a frame to the captures. The kernel has removed its tag, so the tag is added again.
     #[inline]
     fn note(&self, direction: Direction, (src, dst, ethertype): (Mac, Mac, u16), sdu: &Packet) {
         if self.taps.is_on() {
@@ -291,7 +292,7 @@ impl Eth {
         }
     }
 
-    /// Sends what a flow has put on its link, as far as the interface has room.
+    /// Sends the packets on a flow's link, as long as the interface has room.
     fn drain(&mut self, link: LinkId, links: &mut Links) -> bool {
         let Some(at) = self.flows.index_of_link(link, links) else {
             return false;
@@ -308,7 +309,7 @@ impl Eth {
             if !self.flows.fits(at, &packet, sdu_bytes_max) {
                 continue;
             }
-            // A frame without payload does not arrive, or arrives with padding.
+            // A frame without payload would not arrive, or would arrive with padding.
             if packet.is_empty() {
                 self.flows.row.add(Value::DropEmpty, 1);
                 continue;
@@ -330,7 +331,7 @@ impl Eth {
         moved
     }
 
-    /// States how many bytes sources may send in this breath.
+    /// Reports how many bytes sources may send in this breath.
     fn state_room(&mut self, links: &mut Links) {
         let room = self.nic.room();
         let had_stalled = !self.stalled.is_empty();
@@ -339,7 +340,7 @@ impl Eth {
                 links.retry(link);
             }
         }
-        // Waiting links come first.
+        // Links that already wait come first.
         let bytes = if !had_stalled && self.is_up {
             (room as u64).saturating_mul(ROOM_PER_FRAME)
         } else {
@@ -367,7 +368,7 @@ impl App for Eth {
         self.send_due_requests(links);
         let lost = self.nic.move_due(now);
         self.flows.row.add(Value::DropNoBuffer, lost);
-        // Windowed links turn reports into credit by themselves.
+        // Windowed links turn reports into credit themselves.
         while links.next_return(self.flows.id).is_some() {}
         self.state_room(links);
     }
@@ -388,7 +389,7 @@ impl App for Eth {
     }
 
     fn push(&mut self, now: u64, links: &mut Links) -> bool {
-        // An app that a link has woken within a breath was not prepared in it.
+        // A link may wake an app within a breath, after `prepare` of this breath.
         self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.flows.id) {
@@ -403,7 +404,7 @@ impl App for Eth {
 
     fn release_burst(&mut self, now: u64, links: &mut Links) {
         if !self.nic.release_burst(now, links) {
-            // The watch on the interface reports the reason.
+            // `follow_link` reports the reason.
             self.flows.row.add(Value::DropLinkDown, 1);
         }
     }
@@ -425,7 +426,7 @@ impl App for Eth {
     }
 
     fn disarm(&mut self) {
-        // An awake app looks at the interface periodically by itself.
+        // While it is awake, the app checks the interface periodically.
         if std::mem::take(&mut self.is_armed) {
             self.nic.disarm();
             self.nic.look_soon();
@@ -453,14 +454,14 @@ impl App for Eth {
     }
 }
 
-/// The text of a name on the wire; `None` for one that the dialect cannot write.
+/// The text of a name on the wire; `None` if the dialect cannot express it.
 fn to_text(name: &AppName, dialect: &Dialect) -> Option<String> {
-    // A fifth part would be lost.
+    // A name with a fifth part would lose it.
     Name::split(name.as_str(), '|')?.to_text(dialect).ok()
 }
 
-/// The name that a text on the wire means: its parts with `|` between, empty ones at the end left
-/// out.
+/// The name that a text on the wire means: its parts with `|` between, without empty parts at the
+/// end.
 fn from_text(text: &str, dialect: &Dialect) -> Option<AppName> {
     let name = Name::parse(text, dialect).ok()?;
     let parts = [name.ap, name.api, name.ae, name.aei];
@@ -468,11 +469,11 @@ fn from_text(text: &str, dialect: &Dialect) -> Option<AppName> {
     AppName::new(parts[..used].join("|")).ok()
 }
 
-/// Ring bytes that a free frame is taken for. Sources that send shorter SDUs find the ring full
-/// and wait on their links.
+/// Bytes of ring space counted for each free frame. Sources that send shorter SDUs find the ring
+/// full and wait on their links.
 const ROOM_PER_FRAME: u64 = 512;
 
-/// When to look again for room that the kernel has not made, in ns.
+/// When to check again whether the kernel has room, in ns.
 const STALLED_NS: u64 = 50_000;
 
 #[cfg(test)]
@@ -502,7 +503,7 @@ mod tests {
         for dialect in [Dialect::RLITE, Dialect::IRATI] {
             assert_eq!(to_text(&name("a|b|c|d|e"), &dialect), None);
         }
-        // It would be read as two context.
+        // A receiver would read it as two parts.
         assert_eq!(to_text(&name("org/app"), &Dialect::IRATI), None);
     }
 }

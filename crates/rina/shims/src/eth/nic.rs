@@ -1,5 +1,5 @@
-//! The medium under an Ethernet shim, with headers and impairment: frames of one VLAN in, frames
-//! out, up and down.
+//! The medium of an Ethernet shim with Ethernet headers and the fault layer. It sends and receives
+//! frames of one VLAN, and checks whether the link is up.
 
 use std::os::fd::BorrowedFd;
 
@@ -16,8 +16,8 @@ use super::port::PortPlan;
 use super::socket::Socket;
 use crate::error::ShimError;
 
-/// A configuration that was found possible: an interface that is open, or a port that the
-/// data-plane thread makes.
+/// A checked configuration, with an interface that is open, or a port that the data-plane thread
+/// still has to create.
 pub(super) struct Opening {
     config: EthConfig,
     medium: OpeningMedium,
@@ -29,10 +29,10 @@ enum OpeningMedium {
 }
 
 impl Opening {
-    /// Opens the interface of the configuration, or looks at what its port needs.
+    /// Opens the configured interface, or checks what its port needs.
     ///
     /// # Errors
-    /// What is wrong and what would be right.
+    /// What is wrong with the configuration or the interface.
     pub fn new(config: EthConfig) -> Result<Opening, ShimError> {
         if config.vlan > VLAN_MAX {
             let (id, max) = (config.vlan, VLAN_MAX);
@@ -57,7 +57,7 @@ impl Opening {
         Ok(opening)
     }
 
-    /// What people call it.
+    /// Name of the medium in messages.
     pub fn label(&self) -> String {
         self.config.label()
     }
@@ -78,10 +78,10 @@ impl Opening {
         self.mtu().min(self.config.mtu.unwrap_or(usize::MAX))
     }
 
-    /// Opens what is not open yet, on the thread that runs it.
+    /// Creates the port, if the medium is one. Call it on the thread that runs the shim.
     ///
     /// # Errors
-    /// The reason of the port.
+    /// The reason why the port cannot be created.
     pub fn open(self, packets: &Pool) -> Result<Nic, ShimError> {
         let medium = match self.medium {
             OpeningMedium::Socket(socket) => Medium::Socket(socket),
@@ -91,29 +91,29 @@ impl Opening {
     }
 }
 
-/// An open medium.
+/// An open medium of an Ethernet shim.
 pub(super) struct Nic {
     config: EthConfig,
     medium: Medium,
-    /// When to ask for changes again, in ns.
+    /// Earliest time for the next check of the interface, in ns.
     look_at: u64,
     fault: Option<Fault<Vec<u8>>>,
-    /// Header of the frames to the station that was written to last.
+    /// Header of the last frame, as a cache for the next frame to the same station.
     header: ([u8; HEADER_BYTES_MAX], usize),
     header_to: Option<(Mac, u16)>,
     has_committed: bool,
-    /// The kernel did not take everything: when to try again, in ns.
+    /// When to offer frames again that the kernel did not take, in ns.
     retry_at: Option<u64>,
 }
 
-/// How a frame left.
+/// What happened to a frame that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It is in the ring, or on the impaired line.
+    /// The frame is in the ring, or in the fault layer's queue.
     Yes,
-    /// It was lost on purpose.
+    /// The fault layer dropped it.
     Impaired,
-    /// There is no place for it.
+    /// There was no room for it.
     NoRoom,
 }
 
@@ -132,7 +132,7 @@ impl Nic {
         }
     }
 
-    /// What people call it.
+    /// Name of the medium in messages.
     pub fn label(&self) -> String {
         self.config.label()
     }
@@ -145,24 +145,24 @@ impl Nic {
         &self.config
     }
 
-    /// Longest SDU in bytes: what a frame carries.
+    /// Longest SDU in bytes: the longest payload of a frame.
     pub fn sdu_bytes_max(&self) -> usize {
         self.medium.mtu().min(self.config.mtu.unwrap_or(usize::MAX))
     }
 
-    /// Whether frames can be sent.
+    /// Whether frames could be sent when the interface was last checked.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn link(&self) -> Result<(), ShimError> {
         self.medium.link()
     }
 
-    /// Looks whether the interface has changed, at most once in [`LOOK_NS`]; true when it was
-    /// looked at anew.
+    /// Checks whether the interface has changed, at most once in [`LOOK_NS`]. Returns whether it
+    /// was checked.
     ///
     /// # Errors
-    /// Why frames cannot be sent any more.
+    /// The reason why frames can no longer be sent.
     pub fn look(&mut self, now: u64) -> Result<bool, ShimError> {
         if now < self.look_at {
             return Ok(false);
@@ -174,39 +174,39 @@ impl Nic {
         self.look_now().map(|()| true)
     }
 
-    /// Something woke the shim: perhaps the watch.
+    /// Makes the next [`Nic::look`] check the interface, because a change may have woken the shim.
     pub fn look_soon(&mut self) {
         self.look_at = 0;
     }
 
-    /// Looks at the interface.
+    /// Checks the interface now.
     ///
     /// # Errors
-    /// Why frames cannot be sent any more.
+    /// The reason why frames can no longer be sent.
     pub fn look_now(&mut self) -> Result<(), ShimError> {
         self.header_to = None;
         self.medium.look()
     }
 
-    /// Moves what a graph under the shim holds. True when there was anything.
+    /// Moves frames between the shim and the graph of its port. Returns whether any moved.
     pub fn breathe(&mut self, now: u64, links: &mut Links) -> bool {
         self.medium.breathe(now, links)
     }
 
-    /// The next frame; its payload may lie in the ring until [`Nic::release_burst`].
+    /// The next received frame. Its payload may lie in the ring until [`Nic::release_burst`].
     pub fn next(&mut self) -> Option<Received> {
         self.medium.receive()
     }
 
-    /// Whether a frame waits to be read.
+    /// Whether a received frame waits.
     pub fn has_frame(&self) -> bool {
         self.medium.has_frame()
     }
 
-    /// Frames that can be sent in this breath.
+    /// Number of frames that can be sent in this breath.
     pub fn room(&mut self) -> usize {
         match &self.fault {
-            // The line has a bound of its own, and what exceeds it is to be lost.
+            // The fault layer has its own limit, and is meant to lose what exceeds it.
             Some(_) => usize::MAX,
             None => self.medium.free_frames(),
         }
@@ -255,7 +255,7 @@ impl Nic {
         Sent::Yes
     }
 
-    /// Sends ARP.
+    /// Sends an ARP message.
     pub fn send_arp(&mut self, now: u64, to: Mac, payload: &[u8]) -> Sent {
         let head = self.head(to, self.config.dialect.ethertype);
         let mut frame = self.header.0[..head].to_vec();
@@ -281,8 +281,8 @@ impl Nic {
         Sent::Yes
     }
 
-    /// Moves what has come to the end of the impaired line into the ring; returns how many frames
-    /// were lost there for want of room.
+    /// Moves the frames whose delay in the fault layer has passed into the ring. Returns how many
+    /// were lost because the ring was full.
     pub fn move_due(&mut self, now: u64) -> u64 {
         let mut lost = 0;
         while let Some(frame) = self.fault.as_mut().and_then(|fault| fault.take_due(now)) {
@@ -291,8 +291,8 @@ impl Nic {
         lost
     }
 
-    /// Hands over what was written and gives back what was read. False when the interface takes
-    /// nothing any more.
+    /// Hands written frames to the medium and releases received ones. Returns false when the medium
+    /// is down.
     pub fn release_burst(&mut self, now: u64, links: &mut Links) -> bool {
         self.medium.release();
         let is_due = self.retry_at.is_some_and(|at| now >= at);
@@ -304,50 +304,50 @@ impl Nic {
         flushed.is_some()
     }
 
-    /// Asks to be rung. False when there is something to do.
+    /// Arms the wake-up. Returns false when there is something to do already.
     pub fn arm(&mut self, now: u64, links: &mut Links) -> bool {
         self.medium.arm(now, links)
     }
 
-    /// Takes back what [`Nic::arm`] asked for.
+    /// Cancels [`Nic::arm`].
     pub fn disarm(&mut self) {
         self.medium.disarm();
     }
 
-    /// When to look again though no doorbell rings.
+    /// When to run again even if no doorbell rings.
     pub fn next_deadline(&self) -> Option<u64> {
         let due = self.fault.as_ref().and_then(Fault::next_due);
         let medium = self.medium.next_deadline();
         [due, self.retry_at, medium].into_iter().flatten().min()
     }
 
-    /// Frames that there was no place for since the last call.
+    /// Frames lost since the last call because there was no room for them.
     pub fn take_missed(&mut self) -> u64 {
         self.medium.take_missed()
     }
 
-    /// What becomes readable when a frame comes, and when an interface changes.
+    /// Descriptors that become readable when a frame arrives or an interface changes.
     pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         self.medium.wait_fds()
     }
 }
 
-/// What is asked of the fault layer, if anything.
+/// Whether flows keep the order of SDUs: the fault layer does not reorder frames or vary their
+/// delay.
 pub(super) fn offered_order(plan: Option<&FaultPlan>) -> bool {
     plan.is_none_or(|plan| plan.reorder == 0.0 && plan.jitter_ns == 0)
 }
 
-/// Shortest tagged frame that is sent, in bytes: network cards pad to 60, but between virtual
-/// interfaces frames are not padded, and kernels drop tagged frames with less than two bytes of
-/// payload.
+/// Shortest tagged frame that is sent, in bytes. Network cards pad frames to 60 bytes. Virtual
+/// interfaces do not, and kernels drop tagged frames with less than two bytes of payload.
 const TAGGED_BYTES_MIN: usize = HEADER_BYTES_MAX + 2;
 
-/// Shortest MTU that carries PDUs with their headers and a payload.
+/// Smallest MTU that leaves room for the headers of a PDU and a payload.
 const MTU_MIN: usize = 256;
 
-/// Asking the kernel costs as much as a frame: a busy shim does it once in this time, in ns. One
-/// that is woken does it at once.
+/// Shortest time between two checks of the interface, in ns, because a check costs as much as a
+/// frame. A shim that was woken checks at once.
 const LOOK_NS: u64 = 200_000;
 
-/// Time after which frames that the kernel did not take are offered again, in ns.
+/// How long to wait before frames that the kernel did not take are offered again, in ns.
 const RETRY_NS: u64 = 50_000;

@@ -1,5 +1,5 @@
-//! A port of a graph under an Ethernet shim: any app of frames that has an `input` and an `output`,
-//! in a graph of its own that runs in the breath of the shim.
+//! A port of a graph as the medium of an Ethernet shim. It can be any app of frames with the ports
+//! `input` and `output`. The graph runs within the breath of the shim.
 //!
 //! ```text
 //!   Eth --> Queues --> IpcpEnd --link--> port.input
@@ -28,19 +28,19 @@ use super::config::{EthConfig, PortConfig};
 use super::medium::Received;
 use crate::error::ShimError;
 
-/// What a port is made from on the thread that runs it.
+/// Everything needed to create a port on the thread that runs it.
 pub(super) struct PortPlan {
     app: Arc<dyn AnyConfig>,
     mac: Mac,
     mtu: usize,
-    /// The interface of the kernel that the port is, if it is one, and its name.
+    /// If the port is an interface of the kernel: its name, its state, and a watch for changes.
     interface: Option<(String, Interface, InterfaceWatch)>,
     counters: Counters,
     vlan: u16,
     ethertypes: [u16; 2],
 }
 
-/// The file of counters, which goes with the port.
+/// The file with the counters of the port. It is deleted with the port.
 struct Counters {
     file: CounterFile,
     path: PathBuf,
@@ -48,16 +48,16 @@ struct Counters {
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        // It may be gone with its directory.
+        // The file may already be deleted, together with its directory.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
 impl PortPlan {
-    /// Looks at what the configuration names.
+    /// Checks the interface that the configuration names, and creates the counter file.
     ///
     /// # Errors
-    /// What is wrong and what would be right.
+    /// What is wrong with the configuration or the interface.
     pub fn new(config: &EthConfig, port: &PortConfig) -> Result<PortPlan, ShimError> {
         let interface = match config.interface.as_str() {
             "" => None,
@@ -95,10 +95,10 @@ impl PortPlan {
         self.mtu
     }
 
-    /// Makes the port. SDUs that come in are copied into buffers of `packets`.
+    /// Creates the port. Received SDUs are copied into buffers of `packets`.
     ///
     /// # Errors
-    /// The reason of the port, or there is no memory for frames.
+    /// The port cannot be created, or there is not enough memory for frames.
     pub fn open(self, packets: PacketPool) -> Result<Port, ShimError> {
         let pool = Pool::new(PoolConfig {
             frames: FRAMES,
@@ -138,7 +138,7 @@ pub(super) struct Port {
     queues: Rc<RefCell<Queues>>,
     pool: Pool,
     packets: PacketPool,
-    /// The frame of [`Port::reserve`].
+    /// The frame that [`Port::reserve`] returned, until it is committed.
     reserved: Option<Frame>,
     mac: Mac,
     mtu: usize,
@@ -159,10 +159,10 @@ impl Port {
         self.mtu
     }
 
-    /// Whether frames can be sent: a port without interface takes them always.
+    /// Whether frames can be sent. A port without interface can always send.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn link(&self) -> Result<(), ShimError> {
         match &self.interface {
             Some((name, interface, _)) if !interface.is_up => Err(ShimError::Down(name.clone())),
@@ -175,15 +175,15 @@ impl Port {
         watch.is_some_and(InterfaceWatch::has_changed)
     }
 
-    /// Looks at the interface; the port looks by itself.
+    /// Checks the interface. The port itself also does.
     ///
     /// # Errors
-    /// Why frames cannot be sent any more.
+    /// The reason why frames can no longer be sent.
     pub fn look(&mut self) -> Result<(), ShimError> {
         if let Some((name, interface, _)) = &mut self.interface {
             match Interface::named(name) {
                 Ok(found) => {
-                    // The pool was made for frames of the first MTU.
+                    // The pool was made for frames of the first MTU, so the MTU cannot grow.
                     self.mtu = self.mtu.min(found.mtu);
                     *interface = found;
                 }
@@ -196,12 +196,13 @@ impl Port {
         self.link()
     }
 
-    /// Lets the graph take a breath. True when a frame moved.
+    /// Runs one breath of the graph. Returns whether a frame moved.
     pub fn breathe(&mut self, now: u64, links: &mut Links) -> bool {
         self.network.pull(now, links)
     }
 
-    /// The next frame that is the shim's; others are passed over, as a filter does at an interface.
+    /// The next frame of the shim's VLAN and Ethertypes. Other frames are skipped, as a filter on
+    /// an interface would.
     pub fn receive(&mut self) -> Option<Received> {
         loop {
             let frame = self.queues.borrow_mut().from_graph.pop()?;
@@ -247,7 +248,7 @@ impl Port {
 
     pub fn commit(&mut self) {
         if let Some(frame) = self.reserved.take() {
-            // There was room when it was reserved.
+            // Cannot fail: there was room when the frame was reserved.
             let _ = self.queues.borrow_mut().to_graph.push(frame);
         }
     }
@@ -275,13 +276,13 @@ impl Port {
     }
 }
 
-/// Frames between the shim and its graph.
+/// Queues of frames between the shim and its graph.
 struct Queues {
     to_graph: FrameQueue,
     from_graph: FrameQueue,
 }
 
-/// The app by which the shim is in its graph.
+/// The app that represents the shim in its graph.
 struct IpcpEnd {
     queues: Rc<RefCell<Queues>>,
 }
@@ -313,7 +314,8 @@ impl FrameApp for IpcpEnd {
         ports.fill(0, FRAME_BURST, || queue.pop());
     }
 
-    /// What finds no place waits on the link, which drops and counts when it is full.
+    /// Frames for which there is no room wait on the link. When the link is full, it drops frames
+    /// and counts them.
     fn push(&mut self, ports: &mut Ports<'_>) {
         let queue = &mut self.queues.borrow_mut().from_graph;
         for _ in 0..queue.room() {
@@ -325,12 +327,12 @@ impl FrameApp for IpcpEnd {
     }
 }
 
-/// Frames of a port: what its rings hold, and as many again on their way.
+/// Number of frames in the pool: as many as the port's rings hold, and as many again in transit.
 const FRAMES: usize = 8192;
 
-/// Frames that wait for the shim, or for its graph.
+/// Most frames that wait for the shim, or for its graph.
 const QUEUE_FRAMES: usize = 512;
 
-/// The MTU of a port that is no interface, in bytes, and the most that is possible.
+/// Default MTU, in bytes, of a port that is not an interface, and the largest possible one.
 const MTU_DEFAULT: usize = 1500;
 const MTU_MAX: usize = 9000;

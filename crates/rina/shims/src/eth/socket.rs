@@ -1,4 +1,5 @@
-//! An interface of the kernel under an Ethernet shim: a packet socket beside the kernel's stack.
+//! An interface of the kernel as the medium of an Ethernet shim, by a packet socket beside the
+//! kernel's network stack.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,17 +21,18 @@ pub(super) struct Socket {
     vlan: u16,
     interface: Interface,
     socket: PacketSocket,
-    /// The receive ring once more, for packets that stay in it until the end of the breath.
+    /// A second mapping of the receive ring, for packets that stay in the ring until the end of the
+    /// breath.
     ring: Arc<RingMap>,
     watch: InterfaceWatch,
     has_received: bool,
 }
 
 impl Socket {
-    /// Opens the interface of the configuration.
+    /// Opens the configured interface.
     ///
     /// # Errors
-    /// What is wrong and what would be right.
+    /// What is wrong with the configuration or the interface.
     pub fn open(config: &EthConfig) -> Result<Socket, ShimError> {
         let vlan = match config.vlan {
             0 => VlanMatch::Untagged,
@@ -45,8 +47,8 @@ impl Socket {
             Ok((interface, socket, InterfaceWatch::new()?))
         };
         let (interface, socket, watch) = open()?;
-        // A card that filters VLANs would pass none but those the kernel knows of. Where that is
-        // refused the interface may still pass them.
+        // A card that filters VLANs would only pass the VLANs that the kernel knows. If promiscuous
+        // mode is refused, the interface may still pass the frames.
         if config.vlan != 0 {
             let _ = socket.be_promiscuous(&interface);
         }
@@ -69,17 +71,18 @@ impl Socket {
         Mac(self.interface.mac)
     }
 
-    /// What a frame carries. The tag does not count, for interfaces that take tagged frames take
-    /// them 4 bytes longer; where one does not, `mtu` of the configuration says so.
+    /// Longest payload of a frame. The tag does not count, because interfaces that accept tagged
+    /// frames accept them 4 bytes longer. For an interface that does not, set `mtu` in the
+    /// configuration.
     pub fn mtu(&self) -> usize {
         let fits = self.socket.frame_bytes_max() - HEADER_BYTES_MAX;
         self.interface.mtu.min(fits)
     }
 
-    /// Whether frames can be sent.
+    /// Whether frames could be sent when the interface was last checked.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn link(&self) -> Result<(), ShimError> {
         if self.interface.is_up {
             Ok(())
@@ -92,10 +95,10 @@ impl Socket {
         self.watch.has_changed()
     }
 
-    /// Looks at the interface.
+    /// Checks the interface.
     ///
     /// # Errors
-    /// Why frames cannot be sent any more.
+    /// The reason why frames can no longer be sent.
     pub fn look(&mut self) -> Result<(), ShimError> {
         let found = match Interface::named(&self.name) {
             Ok(found) => found,
@@ -105,7 +108,7 @@ impl Socket {
             }
         };
         if found.index != self.interface.index {
-            // Made anew under the same name.
+            // The interface was deleted and recreated with the same name.
             if let Err(error) = self.socket.bind(&found) {
                 self.interface.is_up = false;
                 return Err(error.into());
@@ -118,11 +121,11 @@ impl Socket {
         self.link()
     }
 
-    /// The next frame.
+    /// The next received frame.
     pub fn receive(&mut self) -> Option<Received> {
         let received = self.socket.receive()?;
         self.has_received = true;
-        // The filter has passed no frame shorter than a header.
+        // Cannot fail: the filter passes no frame shorter than its header.
         let (header, bytes) = Header::decode(received.frame, &[]).ok()?;
         let (at, len) = (received.at + bytes, received.frame.len() - bytes);
         let is_cut = received.is_cut;
@@ -134,7 +137,7 @@ impl Socket {
         })
     }
 
-    /// Gives back what was received.
+    /// Releases the received frames.
     pub fn release(&mut self) {
         if std::mem::take(&mut self.has_received) {
             self.socket.release();
@@ -157,8 +160,8 @@ impl Socket {
         self.socket.commit(bytes);
     }
 
-    /// Hands over what was committed. False when the kernel has to be asked again; `None` when the
-    /// interface takes nothing any more.
+    /// Hands committed frames to the kernel. `Some(false)` means that the kernel must be called
+    /// again, `None` that the interface is down.
     pub fn flush(&mut self) -> Option<bool> {
         match self.socket.flush() {
             Ok(is_through) => Some(is_through),
@@ -169,7 +172,7 @@ impl Socket {
         }
     }
 
-    /// Frames that the kernel had no place for since the last call.
+    /// Frames lost since the last call because the kernel had no room for them.
     pub fn take_missed(&self) -> u64 {
         u64::from(self.socket.take_missed())
     }

@@ -1,4 +1,4 @@
-//! Bundles: several SDUs of a flow in one record of the device, as they lie in the flow's ring.
+//! Bundles: several SDUs of a flow in one record of the device, in the format of the flow's ring.
 
 use carina_engine::counters::Value;
 use carina_engine::{Links, Packet};
@@ -10,7 +10,7 @@ use carina_wire::vmpi::{BUNDLE_HEADER_BYTES, BundleHeader, Channel, DataHeader};
 use super::Hv;
 
 impl Hv {
-    /// Acts on one record of the device that holds a bundle.
+    /// Processes a record of the device that contains a bundle.
     pub(super) fn receive_bundle(
         &mut self,
         mut lease: Lease,
@@ -42,7 +42,7 @@ impl Hv {
         Ok(())
     }
 
-    /// Gives a bundle to its flow, whole or, to a user that takes one SDU at a time, in parts.
+    /// Gives a bundle to its flow: whole, or SDU by SDU if the user does not accept bundles.
     fn deliver_bundle(&mut self, channel: Channel, bundle: Packet, sdus: Sdus, links: &mut Links) {
         let ends = self.flow(channel).and_then(|flow| flow.links);
         let Some(to_flow) = ends.map(|ends| ends.to_flow) else {
@@ -57,7 +57,7 @@ impl Hv {
                 count += 1;
                 lost += u32::from(links.push(to_flow, sdu).is_err());
             }
-            // The peer's application has changed them since they were counted.
+            // The peer's application has changed the SDUs after they were counted.
             if count != sdus.count {
                 self.row.add(Value::DropMalformed, 1);
                 self.break_flow(channel, links);
@@ -66,7 +66,7 @@ impl Hv {
         self.row.add(Value::DropFlowEnded, u64::from(lost));
     }
 
-    /// Ends a flow whose peer's application has broken what it sends.
+    /// Ends a flow whose sending application has corrupted its SDUs.
     fn break_flow(&mut self, channel: Channel, links: &mut Links) {
         let text = "the sending application broke its SDUs while they were sent".to_owned();
         self.end_flow(channel, text, links);
@@ -93,7 +93,7 @@ impl Hv {
         Ok(())
     }
 
-    /// Copies the SDUs of a bundle to the captures, as records of their own.
+    /// Copies the SDUs of a bundle to the captures, one record each.
     fn note_bundle(&self, direction: Direction, channel: Channel, bundle: &Packet) {
         if !self.taps.is_on() {
             return;

@@ -1,4 +1,5 @@
-//! The device of an hv app: link up and down, broken rings, control messages out.
+//! How an hv app handles its device: the link's state, corrupt rings, and outgoing control
+//! messages.
 
 use carina_engine::counters::Value;
 use carina_ring::{Corrupt, Refused};
@@ -11,7 +12,7 @@ use carina_wire::vmpi::{Channel, DataHeader, HEADER_BYTES};
 use super::{CONTROL_ROOM, Hv};
 
 impl Hv {
-    /// Follows the device's link: up, down, dead.
+    /// Follows the state of the device's link, and processes the endpoint's timers.
     pub(super) fn follow_link(&mut self, now: u64) {
         match self.device.link(now) {
             LinkState::Up if !self.is_connected => {
@@ -33,14 +34,16 @@ impl Hv {
         }
     }
 
-    /// The rings start over: nothing of the old ones may be published or released any more.
+    /// Notes that the rings are reset: nothing of the old rings may be published or released any
+    /// more.
     pub(super) fn disconnected(&mut self) {
         self.is_connected = false;
         self.has_read = false;
         self.has_written = false;
     }
 
-    /// The peer broke the protocol, and the endpoint has ended all flows: the device starts afresh.
+    /// Handles a violation of the protocol by the peer, after which the endpoint has ended all
+    /// flows: resets the device.
     pub(super) fn give_up(&mut self, violation: &Violation) {
         self.row.add(
             match violation {
@@ -57,7 +60,7 @@ impl Hv {
             .fail(self.now, DownReason::Violation { code, reason });
     }
 
-    /// The peer broke the ring, unless it has just restarted.
+    /// Handles a corrupt ring: the peer has corrupted it, or has just restarted.
     pub(super) fn ring_broke(&mut self, corrupt: Corrupt) {
         let reason = self.device.fail(self.now, DownReason::Corrupt(corrupt));
         self.disconnected();
@@ -70,7 +73,7 @@ impl Hv {
         }
     }
 
-    /// Moves waiting control messages into the device as far as there is room.
+    /// Moves pending control messages into the device while there is room.
     pub(super) fn send_control(&mut self) {
         while self.hl.has_control() && self.free_bytes() >= CONTROL_ROOM {
             let mut control = std::mem::take(&mut self.control);
@@ -98,7 +101,7 @@ impl Hv {
                     self.row.add(Value::ControlOut, 1);
                     self.note_control(Direction::Out, &control);
                 }
-                // The message is lost: the endpoints would disagree if the link went on.
+                // The message is lost. If the link continued, the two endpoints would disagree.
                 Err(refused) => return self.refused(refused),
             }
             self.control = control;
@@ -118,8 +121,9 @@ impl Hv {
         }
     }
 
-    /// Ring space free in the device; 0 while there is no link. A peer that broke its index loses
-    /// the link here, also while nothing is sent: else the link would seem up and carry nothing.
+    /// Free space in the device's ring; 0 while the link is down. If the peer has corrupted its
+    /// index, this takes the link down, even while nothing is sent: otherwise the link would seem
+    /// up but carry nothing.
     pub(super) fn free_bytes(&mut self) -> usize {
         if !self.is_connected {
             return 0;
@@ -133,7 +137,8 @@ impl Hv {
         }
     }
 
-    /// The device took no record although there was room: the peer moved its index back.
+    /// Handles a record that the device refused although there was room: the peer has moved its
+    /// index back.
     pub(super) fn refused(&mut self, refused: Refused) {
         match refused {
             Refused::Corrupt(corrupt) => self.ring_broke(corrupt),

@@ -10,7 +10,7 @@ use carina_wire::vmpi::{Channel, Outcome};
 use super::{ChannelFlow, FlowState, Hv};
 
 impl Hv {
-    /// Acts on all events of the endpoint.
+    /// Processes all pending events of the endpoint.
     pub(super) fn dispatch_events(&mut self, links: &mut Links) {
         while let Some(event) = self.hl.poll_event() {
             match event {
@@ -28,7 +28,7 @@ impl Hv {
                         reason,
                     });
                 }
-                // The endpoint has checked the names by the same rules.
+                // The endpoint has already checked names by the same rules.
                 HlEvent::PeerRegistered { name } => {
                     if let Ok(name) = AppName::new(name) {
                         self.events.put(Event::PeerRegistered {

@@ -1,16 +1,17 @@
-//! The shim IPC process for hypervisors: Pouzin Society, "Shim DIF for Hypervisors", as in
-//! "Building the Future Internet through FIRE" (2017), section 16.4.1.2, and S. Vrijders and
-//! others, "Reducing Complexity of Virtual Machine Networking" (2016), section IV and figure 2.
+//! The shim IPC process for hypervisors. Specified in the Pouzin Society's "Shim DIF for
+//! Hypervisors", summarized in "Building the Future Internet through FIRE" (2017), section
+//! 16.4.1.2, and in S. Vrijders and others, "Reducing Complexity of Virtual Machine Networking"
+//! (2016), section IV and figure 2.
 //!
-//! An app of the engine over one VMPI device, its channels, and a pair of links per flow.
+//! It is an app of the engine that serves one VMPI device, its channels, and a pair of links per
+//! flow.
 //!
 //! ```text
 //!   flow app  -- from_flow (credit: what the peer granted) -->  hv app  -->  device ring
-//!   flow app  <-- to_flow (no credit: the peer keeps to ours) --  hv app  <--  device ring
+//!   flow app  <-- to_flow (no credit: the peer stays in its window) --  hv app  <--  device ring
 //! ```
 //!
-//! [`carina_vmpi::hl`] decides everything about the protocol; this app moves records and reports
-//! to the manager.
+//! [`carina_vmpi::hl`] implements the protocol. This app moves records and reports to the manager.
 
 mod bundles;
 mod device;
@@ -38,22 +39,22 @@ struct ChannelFlow {
     port: PortId,
     state: FlowState,
     links: Option<FlowLinks>,
-    /// Known once the channel is open.
+    /// Longest piece of an SDU, in bytes. Known once the channel is open.
     piece_max: usize,
-    /// Bytes sent of an SDU that is not complete.
+    /// Bytes sent of the current, incomplete SDU.
     sdu_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FlowState {
-    /// Requested of the peer, not answered.
+    /// Requested by this side, not answered yet.
     Requested,
-    /// Requested by the peer, not answered.
+    /// Requested by the peer, not answered yet.
     Offered,
     Open,
 }
 
-/// The app.
+/// The app of a hypervisor shim.
 pub(crate) struct Hv {
     id: AppId,
     ipcp: IpcpId,
@@ -65,35 +66,35 @@ pub(crate) struct Hv {
     events: Mailbox<Event>,
     ports: PortTable,
     row: Row,
-    /// Indexed by channel number.
+    /// Flows, indexed by channel number.
     flows: Vec<Option<ChannelFlow>>,
     channels: HashMap<PortId, Channel>,
-    /// Channels whose credit at the peer has to be granted to their flow.
+    /// Channels whose credit from the peer has changed and must be passed on to their flow.
     regrant: Vec<Channel>,
     control: Vec<u8>,
     has_read: bool,
     has_written: bool,
     is_removed: bool,
     is_armed: bool,
-    /// The manager has not kept up with events: nothing more is taken from the peer.
+    /// Whether too many events wait for the manager. Nothing is read from the peer then.
     is_flooded: bool,
-    /// A record passed in the last breath.
+    /// Whether a record was moved in the last breath.
     has_moved: bool,
-    /// When the breath in which a record last passed was over, in ns.
+    /// When the last breath that moved a record ended, in ns.
     moved_at: u64,
     now: u64,
     taps: Taps,
 }
 
-/// What a hypervisor shim is made from.
+/// Everything needed to create the app of a hypervisor shim.
 pub struct HvBuilder {
-    /// The name of the IPCP, with which its counters are shown.
+    /// Name of the IPCP, with which its counters are labelled.
     pub label: String,
     /// The VMPI device.
     pub device: Box<dyn VmpiImpl>,
-    /// Which side of the device this system is.
+    /// Side of the device on which this system is: host or guest.
     pub side: Side,
-    /// The name of this system, for the hello to the peer.
+    /// Name of this system, for the hello message to the peer.
     pub name: String,
 }
 
@@ -115,7 +116,7 @@ impl IpcpBuilder for HvBuilder {
 }
 
 impl Hv {
-    /// An app whose link is down.
+    /// Creates the app, with its link down.
     fn new(context: AppContext, device: Box<dyn VmpiImpl>, hl: hl::Endpoint) -> Hv {
         Hv {
             id: context.id,
@@ -166,8 +167,8 @@ impl Hv {
         Some(flow)
     }
 
-    /// Grants flows what the peer lets them send, when the links hold nothing that the endpoint has
-    /// not counted.
+    /// Passes the credit that the peer grants on to the flows. Called when the links hold no
+    /// packets that the endpoint has not counted yet.
     fn grant(&mut self, links: &mut Links) {
         if self.regrant.is_empty() || !self.hl.is_up() {
             return;
@@ -198,13 +199,13 @@ impl Hv {
                 _ => waiting.push(channel),
             }
         }
-        // Control messages are still waiting for room: nothing may overtake them.
+        // While control messages wait for room, no SDU may overtake them.
         if self.hl.has_control() {
             self.regrant.append(&mut waiting);
         }
     }
 
-    /// Acts on one record of the device.
+    /// Processes one record of the device.
     fn receive(&mut self, mut lease: Lease, links: &mut Links) -> Result<(), Violation> {
         let header = lease.copy_prefix::<HEADER_BYTES>().unwrap_or_default();
         if BundleHeader::is_in(header) {
@@ -238,10 +239,10 @@ impl Hv {
         Ok(())
     }
 
-    /// Counts a packet toward its SDU. False when the SDU becomes longer than the peer accepts,
-    /// which would cost the whole link.
+    /// Counts a packet towards its SDU. Returns false when the SDU is longer than the peer accepts;
+    /// sending it would make the peer cut the whole link.
     fn fits_sdu(&mut self, channel: Channel, packet: &Packet) -> bool {
-        // Those of a bundle keep to the limit that the link has.
+        // The link already limits SDUs in bundles.
         if packet.bundle().is_some() {
             return true;
         }
@@ -254,7 +255,7 @@ impl Hv {
         sdu_bytes <= sdu_bytes_max
     }
 
-    /// Ends a flow whose application sends what the peer does not accept.
+    /// Ends a flow whose application sends an SDU that the peer does not accept.
     fn end_flow(&mut self, channel: Channel, text: String, links: &mut Links) {
         let Some(flow) = self.remove_flow(channel) else {
             return;
@@ -300,7 +301,7 @@ impl Hv {
         Ok(())
     }
 
-    /// A flow has ended from this side and what it sent is in the device.
+    /// Removes a flow that its application has closed, after its SDUs were put into the device.
     fn flow_ended(&mut self, link: LinkId, channel: Channel, close: &Close, links: &mut Links) {
         links.disconnect(link);
         let is_its = |flow: &ChannelFlow| flow.links.is_some_and(|ends| ends.from_flow == link);
@@ -348,7 +349,8 @@ impl App for Hv {
         }
         self.send_control();
         let free = self.free_bytes();
-        // What the two found broken ends the flows in this breath.
+        // The calls above may have found a broken ring or protocol. The resulting events end flows
+        // in this breath.
         self.dispatch_events(links);
         self.grant(links);
         links.set_room(self.id, free.saturating_sub(2 * CONTROL_ROOM) as u64);
@@ -392,7 +394,7 @@ impl App for Hv {
     }
 
     fn push(&mut self, now: u64, links: &mut Links) -> bool {
-        // An app that a link has woken within a breath was not prepared in it.
+        // A link may wake an app within a breath, after `prepare` of this breath.
         self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.id) {
@@ -437,8 +439,8 @@ impl App for Hv {
         if !self.requests.is_empty() {
             return false;
         }
-        // A side that polls is not woken: while there is traffic it keeps looking, because a timer
-        // is slower than the next message; unless another thread has work for this processor.
+        // No event wakes a polling side. While there is traffic it stays awake, because a timer is
+        // slower than the next message, unless another thread needs this processor.
         if self.is_connected
             && !links.leaves_processor()
             && (self.has_moved || now.saturating_sub(self.moved_at) < HOT_NS)
@@ -449,7 +451,7 @@ impl App for Hv {
         self.is_armed = true;
         let waits_for_room = self.hl.has_control() || links.is_wanted(self.id);
         let wanted = self.device.record_bytes_max() / SPACE_DIVISOR;
-        // There may be room, or the ring is broken; the next breath looks.
+        // There may be room, or the ring is corrupt: the next breath checks.
         if waits_for_room && self.is_connected && self.device.arm_space(wanted) != Ok(true) {
             return false;
         }
@@ -480,17 +482,16 @@ impl App for Hv {
     }
 }
 
-/// Room that one control message may take in the device, in bytes.
+/// Space in the device that one control message may need, in bytes.
 const CONTROL_ROOM: usize = 16 + HEADER_BYTES + CONTROL_BYTES_MAX;
 
-/// Events that may wait for the manager before the peer is left waiting: a guest that registers and
-/// unregisters without end must not fill memory.
+/// Most events that may wait for the manager before nothing more is read from the peer. A guest
+/// that registers and unregisters without end must not fill the memory.
 const EVENTS_MAX: usize = 4096;
 
-/// How long a side that polls stays awake after the last record, in ns: some round trips through
-/// two schedulers.
+/// How long a polling side stays awake after the last record, in ns: a few round trips through two
+/// schedulers.
 const HOT_NS: u64 = 1_000_000;
 
-/// Room in the device that is worth waking up for, when something waits for it, as a divisor of
-/// the longest record.
+/// An app that waits for space is woken when the longest record, divided by this, fits.
 const SPACE_DIVISOR: usize = 2;

@@ -1,4 +1,4 @@
-//! Carries out the requests of the plane to an hv app.
+//! How an hv app processes requests of the plane.
 
 use carina_api::{AppName, FlowSpec, PortId};
 use carina_dataplane::{Event, FlowLinks, Request};
@@ -9,14 +9,14 @@ use carina_wire::vmpi::Outcome;
 use super::{ChannelFlow, FlowState, Hv};
 
 impl Hv {
-    /// Carries out all waiting requests.
+    /// Processes all pending requests.
     pub(super) fn handle_requests(&mut self, links: &mut Links) {
         loop {
             let Some(request) = self.requests.pop() else {
                 return;
             };
             match request {
-                // Too many names is the only other error, and the manager limits them.
+                // The only possible error is too many names, which the manager prevents.
                 Request::Register(name, _) => drop(self.hl.register(name.as_str())),
                 Request::Unregister(name) => self.hl.unregister(name.as_str()),
                 Request::Allocate {
@@ -30,7 +30,7 @@ impl Hv {
                 }
                 Request::Respond { port, answer } => self.respond(port, answer, links),
                 Request::Refuse { port, reason } => self.refuse(port, &reason),
-                // Only for IPCPs that use N-1 flows.
+                // Such requests are only for IPCPs that use N-1 flows.
                 Request::Member(_) => {}
                 Request::Remove => return self.remove(links),
             }
@@ -70,7 +70,7 @@ impl Hv {
         }
     }
 
-    /// An allocation has failed: the user's end is closed, and the manager gets the reason.
+    /// Handles a failed allocation: closes the user's end and reports the reason to the manager.
     pub(super) fn deny(
         &mut self,
         port: PortId,
@@ -95,7 +95,7 @@ impl Hv {
         let window = u32::try_from(ends.window).unwrap_or(u32::MAX);
         let accepted = channel.filter(|channel| self.hl.respond(*channel, Ok(window)).is_ok());
         let Some(channel) = accepted else {
-            // The peer has cancelled the request in the meantime, and the manager knows.
+            // The peer has cancelled the request in the meantime; the manager knows that.
             ends.refuse("the request no longer exists".to_owned(), links);
             self.ports.remove(port);
             return;
@@ -122,7 +122,7 @@ impl Hv {
             .flow(channel)
             .is_some_and(|flow| flow.state == FlowState::Offered)
         {
-            // An answer to a request that is there cannot fail.
+            // Cannot fail, because the request is pending.
             let _ = self.hl.respond(channel, Err((Outcome::Refused, reason)));
             self.remove_flow(channel);
             self.ports.remove(port);

@@ -1,8 +1,8 @@
-//! One TCP connection of a TCP shim: bytes in and out, and how far its flow has come.
+//! A TCP connection of a TCP shim: its buffers, and the progress of its flow.
 //!
 //! ```text
-//!   Connecting --> Greeting (native: REQUEST sent) --> Open --> Closing (what is left is written)
-//!   Expecting (native: REQUEST awaited; else the resolver) --> QosOffered --> Open --> Closing
+//!   Connecting --> Greeting (native: REQUEST sent) --> Open --> Closing (the rest is written)
+//!   Expecting (native: REQUEST awaited; else the resolver) --> Offered --> Open --> Closing
 //! ```
 
 use std::io::{self, Write};
@@ -10,43 +10,43 @@ use std::net::TcpStream;
 
 use carina_netdev::{Deframer, StreamFraming};
 
-/// How far a connection has come.
+/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// This side connects.
+    /// This side has started to connect.
     Connecting,
-    /// This side has asked for the flow.
+    /// This side has sent its request for the flow.
     Greeting,
-    /// The other side has connected; its name is unknown.
+    /// The peer has connected; its name is not known yet.
     Expecting,
-    /// An application is being asked.
+    /// An application was asked to accept the flow.
     Offered,
-    /// SDUs flow.
+    /// The flow is open.
     Open,
-    /// The flow has ended; what it sent is still written.
+    /// The flow has ended; remaining bytes are still written.
     Closing,
 }
 
-/// A connection.
+/// A TCP connection and its buffers.
 pub(super) struct Conn {
     pub stream: TcpStream,
     pub phase: Phase,
     framing: StreamFraming,
     pub deframer: Deframer,
-    /// Bytes of the frame at the front that were delivered already.
+    /// Bytes of the first received frame that were delivered already.
     pub delivered: usize,
-    /// What is to be written, from the start of a frame on.
+    /// Bytes to write. The buffer starts at the start of a frame.
     out: Vec<u8>,
     written: usize,
     pub is_readable: bool,
     pub is_writable: bool,
-    /// The other side sends no more.
+    /// Whether the peer has closed its sending direction.
     pub has_ended: bool,
-    /// When a connection that nothing moves on is given up, in ns.
+    /// When a connection without progress is given up, in ns.
     pub until: Option<u64>,
-    /// The place of its flow on the flows.
+    /// Index of the connection's flow in the flow table.
     pub place: Option<usize>,
-    /// Bytes that the flow's application may put on its link were taken off it.
+    /// Whether written bytes have made room, so that the flow needs new credit.
     pub wants_credit: bool,
 }
 
@@ -69,20 +69,20 @@ impl Conn {
         }
     }
 
-    /// Bytes that wait to be written.
+    /// Number of bytes that wait to be written.
     pub fn queued(&self) -> usize {
         self.out.len() - self.written
     }
 
-    /// Where to append what is to be written.
+    /// The output buffer, to which frames are appended.
     pub fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// Writes what waits, as far as the kernel takes it.
+    /// Writes waiting bytes, as many as the kernel accepts.
     ///
     /// # Errors
-    /// The connection is broken.
+    /// The connection has failed.
     pub fn write(&mut self) -> io::Result<()> {
         while self.is_writable && self.written < self.out.len() {
             match self.stream.write(&self.out[self.written..]) {
@@ -106,7 +106,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Bytes of those frames that were written whole.
+    /// Total bytes of the frames in the output buffer that were written completely.
     fn written_whole(&self) -> usize {
         let mut whole = 0;
         while let Some(bytes) = self.framing.frame_bytes(&self.out[whole..])
@@ -117,8 +117,8 @@ impl Conn {
         whole
     }
 
-    /// Frames that are lost with the connection as it is: those that were not written whole, and
-    /// those that were read and not delivered.
+    /// Number of frames that are lost if the connection ends now: frames not written completely,
+    /// and received frames not delivered.
     pub fn lost(&mut self) -> u64 {
         let mut at = self.written_whole();
         let mut unsent = 0;
@@ -129,10 +129,10 @@ impl Conn {
         unsent + self.deframer.discard()
     }
 
-    /// Reads what is there into the deframer; true when anything came.
+    /// Reads available bytes into the deframer. Returns whether any arrived.
     ///
     /// # Errors
-    /// The connection is broken.
+    /// The connection has failed.
     pub fn read(&mut self) -> io::Result<bool> {
         if !self.is_readable || self.has_ended {
             return Ok(false);
@@ -153,7 +153,7 @@ impl Conn {
     }
 }
 
-/// Written bytes are taken off the front when there are so many.
+/// When this many bytes at the front of the output buffer are written, they are removed.
 const COMPACT_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
@@ -176,7 +176,8 @@ mod tests {
         let framing = StreamFraming::Long;
         let mut conn = Conn::new(stream, framing, Phase::Open);
         let (bytes, mut made) = (60_000, 0);
-        // Until the kernel takes no more, beyond the point where the written is taken off.
+        // Until the kernel accepts no more, which is after written bytes were removed from the
+        // front.
         while conn.is_writable {
             framing.put_head(conn.out(), bytes, false);
             conn.out().extend(std::iter::repeat_n(7, bytes));

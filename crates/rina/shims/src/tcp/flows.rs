@@ -1,4 +1,4 @@
-//! How the flows of a TCP shim begin and end, and what comes in on them.
+//! How flows of a TCP shim start and end, and how received frames are processed.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ impl Tcp {
         self.framing == carina_netdev::StreamFraming::Long
     }
 
-    /// Carries out all waiting requests.
+    /// Processes all pending requests of the plane.
     pub(super) fn handle_requests(&mut self, links: &mut Links) {
         while let Some(request) = self.flows.next_request() {
             match request {
@@ -61,7 +61,7 @@ impl Tcp {
                         self.refuse(id, &reason);
                     }
                 }
-                // Only for IPCPs that use N-1 flows.
+                // Such requests are only for IPCPs that use N-1 flows.
                 Request::Member(_) => {}
                 Request::Remove => {
                     for id in 0..self.conns.len() {
@@ -127,7 +127,7 @@ impl Tcp {
         conn.out().extend_from_slice(&message);
     }
 
-    /// A connection that this side asked for is there.
+    /// Continues after a connection that this side requested is established.
     pub(super) fn connected(&mut self, id: usize, links: &mut Links) {
         let is_native = self.is_native();
         let Some(conn) = self.conn(id) else { return };
@@ -151,7 +151,7 @@ impl Tcp {
         }
     }
 
-    /// SDUs may flow on a connection that this side asked for.
+    /// Opens the flow of a connection that this side requested.
     fn begin(&mut self, id: usize, at: usize, links: &mut Links) {
         if let Some(conn) = self.conn(id) {
             conn.phase = Phase::Open;
@@ -161,7 +161,8 @@ impl Tcp {
         self.flows.confirm(self.now, at, credit, links);
     }
 
-    /// The resolver has the name of an address: its connections become flows.
+    /// Continues when the resolver knows the name of an address: waiting connections from there
+    /// become flows.
     fn name_resolved(&mut self, ip: IpAddr, remote: &AppName) {
         for id in 0..self.conns.len() {
             let Some(conn) = self.conn(id) else { continue };
@@ -187,7 +188,7 @@ impl Tcp {
         };
         if let Some(conn) = self.conn(id) {
             conn.phase = Phase::Offered;
-            // The application has the manager's time to answer.
+            // The manager limits how long the application may take to answer.
             conn.until = None;
         }
         self.join(at, id);
@@ -212,7 +213,7 @@ impl Tcp {
         self.close(id);
     }
 
-    /// Writes what is left and then closes.
+    /// Starts to close a connection: remaining bytes are written first.
     fn close(&mut self, id: usize) {
         let until = self.now.saturating_add(CLOSING_NS);
         if let Some(conn) = self.conn(id) {
@@ -222,7 +223,7 @@ impl Tcp {
         }
     }
 
-    /// Acts on the frames that have come; true when there were any.
+    /// Processes received frames. Returns whether there were any.
     pub(super) fn take_frames(&mut self, id: usize, links: &mut Links) -> bool {
         let (mut moved, is_native) = (false, self.is_native());
         loop {
@@ -261,7 +262,7 @@ impl Tcp {
         }
     }
 
-    /// The first frame of the other side.
+    /// Processes the first frame of the peer.
     fn handle_first_frame(&mut self, id: usize, message: &[u8], links: &mut Links) {
         let Some((phase, place)) = self.conn(id).map(|conn| (conn.phase, conn.place)) else {
             return;
@@ -292,8 +293,8 @@ impl Tcp {
         }
     }
 
-    /// Delivers the frame at the front, or as much of it as the application has room for. False
-    /// when it is not through.
+    /// Delivers the first received frame, or as much of it as the application has room for. Returns
+    /// false if it was not delivered completely.
     fn deliver(&mut self, id: usize, links: &mut Links) -> bool {
         let Some(conn) = self.conns.get_mut(id).and_then(Option::as_mut) else {
             return true;
@@ -319,7 +320,7 @@ impl Tcp {
         true
     }
 
-    /// Ends the flow of a connection whose other side sends no more, when all was delivered.
+    /// Ends the flow if the peer has closed its sending direction and everything was delivered.
     pub(super) fn look_for_end(&mut self, id: usize, links: &mut Links) {
         let Some(conn) = self.conn(id) else { return };
         let is_whole = matches!(conn.deframer.frame(), Ok(Some(_)));
@@ -338,7 +339,7 @@ impl Tcp {
         self.drop_conn(id);
     }
 
-    /// A flow has ended from its application's side.
+    /// Handles a flow that its application has closed.
     pub(super) fn flow_ended(&mut self, link: LinkId, links: &mut Links) {
         if let Some(flow) = self.flows.take_closed(link, links)
             && let Some(id) = flow.peer
@@ -351,5 +352,5 @@ impl Tcp {
     }
 }
 
-/// How long what is left may take to be written, in ns.
+/// How long writing the remaining bytes of a closing connection may take, in ns.
 const CLOSING_NS: u64 = 10_000_000_000;

@@ -1,12 +1,13 @@
-//! The shim IPC process over TCP (RFC 9293): Pouzin Society, "Shim DIF over TCP/UDP".
+//! The shim IPC process over TCP (RFC 9293). Specified in the Pouzin Society's "Shim DIF over
+//! TCP/UDP".
 //!
-//! A connection is a flow, reliable and in order, and its end is the flow's end.
+//! A TCP connection is a flow, reliable and in order. The flow ends with the connection.
 //!
-//! In Carina's own framing the first frame of a connection is a REQUEST that names both
-//! applications, and the first one back an ACCEPT or a REFUSE
-//! ([`Frame`](crate::udp::frame::Frame), without flow numbers); then pieces of SDUs of any length.
-//! In that of rlite and IRATI there are SDUs from the start, and the names come from the address
-//! resolver.
+//! In Carina's own framing, the first frame of a connection is a REQUEST that names both
+//! applications. The first frame back is an ACCEPT or a REFUSE
+//! ([`Frame`](crate::udp::frame::Frame), without flow numbers). Pieces of SDUs of any length
+//! follow. In the framing of rlite and IRATI, SDUs are sent from the start, and the address
+//! resolver supplies the names.
 
 mod conn;
 mod flows;
@@ -28,21 +29,21 @@ use crate::error::ShimError;
 use crate::flow_table::FlowTable;
 use crate::udp::UDP_PORT;
 
-/// What a TCP shim is made from.
+/// Configuration of a TCP shim.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// How SDUs lie in the stream.
+    /// How SDUs are framed in the byte stream.
     pub framing: StreamFraming,
-    /// `HOST` or `HOST:PORT` of applications.
+    /// Addresses of applications, as `HOST` or `HOST:PORT`.
     pub peers: Vec<(AppName, String)>,
     /// How long a connection may take to become a flow, in ns.
     pub timeout_ns: u64,
 }
 
 impl TcpConfig {
-    /// A shim that listens on `listen`, with the usual settings.
+    /// Configuration of a shim that listens on `listen`, with default values.
     #[must_use]
     pub fn new(listen: SocketAddr, framing: StreamFraming) -> TcpConfig {
         TcpConfig {
@@ -53,10 +54,11 @@ impl TcpConfig {
         }
     }
 
-    /// Opens the socket: the builder for the data plane, and the quality its flows offer.
+    /// Opens the listening socket. Returns the builder for the data plane, and the QoS that the
+    /// shim's flows offer.
     ///
     /// # Errors
-    /// What is wrong and what would be right.
+    /// What is wrong with the configuration or the socket.
     pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
         let listener = listen_stream(self.listen)?;
         let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
@@ -123,11 +125,12 @@ impl IpcpBuilder for TcpBuilder {
     }
 }
 
-/// The app. Its connections come and go, so one epoll of its own stands for all of them.
+/// The app of a TCP shim. Its connections come and go, so the engine waits for one epoll set that
+/// contains all of them.
 pub(super) struct Tcp {
     name: String,
     label: String,
-    /// The flows; each is known by its connection once there is one.
+    /// The flows. Each has the index of its connection, once there is one.
     flows: FlowTable<Option<usize>>,
     framing: StreamFraming,
     timeout_ns: u64,
@@ -138,7 +141,7 @@ pub(super) struct Tcp {
     conns: Vec<Option<Conn>>,
     free: Vec<usize>,
     may_accept: bool,
-    /// When to look again for what a pause was made for.
+    /// When to run again, after a pause.
     resume_at: Option<u64>,
     is_announced: bool,
     is_removed: bool,
@@ -150,7 +153,7 @@ impl Tcp {
         self.conns.get_mut(id)?.as_mut()
     }
 
-    /// Takes a connection in.
+    /// Adds a connection and returns its index.
     fn admit(&mut self, stream: TcpStream, phase: Phase) -> Option<usize> {
         let id = self.free.pop().unwrap_or_else(|| {
             self.conns.push(None);
@@ -172,7 +175,7 @@ impl Tcp {
         Some(id)
     }
 
-    /// Lets a connection go.
+    /// Removes a connection and counts its lost frames.
     fn drop_conn(&mut self, id: usize) {
         if let Some(mut conn) = self.conns.get_mut(id).and_then(Option::take) {
             self.flows.row.add(Value::DropFlowEnded, conn.lost());
@@ -196,8 +199,9 @@ impl Tcp {
                     }
                 }
                 Ok(None) => self.may_accept = false,
-                // Without descriptors no connection can be accepted until another one ends. The
-                // epoll reports a waiting connection once only, so this looks again.
+                // All descriptors are in use, so no connection can be accepted until another one
+                // ends. The epoll set reports a waiting connection only once, so the app must try
+                // again later.
                 Err(_) => {
                     self.may_accept = false;
                     self.pause(ACCEPT_PAUSE_NS);
@@ -206,13 +210,13 @@ impl Tcp {
         }
     }
 
-    /// Has the app visited after a pause, when no descriptor will wake it.
+    /// Schedules a run of the app after `ns`, for cases where no descriptor wakes it.
     pub(super) fn pause(&mut self, ns: u64) {
         let at = self.now.saturating_add(ns);
         self.resume_at = Some(self.resume_at.map_or(at, |before| before.min(at)));
     }
 
-    /// Collects the events of the connections from the epoll.
+    /// Collects events of the connections from the epoll set.
     fn poll_ready(&mut self) {
         let mut ready = std::mem::take(&mut self.ready);
         while self.epoll.wait(&mut ready, Some(0)).is_ok() && !ready.is_empty() {
@@ -232,7 +236,7 @@ impl Tcp {
         self.ready = ready;
     }
 
-    /// Gives up what has taken too long.
+    /// Fails connections whose time limit has passed.
     fn expire(&mut self, links: &mut Links) {
         for id in 0..self.conns.len() {
             let now = self.now;
@@ -243,7 +247,7 @@ impl Tcp {
         }
     }
 
-    /// A connection is broken, or breaks the protocol.
+    /// Removes a connection that has failed or violated the protocol, and ends its flow.
     fn fail(&mut self, id: usize, reason: &str, links: &mut Links) {
         tracing::debug!(target: "carina::shim::ip", ipcp = %self.flows.ipcp, reason,
             "connection failed");
@@ -255,7 +259,7 @@ impl Tcp {
         self.drop_conn(id);
     }
 
-    /// Does what there is to do for a connection; true when anything moved.
+    /// Processes the pending events of a connection. Returns whether anything moved.
     fn work(&mut self, id: usize, links: &mut Links) -> bool {
         let Some(conn) = self.conn(id) else {
             return false;
@@ -278,8 +282,8 @@ impl Tcp {
             let Some(conn) = self.conn(id) else {
                 return true;
             };
-            // What is not taken waits in the buffer, and more in the kernel: the sender is held
-            // back.
+            // Frames for which the application has no room wait in the buffer, and further ones in
+            // the kernel, so that TCP holds the sender back.
             let is_full = conn.deframer.left() > 0 && matches!(conn.deframer.frame(), Ok(Some(_)));
             if is_full || conn.phase == Phase::Connecting {
                 break;
@@ -298,7 +302,7 @@ impl Tcp {
         moved
     }
 
-    /// Writes what waits on a connection.
+    /// Writes the waiting bytes of a connection.
     fn write(&mut self, id: usize, links: &mut Links) {
         let Some(conn) = self.conn(id) else { return };
         let before = conn.queued();
@@ -314,7 +318,7 @@ impl Tcp {
         }
     }
 
-    /// Tells flows what they may put on their links. Only when nothing is on these.
+    /// Gives flows new credit. Called only when their links are empty.
     fn grant(&mut self, links: &mut Links) {
         for conn in self.conns.iter_mut().flatten() {
             if !std::mem::take(&mut conn.wants_credit) || conn.phase != Phase::Open {
@@ -371,7 +375,7 @@ impl App for Tcp {
     }
 
     fn push(&mut self, now: u64, links: &mut Links) -> bool {
-        // An app that a link has woken within a breath was not prepared in it.
+        // A link may wake an app within a breath, after `prepare` of this breath.
         self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.flows.id) {
@@ -413,7 +417,7 @@ impl App for Tcp {
 }
 
 impl Tcp {
-    /// The link of a flow: what is on it goes behind what waits to be written.
+    /// Moves the packets on a flow's link into the output buffer of its connection.
     fn drain(&mut self, link: LinkId, links: &mut Links) -> bool {
         let Some(at) = self.flows.index_of_link(link, links) else {
             return false;
@@ -434,7 +438,7 @@ impl Tcp {
                 continue;
             };
             if is_too_long {
-                // A reliable flow cannot leave an SDU out and go on.
+                // A reliable flow cannot skip an SDU, so it fails.
                 let limit = framing.piece_bytes_max();
                 let reason =
                     format!("an SDU of more than {limit} bytes, the most this shim carries");
@@ -444,7 +448,7 @@ impl Tcp {
             framing.put_head(conn.out(), packet.len(), packet.more());
             packet.append_to(conn.out());
             conn.wants_credit = true;
-            // Short frames were shown to captures when their length was checked.
+            // Short frames were captured when their length was checked.
             if framing == StreamFraming::Long {
                 self.flows.taps.note(Direction::Out, &[], &packet);
             }
@@ -459,22 +463,22 @@ impl Tcp {
     }
 }
 
-/// Tokens of the epoll.
+/// Tokens of the epoll set.
 const LISTENER: u64 = 0;
 const RESOLVER: u64 = 1;
 const FIRST_CONN: u64 = 2;
 
-/// Connections of one shim.
+/// Most connections of one shim.
 const CONNS_MAX: usize = 4096;
 
-/// How long to wait for a descriptor to come free, in ns.
+/// How long to wait for a free descriptor before the next attempt, in ns.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
-/// How long to wait for a buffer to come free, in ns.
+/// How long to wait for a free buffer before the next attempt, in ns.
 const BUFFER_PAUSE_NS: u64 = 1_000_000;
 
-/// Bytes that wait to be written on one connection, at most.
+/// Most bytes that wait to be written on one connection.
 const OUT_BYTES_MAX: usize = 512 << 10;
 
-/// Reads from one connection in one breath.
+/// Most reads from one connection in one breath.
 const READS: usize = 8;

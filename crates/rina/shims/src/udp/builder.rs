@@ -18,34 +18,34 @@ use crate::error::ShimError;
 use crate::flow_table::FlowTable;
 use crate::retries::Retries;
 
-/// How SDUs lie in datagrams.
+/// How SDUs are framed in datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpFraming {
     /// With flow numbers and allocation by name.
     Native,
-    /// Bare, as rlite and IRATI.
+    /// Bare SDUs, as in rlite and IRATI.
     Rlite,
 }
 
-/// What a UDP shim is made from.
+/// Configuration of a UDP shim.
 #[derive(Clone, Debug)]
 pub struct UdpConfig {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// How SDUs lie in datagrams.
+    /// How SDUs are framed in datagrams.
     pub framing: UdpFraming,
-    /// `HOST` or `HOST:PORT` of applications.
+    /// Addresses of applications, as `HOST` or `HOST:PORT`.
     pub peers: Vec<(AppName, String)>,
     /// Longest SDU in bytes.
     pub sdu_max: usize,
-    /// How long a name is asked for, in ns.
+    /// How long a flow request is repeated, in ns.
     pub timeout_ns: u64,
-    /// Impairment of everything sent.
+    /// Faults applied to everything that the shim sends.
     pub fault: Option<FaultPlan>,
 }
 
 impl UdpConfig {
-    /// A shim that listens on `listen`, with the usual settings.
+    /// Configuration of a shim that listens on `listen`, with default values.
     #[must_use]
     pub fn new(listen: SocketAddr, framing: UdpFraming) -> UdpConfig {
         UdpConfig {
@@ -58,10 +58,10 @@ impl UdpConfig {
         }
     }
 
-    /// Checks the settings, alone and beside one another. Opens nothing.
+    /// Checks the values and their combination. Opens no sockets.
     ///
     /// # Errors
-    /// What is wrong and what would be right.
+    /// What is wrong with the configuration.
     pub fn check(&self) -> Result<(), ShimError> {
         let limit = carina_netdev::DATAGRAM_BYTES_MAX - self.header_bytes();
         if !(64..=limit).contains(&self.sdu_max) {
@@ -76,7 +76,7 @@ impl UdpConfig {
         Ok(())
     }
 
-    /// Bytes in front of an SDU.
+    /// Bytes of the header in front of an SDU.
     fn header_bytes(&self) -> usize {
         match self.framing {
             UdpFraming::Native => SDU_HEADER_BYTES,
@@ -84,19 +84,21 @@ impl UdpConfig {
         }
     }
 
-    /// Opens the socket: the builder for the data plane, and the quality its flows offer.
+    /// Opens the socket. Returns the builder for the data plane, and the QoS that the shim's flows
+    /// offer.
     ///
     /// # Errors
-    /// As of [`UdpConfig::check`], or the address cannot be had.
+    /// As for [`UdpConfig::check`]; or the address cannot be used.
     pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
         self.check()?;
-        // Control datagrams carry two names; they fit whatever the SDUs are.
+        // Control datagrams contain two names. They must fit, whatever the longest SDU is.
         let bytes_max = (self.sdu_max + self.header_bytes()).max(CONTROL_BYTES_MAX);
         let socket = DatagramSocket::bind(self.listen, bytes_max)?;
         let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
             .map_err(ShimError::system("the address resolver"))?;
         let orderly = |plan: &FaultPlan| plan.reorder == 0.0 && plan.jitter_ns == 0;
-        // The Internet reorders, so the shim promises no order; see docs/explanation/shims.md.
+        // The Internet reorders packets, so the shim promises no order; see
+        // docs/explanation/shims.md.
         let offered = QosOffered {
             in_order: self.listen.ip().is_loopback() && self.fault.as_ref().is_none_or(orderly),
             ..QosOffered::datagrams(self.sdu_max)
@@ -156,9 +158,9 @@ impl IpcpBuilder for UdpBuilder {
 /// The UDP port of RINA over UDP.
 pub(crate) const UDP_PORT: u16 = 3359;
 
-/// Longest SDU unless configured: what fits an Ethernet frame with IPv6 and UDP in front, and what
-/// rlite takes.
+/// Default longest SDU, in bytes: what fits into an Ethernet frame with IPv6 and UDP, and what
+/// rlite accepts.
 const UDP_SDU_MAX_DEFAULT: usize = 1452;
 
-/// A request with two names of 255 bytes.
+/// Bytes of a request with two names of 255 bytes.
 const CONTROL_BYTES_MAX: usize = 4 + 2 + 2 * 256;

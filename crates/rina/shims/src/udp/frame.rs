@@ -12,58 +12,58 @@
 //!  the END for a flow that the sender does not know: its `flow of sender` repeats that of the SDU.
 //! ```
 //!
-//! A side that asks repeats its REQUEST until it is answered; a side that was asked answers every
-//! repetition in the same way. Nothing repeats an END: a sender to a flow that is gone gets
-//! one.
+//! The initiator repeats its REQUEST until it is answered. The responder answers every repetition
+//! in the same way. An END is not repeated: a side that sends to a flow that no longer exists gets
+//! an END.
 
 use carina_api::AppName;
 
-/// What a datagram says.
+/// A datagram in Carina's own framing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// An SDU for a flow of the receiver.
+    /// An SDU.
     Sdu {
         /// The receiver's number of the flow.
         flow: u16,
-        /// The SDU.
+        /// The bytes of the SDU.
         sdu: &'a [u8],
     },
-    /// Asks for a flow.
+    /// Requests a flow.
     Request {
         /// The sender's number of the flow.
         from: u16,
-        /// The calling application.
+        /// Name of the calling application.
         caller: AppName,
-        /// The called application.
+        /// Name of the called application.
         called: AppName,
     },
-    /// Grants it.
+    /// Accepts a request.
     Accept {
         /// The receiver's number of the flow.
         flow: u16,
         /// The sender's number of the flow.
         from: u16,
     },
-    /// Does not grant it.
+    /// Refuses a request.
     Refuse {
         /// The receiver's number of the flow.
         flow: u16,
-        /// Why.
+        /// Reason, for people.
         reason: &'a str,
     },
     /// Ends a flow.
     End {
-        /// The receiver's number of the flow, 0 when it is not known.
+        /// The receiver's number of the flow; 0 if the sender does not know it.
         flow: u16,
         /// The sender's number of the flow.
         from: u16,
-        /// Why.
+        /// Reason, for people; empty when the application closed the flow.
         reason: &'a str,
     },
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a datagram; `None` for one that is not a frame.
+    /// Decodes a datagram; `None` if it is not a valid frame.
     #[must_use]
     pub fn decode(datagram: &'a [u8]) -> Option<Frame<'a>> {
         let (&[kind, version, high, low], rest) = datagram.split_first_chunk()?;
@@ -101,7 +101,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes the datagram behind `out`. Reasons are cut to 255 bytes.
+    /// Appends the encoded datagram to `out`. Reasons are truncated to 255 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, flow) = match self {
             Frame::Sdu { flow, .. } => (0, *flow),
@@ -133,7 +133,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The header of an SDU.
+/// The header of an SDU for the receiver's flow number `flow`.
 #[must_use]
 pub fn sdu_header(flow: u16) -> [u8; SDU_HEADER_BYTES] {
     let [high, low] = flow.to_be_bytes();
@@ -157,7 +157,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&text.as_bytes()[..cut]);
 }
 
-/// Bytes in front of an SDU.
+/// Bytes of the header in front of an SDU.
 pub const SDU_HEADER_BYTES: usize = 4;
 
 const VERSION: u8 = 1;

@@ -1,8 +1,9 @@
-//! The shim IPC process over UDP (RFC 768): Pouzin Society, "Shim DIF over TCP/UDP".
+//! The shim IPC process over UDP (RFC 768). Specified in the Pouzin Society's "Shim DIF over
+//! TCP/UDP".
 //!
-//! Two framings ([`UdpFraming`]). Carina's own has flow numbers and allocation by name
-//! ([`frame`]). The other is that of rlite and IRATI: a datagram is an SDU and nothing else, a pair
-//! of addresses is a flow, and the names of both come from the address resolver.
+//! There are two framings ([`UdpFraming`]). Carina's own has flow numbers and allocation by name
+//! ([`frame`]). In the framing of rlite and IRATI a datagram is a bare SDU, a pair of addresses is
+//! a flow, and the address resolver supplies the names of both applications.
 
 mod builder;
 pub(crate) mod frame;
@@ -32,18 +33,18 @@ use crate::address_resolver::{AddressResolver, Answer};
 use crate::flow_table::{CREDIT_ANY, FlowTable, Names};
 use crate::retries::{Due, Retries};
 
-/// What the shim knows of the other end of a flow.
+/// The other end of a flow, as the shim knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
-    /// Its address; `None` while the resolver is asked.
+    /// Address of the peer; `None` until the resolver has found it.
     address: Option<SocketAddr>,
-    /// The socket that it knows.
+    /// The socket whose address the peer knows.
     socket_id: SocketId,
-    /// This side's number of the flow (native).
+    /// This side's number of the flow (native framing).
     own: u16,
-    /// The other side's number of the flow (native), once known.
+    /// The peer's number of the flow (native framing), once it is known.
     theirs: Option<u16>,
-    /// When more may be sent to it (rlite).
+    /// Limits the rate of datagrams to the peer (framing of rlite).
     pace: Pace,
 }
 
@@ -52,7 +53,7 @@ enum Framing {
     Rlite(Rlite),
 }
 
-/// The app.
+/// The app of a UDP shim.
 pub(super) struct Udp {
     name: String,
     label: String,
@@ -66,7 +67,7 @@ pub(super) struct Udp {
     is_removed: bool,
     now: u64,
     stalled: VecDeque<LinkId>,
-    /// Links whose peers get no more datagrams for some microseconds (rlite).
+    /// Links whose pace allows no datagram for some microseconds (framing of rlite).
     paced: VecDeque<LinkId>,
 }
 
@@ -128,7 +129,7 @@ impl Udp {
                         self.send_refusal(names, peer, &reason);
                     }
                 }
-                // Only for IPCPs that use N-1 flows.
+                // Such requests are only for IPCPs that use N-1 flows.
                 Request::Member(_) => {}
                 Request::Remove => {
                     for at in self.flows.indices() {
@@ -165,7 +166,7 @@ impl Udp {
         }
     }
 
-    /// Sends the requests that are due.
+    /// Sends the requests that are due, and gives up those that have timed out.
     fn send_due_requests(&mut self, links: &mut Links) {
         while let Some(due) = self.retries.poll(Instant::from_nanos(self.now)) {
             let (Due::Send(port) | Due::GiveUp(port)) = due;
@@ -188,7 +189,7 @@ impl Udp {
         }
     }
 
-    /// Ends a flow from this side of the network.
+    /// Ends a flow because the network ended it.
     fn close_flow(&mut self, at: usize, close: Close, links: &mut Links) {
         if let Some(flow) = self.flows.get_mut(at) {
             self.retries.end(flow.port);
@@ -203,7 +204,7 @@ impl Udp {
             return 0;
         };
         for at in 0..count {
-            // The datagram is copied out because what it says may make this side send.
+            // The datagram is copied, because processing it may make this side send.
             let Some((datagram, from)) = self.sockets.datagram(socket_id, at) else {
                 self.flows.row.add(Value::DropTooLong, 1);
                 continue;
@@ -274,7 +275,7 @@ impl Udp {
         moved
     }
 
-    /// A flow has ended from its application's side, and what it sent is on its way.
+    /// Handles a flow that its application has closed, after its SDUs were sent.
     fn flow_ended(&mut self, link: LinkId, links: &mut Links) {
         let reason = links
             .closed(link)
@@ -289,7 +290,7 @@ impl Udp {
     }
 }
 
-/// What differs between the framings.
+/// Parts that differ between the framings.
 impl Udp {
     fn address_resolved(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
         match self.framing {
@@ -385,7 +386,7 @@ impl App for Udp {
     }
 
     fn push(&mut self, now: u64, links: &mut Links) -> bool {
-        // An app that a link has woken within a breath was not prepared in it.
+        // A link may wake an app within a breath, after `prepare` of this breath.
         self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.flows.id) {
@@ -404,7 +405,7 @@ impl App for Udp {
     }
 
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
-        // The last look at the socket found it empty, and it rings when that changes.
+        // The last read found the socket empty. The socket wakes the app when a datagram arrives.
         self.is_removed || !self.flows.has_requests()
     }
 
@@ -435,9 +436,9 @@ impl App for Udp {
     }
 }
 
-/// Ring bytes that sources may put on their links in one breath; what the socket does not take
-/// waits there.
+/// Most bytes that sources may put on their links in one breath. Packets that the socket does not
+/// accept wait on the links.
 const ROOM: u64 = 1 << 20;
 
-/// Time after which datagrams that the kernel did not take are offered again, in ns.
+/// How long to wait before datagrams that the kernel did not accept are offered again, in ns.
 const RETRY_NS: u64 = 50_000;

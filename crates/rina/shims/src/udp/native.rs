@@ -1,4 +1,4 @@
-//! Flows over UDP in Carina's own framing.
+//! Flows of the UDP shim in Carina's own framing.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -15,20 +15,20 @@ use super::sockets::SocketId;
 use super::{Framing, Peer, Udp};
 use crate::flow_table::{Names, Stage};
 
-/// What this framing remembers.
+/// State of this framing.
 pub(super) struct Native {
-    /// Places by this side's number.
+    /// Indices of flows, by this side's number.
     by_own: HashMap<u16, usize>,
-    /// Places by the other side's address and number.
+    /// Indices of flows, by the peer's address and number.
     by_theirs: HashMap<(SocketAddr, u16), usize>,
     next: u16,
-    /// Requests that were refused, so that a repetition gets the same answer.
+    /// Recently refused requests, so that a repetition gets the same answer.
     refused: VecDeque<Refused>,
 }
 
-/// A request that was refused.
+/// A refused request.
 struct Refused {
-    /// The other side's address and number.
+    /// The peer's address, and its number of the flow.
     key: (SocketAddr, u16),
     names: Names,
     reason: String,
@@ -36,8 +36,8 @@ struct Refused {
 }
 
 impl Native {
-    /// No flows. Numbers begin anywhere, so that what a peer still sends to the flows of an earlier
-    /// life is not taken for the SDUs of new ones.
+    /// State without flows. Numbers start at a random value, so that SDUs for flows from before a
+    /// restart are not taken for SDUs of new flows.
     pub fn new() -> Native {
         Native {
             by_own: HashMap::new(),
@@ -47,7 +47,7 @@ impl Native {
         }
     }
 
-    /// A number that is not in use and was not for a while.
+    /// A number that is not in use and has not been used recently.
     fn number(&mut self) -> u16 {
         loop {
             self.next = self.next.checked_add(1).unwrap_or(1);
@@ -87,7 +87,7 @@ impl Udp {
         }
     }
 
-    /// The resolver has found where the called application is: asks there.
+    /// Starts to send requests to the called application, whose address the resolver has found.
     pub(super) fn resolved_native(&mut self, at: usize, address: SocketAddr) {
         let Some(own) = self.native().map(Native::number) else {
             return;
@@ -156,7 +156,7 @@ impl Udp {
         }
     }
 
-    /// Acts on a datagram.
+    /// Processes a received datagram.
     pub(super) fn receive_native(
         &mut self,
         from: SocketAddr,
@@ -226,14 +226,14 @@ impl Udp {
         }
     }
 
-    /// The flow with this side's number `own`, if it is one with `from`.
+    /// Index of the flow with this side's number `own`, if its peer has the address `from`.
     fn index_of(&mut self, from: SocketAddr, own: u16) -> Option<usize> {
         let at = *self.native()?.by_own.get(&own)?;
         let flow = self.flows.get_mut(at)?;
         (flow.peer.address == Some(from)).then_some(at)
     }
 
-    /// An SDU for a flow that is not here: an END makes its sender stop.
+    /// Handles an SDU for a flow that does not exist: an END makes the sender stop.
     fn unknown(&mut self, from: SocketAddr, flow: u16) {
         self.flows.row.add(Value::DropUnknownChannel, 1);
         let reason = "there is no such flow";
@@ -245,7 +245,7 @@ impl Udp {
         self.send_frame(from, &end);
     }
 
-    /// The other side asks for a flow, maybe again.
+    /// Processes a request of the peer, which may be a repetition.
     fn handle_request(&mut self, from: SocketAddr, theirs: u16, names: Names, links: &mut Links) {
         let key = (from, theirs);
         let now = self.now;
@@ -294,9 +294,9 @@ impl Udp {
         }
     }
 
-    /// Whether a request with the number of this flow is the one that began it: it is answered as
-    /// before then. A peer that has started anew counts from the beginning again, and asks for
-    /// something else, or for what it has had for long.
+    /// Whether a request with the number of this flow repeats the request that created it; if so,
+    /// answers as before. Otherwise the peer has restarted and reuses the number: the request has
+    /// other names, or the flow has been open for a long time.
     fn asks_again(&mut self, at: usize, names: &Names) -> bool {
         let now = self.now;
         let Some(flow) = self.flows.get_mut(at) else {
@@ -311,10 +311,11 @@ impl Udp {
         is_it
     }
 
-    /// The other side has accepted.
+    /// Processes an ACCEPT of the peer.
     fn handle_accept(&mut self, from: SocketAddr, own: u16, theirs: u16, links: &mut Links) {
         let Some(at) = self.index_of(from, own) else {
-            // Given up in the meantime: the other side need not wait.
+            // This side has given up the request in the meantime. The END releases the peer's flow
+            // at once.
             let reason = "the request was given up";
             let end = Frame::End {
                 flow: theirs,
@@ -340,8 +341,9 @@ impl Udp {
     }
 }
 
-/// How long an answer may be asked for again, in ns: longer than requests are repeated.
+/// How long a repeated request gets the same answer, in ns. Requests are repeated for a shorter
+/// time.
 const REMEMBERED_NS: u64 = 10_000_000_000;
 
-/// Refusals that are remembered.
+/// Most refused requests that are remembered.
 const REFUSED_MAX: usize = 1024;

@@ -1,29 +1,29 @@
-//! The pace of datagrams to a peer in the framing of rlite.
+//! Limits the pace of datagrams to a peer in the framing of rlite.
 //!
-//! A receiver there has a socket buffer of 212,992 bytes by default, which holds some 90 datagrams
-//! of 1452 bytes with what the kernel counts for each. A window of 512 PDUs that leaves in one
-//! burst overflows it before the receiver runs.
+//! A receiver there has a socket buffer of 212,992 bytes by default. With the kernel's overhead,
+//! the buffer holds some 90 datagrams of 1452 bytes. A window of 512 PDUs that is sent in one burst
+//! would overflow it before the receiver runs.
 
-/// When the next datagram to a peer may leave.
+/// When the next datagram to a peer may be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// Time up to which datagrams were paid for, in ns.
+    /// Time up to which the sent datagrams have used up the pace, in ns.
     paid: u64,
 }
 
-/// Datagrams that may leave at once: a third of such a buffer.
+/// Datagrams that may be sent at once: a third of such a buffer.
 const BURST: u64 = 32;
 
-/// Pause that a datagram costs, in ns: 32 in 500 µs, which is 740 Mbit/s of 1452 bytes each.
+/// Time per datagram, in ns: 32 datagrams in 500 µs, or 740 Mbit/s with 1452 bytes each.
 const COST_NS: u64 = 500_000 / BURST;
 
 impl Pace {
-    /// Whether a datagram may leave now.
+    /// Whether a datagram may be sent now.
     pub fn has_room(self, now: u64) -> bool {
         self.paid <= now + (BURST - 1) * COST_NS
     }
 
-    /// A datagram leaves.
+    /// Notes that a datagram was sent.
     pub fn spend(&mut self, now: u64) {
         self.paid = self.paid.max(now) + COST_NS;
     }
@@ -33,7 +33,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Datagrams that leave at `now` of a queue that does not end.
+    /// Number of datagrams sent at `now` from an endless queue.
     fn leaving(pace: &mut Pace, now: u64) -> u64 {
         let mut count = 0;
         while pace.has_room(now) {
@@ -49,13 +49,14 @@ mod tests {
         let start = 1_000_000_000;
         assert_eq!(leaving(&mut pace, start), BURST);
         assert_eq!(leaving(&mut pace, start), 0);
-        // Offered again every 50 µs, as much leaves as in one look after the same time.
+        // With attempts every 50 µs, as many datagrams are sent as with one attempt after the same
+        // time.
         let mut total = BURST;
         for round in 1..=20 {
             total += leaving(&mut pace, start + round * 50_000);
         }
         assert_eq!(total, BURST + 2 * BURST);
-        // A long pause is no credit.
+        // A long pause does not allow a longer burst.
         assert_eq!(leaving(&mut pace, 2 * start), BURST);
     }
 }

@@ -1,4 +1,5 @@
-//! Flows over UDP in the framing of rlite and IRATI: bare SDUs, one flow per pair of addresses.
+//! Flows of the UDP shim in the framing of rlite and IRATI: bare SDUs, one flow per pair of
+//! addresses.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,16 +13,17 @@ use super::sockets::SocketId;
 use super::{Framing, Peer, Udp};
 use crate::flow_table::Names;
 
-/// What this framing remembers.
+/// State of this framing.
 #[derive(Default)]
 pub(super) struct Rlite {
-    /// The flows begun by others, by where these are; they come to the socket that listens.
+    /// Flows that peers have started, by the peer's address. They use the listening socket.
     by_peer: HashMap<SocketAddr, usize>,
-    /// The flows asked for from here, each with a socket of its own.
+    /// Flows that this side has requested, each with its own socket.
     calls: HashMap<SocketId, usize>,
-    /// Until when datagrams from there are late ones of a flow that has ended, in ns.
+    /// Addresses whose flow has ended, and until when datagrams from there count as late ones, in
+    /// ns.
     ended: HashMap<SocketAddr, u64>,
-    /// Datagrams from addresses whose name is being asked for.
+    /// Datagrams from addresses whose name is being resolved.
     unresolved: HashMap<IpAddr, Vec<(SocketAddr, Packet)>>,
 }
 
@@ -50,7 +52,8 @@ impl Udp {
         }
     }
 
-    /// The resolver has found where the called application is, which is all there is to allocate.
+    /// Opens a flow to the called application, whose address the resolver has found. The peer need
+    /// not be asked.
     pub(super) fn resolved_rlite(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
         let socket_id = match self.sockets.open() {
             Ok(socket_id) => socket_id,
@@ -69,7 +72,7 @@ impl Udp {
         self.flows.confirm(self.now, at, credit, links);
     }
 
-    /// Delivers a datagram.
+    /// Delivers a received datagram.
     pub(super) fn receive_rlite(
         &mut self,
         (socket_id, from): (SocketId, SocketAddr),
@@ -91,7 +94,7 @@ impl Udp {
             return self.flows.deliver(at, packet, links);
         }
         let is_served = !self.flows.names.is_empty();
-        // An IPCP that connects begins anew.
+        // An M_CONNECT of an IPCP starts a new flow.
         let is_connecting = self.flows.connecting(&packet).is_some();
         let Some(rlite) = self.rlite() else { return };
         if is_connecting {
@@ -117,15 +120,15 @@ impl Udp {
         }
     }
 
-    /// The name that a datagram from an unknown address is for: that of an IPCP, which counts what
-    /// it cannot read, else any here.
+    /// The application that gets a flow from an unknown peer: a registered IPCP, which counts PDUs
+    /// that it cannot decode, otherwise any registered application.
     fn guessed_name(&self) -> Option<AppName> {
         let ipcp = self.flows.connectable.first();
         ipcp.or_else(|| self.flows.names.first()).cloned()
     }
 
-    /// An IPCP is registered: the addresses behind flows to a guessed name may be of peers of it,
-    /// which connect.
+    /// Called when an IPCP is registered: closes incoming flows to applications that are not IPCPs,
+    /// because their peers may mean the IPCP and will connect to it.
     pub(super) fn close_guessed(&mut self, links: &mut Links) {
         if self.rlite().is_none() {
             return;
@@ -141,8 +144,8 @@ impl Udp {
         }
     }
 
-    /// The flow asked for from here whose socket this is. The server side of rlite answers from
-    /// another port than it was asked at, and wants to be spoken to where it was last heard from.
+    /// Index of the flow that uses this socket. The server of rlite answers from another port than
+    /// it was called on, and expects SDUs at the address from which it last sent.
     fn answering(&mut self, socket_id: SocketId, from: SocketAddr) -> Option<usize> {
         let at = self.rlite()?.calls.get(&socket_id).copied()?;
         let peer = &mut self.flows.get_mut(at)?.peer;
@@ -153,7 +156,7 @@ impl Udp {
         Some(at)
     }
 
-    /// The resolver has the name of an address: its first datagrams begin flows.
+    /// Continues when the resolver knows the name of an address: its first datagrams start flows.
     pub(super) fn named_rlite(&mut self, ip: IpAddr, remote: AppName, links: &mut Links) {
         let now = self.now;
         let Some(waiting) = self.rlite().and_then(|rlite| rlite.unresolved.remove(&ip)) else {
@@ -194,12 +197,12 @@ impl Udp {
     }
 }
 
-/// Addresses whose names are asked for at a time, or whose ended flows are remembered.
+/// Most addresses whose names are resolved at a time, or whose ended flows are remembered.
 const UNRESOLVED_MAX: usize = 256;
 
-/// Datagrams of one address that wait for its name.
+/// Most datagrams of one address that wait for its name.
 const WAITING_MAX: usize = 64;
 
-/// How long datagrams belong to a flow that has ended here, in ns: the other side learns of the end
-/// only by silence.
+/// How long datagrams belong to a flow that has ended on this side, in ns. The peer detects the end
+/// only because nothing arrives any more.
 const LATE_NS: u64 = 30_000_000_000;

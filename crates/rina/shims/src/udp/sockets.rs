@@ -1,9 +1,9 @@
-//! The sockets of a UDP shim, and the impaired line before them.
+//! The sockets of a UDP shim, and the fault layer in front of them.
 //!
-//! One socket listens. In the framing of rlite each flow asked for from here has a socket of its
-//! own beside it, as an endpoint is an address and a port there: what comes to it is that flow's,
-//! from whichever port the other side answers, and a flow that is asked for again is a new one to
-//! the other side.
+//! One socket listens. In the framing of rlite, each flow that this side requests has its own
+//! socket, because there an endpoint is an address and a port. Everything that arrives at the
+//! socket belongs to the flow, whatever port the peer answers from. A flow that is requested again
+//! is a new one for the peer.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,28 +16,28 @@ use carina_wire::Payload;
 use super::RETRY_NS;
 use crate::error::ShimError;
 
-/// A socket of the shim.
+/// Number of a socket of the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SocketId(u16);
 
 impl SocketId {
-    /// The one that listens.
+    /// The listening socket.
     pub const LISTEN: SocketId = SocketId(0);
 }
 
-/// A datagram on the impaired line.
+/// A datagram in the queue of the fault layer.
 type Delayed = (SocketId, SocketAddr, Vec<u8>);
 
-/// The sockets.
+/// The sockets of a UDP shim.
 pub(super) struct Sockets {
     listen: DatagramSocket,
-    /// Those of flows asked for from here; [`SocketId`] 1 is the first.
+    /// Sockets of the flows that this side requested; [`SocketId`] 1 is the first.
     calls: Vec<Option<CallSocket>>,
-    /// Rings for all of `calls`.
+    /// Epoll set of all sockets in `calls`.
     epoll: Epoll,
     ready: Vec<carina_sys::Ready>,
     fault: Option<Fault<Delayed>>,
-    /// When to offer again what the kernel did not take, in ns.
+    /// When to offer datagrams again that the kernel did not accept, in ns.
     pub retry_at: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ struct CallSocket {
 
 impl Sockets {
     /// # Errors
-    /// The system has no descriptor to give.
+    /// The system has no free descriptor.
     pub fn new(listen: DatagramSocket, plan: Option<FaultPlan>) -> std::io::Result<Sockets> {
         Ok(Sockets {
             listen,
@@ -70,10 +70,10 @@ impl Sockets {
         }
     }
 
-    /// Opens a socket for a flow asked for from here.
+    /// Opens a socket for a flow that this side requests.
     ///
     /// # Errors
-    /// There are too many, or the kernel refuses.
+    /// There are too many sockets, or a system call fails.
     pub fn open(&mut self) -> Result<SocketId, ShimError> {
         let free = self.calls.iter().position(Option::is_none);
         let at = free.unwrap_or(self.calls.len());
@@ -98,8 +98,8 @@ impl Sockets {
         Ok(SocketId(at as u16 + 1))
     }
 
-    /// Closes the socket of a flow that has ended, after what is queued was sent; returns how many
-    /// datagrams could not be. The one that listens stays.
+    /// Sends queued datagrams and closes the socket of a flow that has ended. Returns how many
+    /// datagrams could not be sent. Does nothing for the listening socket.
     pub fn close(&mut self, socket_id: SocketId) -> u64 {
         let Some(at) = socket_id.0.checked_sub(1) else {
             return 0;
@@ -108,11 +108,11 @@ impl Sockets {
             return 0;
         };
         let (lost, _) = call.socket.flush();
-        // Dropping it takes it out of the epoll as well.
+        // Dropping the socket also removes it from the epoll set.
         (lost + call.socket.queued()) as u64
     }
 
-    /// Datagrams that can be sent now through a socket.
+    /// Number of datagrams that can be sent now through a socket.
     pub fn room(&mut self, socket_id: SocketId) -> usize {
         if self.fault.is_some() {
             return usize::MAX;
@@ -120,7 +120,7 @@ impl Sockets {
         self.socket(socket_id).map_or(0, |socket| socket.room())
     }
 
-    /// Sends `head` and `body` as one datagram; the reason it was lost, if it was.
+    /// Sends `head` and `body` as one datagram. Returns the reason if the datagram was lost.
     pub fn send(
         &mut self,
         now: u64,
@@ -152,8 +152,8 @@ impl Sockets {
         }
     }
 
-    /// Moves what has come to the end of the impaired line to the sockets; returns how many
-    /// datagrams were lost.
+    /// Moves the datagrams whose delay in the fault layer has passed to the sockets. Returns how
+    /// many were lost.
     pub fn move_due(&mut self, now: u64) -> u64 {
         let mut lost = 0;
         while let Some((socket_id, to, datagram)) =
@@ -174,7 +174,7 @@ impl Sockets {
         lost
     }
 
-    /// Returns how many datagrams the kernel refused for good.
+    /// Sends queued datagrams. Returns how many the kernel refused for good.
     pub fn flush(&mut self, now: u64) -> usize {
         let (mut lost, mut is_stuck) = self.listen.flush();
         for call in self.calls.iter_mut().flatten() {
@@ -188,13 +188,13 @@ impl Sockets {
         lost
     }
 
-    /// When something is due next, in ns.
+    /// When a datagram is due next, in ns.
     pub fn next_deadline(&self) -> Option<u64> {
         let due = self.fault.as_ref().and_then(Fault::next_due);
         [due, self.retry_at].into_iter().flatten().min()
     }
 
-    /// Learns which sockets of flows are readable.
+    /// Finds out which sockets of flows are readable.
     pub fn poll_ready(&mut self) {
         if self.calls.is_empty() {
             return;
@@ -210,7 +210,8 @@ impl Sockets {
         self.ready = ready;
     }
 
-    /// Receives a burst at a socket that may have one; the socket and how many datagrams came.
+    /// Receives a burst at a socket that may have datagrams. Returns the socket and the number of
+    /// datagrams.
     pub fn receive(&mut self) -> Option<(SocketId, usize)> {
         let count = self.listen.receive();
         if count > 0 {
@@ -229,16 +230,16 @@ impl Sockets {
         None
     }
 
-    /// A datagram of the burst received last at a socket.
+    /// A datagram of the last burst received at a socket, with the sender's address.
     pub fn datagram(&mut self, socket_id: SocketId, at: usize) -> Option<(&[u8], SocketAddr)> {
         self.socket(socket_id)?.datagram(at)
     }
 
-    /// Descriptors that ring when something has come.
+    /// Descriptors that become readable when a datagram arrives.
     pub fn wait_fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.listen.as_fd(), self.epoll.as_fd()]
     }
 }
 
-/// Flows asked for from here at a time, each with a socket of its own.
+/// Most flows that this side may have requested at a time in the framing of rlite.
 const CALLS_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! Two data planes joined by a region in a memfd, and applications at both ends.
+//! Two data planes that share a region in a memfd, with applications at both ends.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -30,11 +30,12 @@ pub struct Pair {
     next_port: u32,
 }
 
-/// Nothing is judged by it; it ends what hangs.
+/// Time limit that ends a test that hangs. No test result depends on its value.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_NS: u64 = PATIENCE.as_nanos() as u64;
 
-/// Waits for an event that `wanted` takes; panics with what came instead.
+/// Waits for an event for which `wanted` returns `Some`. Panics at the time limit and prints the
+/// other events.
 pub fn wait_for<T>(plane: &DataPlane, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     let mut others = Vec::new();
@@ -118,7 +119,7 @@ impl Pair {
         PortId(self.next_port)
     }
 
-    /// A flow from the host to `echo` in the guest with these ends of the data planes.
+    /// Opens a flow from the host to `echo` in the guest, with these ends of the data planes.
     pub fn connect(&mut self, host: FlowEnd, guest: FlowEnd) -> (PortId, PortId) {
         let port = self.port();
         self.host.send(Command::Allocate {
@@ -158,7 +159,7 @@ impl Pair {
         (port, guest_port)
     }
 
-    /// A flow with rings at both ends: the applications' ends at host and guest.
+    /// Opens a flow with rings at both ends. Returns the applications' ends at host and guest.
     pub fn flow(&mut self) -> (App, App, PortId, PortId) {
         let (host_end, host_app) = ring(RING);
         let (guest_end, guest_app) = ring(RING);
@@ -190,8 +191,7 @@ pub fn closed_reason(plane: &DataPlane, port: PortId) -> String {
     })
 }
 
-/// An application's end of a flow, as simple as can be: pieces of a quarter ring, doorbells,
-/// sleeps.
+/// A simple application's end of a flow: pieces of a quarter of the ring, doorbells, and sleeps.
 pub struct App {
     pub end: Endpoint,
     pub memory: ChannelMemory,
@@ -217,8 +217,8 @@ impl App {
         self.end.publish();
     }
 
-    /// Sends without waking the other side for every SDU: what is posted shows at the latest when
-    /// the ring is full.
+    /// Sends without waking the receiver for each SDU. At the latest when the ring is full, the
+    /// SDUs become visible.
     pub fn post(&mut self, sdu: &[u8]) {
         if sdu.len() > self.end.tx.capacity() / 4 {
             return self.send(sdu);
@@ -233,7 +233,7 @@ impl App {
         }
     }
 
-    /// Receives into a buffer of at least the SDU's size, spinning a little before sleeping.
+    /// Receives into a buffer that is large enough for the SDU. Spins a little before it sleeps.
     pub fn take(&mut self, buffer: &mut [u8]) -> usize {
         let (mut at, mut turns) = (0, 0);
         loop {
@@ -277,7 +277,7 @@ impl App {
         self.end.tx.disarm();
     }
 
-    /// The next SDU, or how the stream ended.
+    /// Receives the next SDU; an error is how the stream has ended.
     pub fn recv(&mut self) -> Result<Vec<u8>, State> {
         let mut sdu = Vec::new();
         loop {
@@ -310,7 +310,7 @@ impl App {
     }
 }
 
-/// What is sent: the same bytes for the same seed.
+/// Pseudo-random contents of SDUs, determined by the seed.
 pub struct Random(SplitMix);
 
 impl Random {
