@@ -1,18 +1,19 @@
 //! Seeded random numbers for simulations, tests and protocol machines.
 //!
-//! The same seed gives the same numbers on every machine. Nothing here is fit for secrets: keys
-//! and what signs with them come from the operating system (`carina-protect`).
+//! The same seed gives the same numbers on every machine. This crate is not fit for secrets: keys
+//! and signatures use random numbers of the operating system (`carina-protect`).
 //!
-//! The generators are those of the crate `rand_xoshiro`; their names say which, because a seed that
-//! once showed a fault keeps its meaning only as long as the algorithm stays.
+//! The generators are those of the crate `rand_xoshiro`. Their algorithms are fixed by name: a seed
+//! that once showed a fault shows it again only with the same algorithm.
 #![no_std]
 #![forbid(unsafe_code)]
 
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256StarStar};
 
-/// A source of choices: xoshiro256** (Blackman and Vigna, *Scrambled Linear Pseudorandom Number
-/// Generators*, 2018), seeded through SplitMix64 so that neighbouring seeds have nothing in common.
+/// A seeded generator: xoshiro256** (Blackman and Vigna, *Scrambled Linear Pseudorandom Number
+/// Generators*, 2018), seeded through SplitMix64, so that neighbouring seeds give unrelated
+/// numbers.
 #[derive(Clone, Debug)]
 pub struct Random(Xoshiro256StarStar);
 
@@ -23,7 +24,8 @@ impl Random {
         Random(Xoshiro256StarStar::seed_from_u64(seed))
     }
 
-    /// A generator of its own for one purpose: what it is asked changes nothing elsewhere.
+    /// Splits off an independent generator for one purpose. How many numbers are drawn from it does
+    /// not affect this generator.
     #[must_use]
     pub fn fork(&mut self) -> Random {
         Random::new(self.next_u64())
@@ -36,11 +38,11 @@ impl Random {
 
     /// A number below `end`; 0 when `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The high half of a product: no bias worth speaking of below 2^32 choices.
+        // The high half of a product. Below 2^32 choices the bias is negligible.
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number of `low..=high`.
+    /// A number from `low` to `high`, both included.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
@@ -50,20 +52,20 @@ impl Random {
         self.below(len as u64) as usize
     }
 
-    /// True in `share` of 10,000 cases.
+    /// Returns true with a probability of `share` in 10,000.
     pub fn chance(&mut self, share: u32) -> bool {
         self.below(10_000) < u64::from(share)
     }
 
-    /// One of the elements of `of`.
+    /// One of the elements of `of`, chosen at random.
     ///
     /// # Panics
-    /// When `of` is empty.
+    /// `of` is empty.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.index(of.len())]
     }
 
-    /// Brings the elements of `of` into random order (Fisher and Yates).
+    /// Shuffles the elements of `of` (Fisher and Yates).
     pub fn shuffle<T>(&mut self, of: &mut [T]) {
         for end in (1..of.len()).rev() {
             of.swap(end, self.index(end + 1));
@@ -71,7 +73,7 @@ impl Random {
     }
 }
 
-/// A generator of eight bytes of state: SplitMix64 (Steele, Lea and Flood, *Fast Splittable
+/// A small generator with eight bytes of state: SplitMix64 (Steele, Lea and Flood, *Fast Splittable
 /// Pseudorandom Number Generators*, 2014).
 #[derive(Clone, Debug)]
 pub struct SplitMix(SplitMix64);
@@ -88,7 +90,7 @@ impl SplitMix {
         self.0.next_u64()
     }
 
-    /// A number below `end`, uniform enough where `end` is far below 2^64; 0 when `end` is 0.
+    /// A number below `end`; 0 when `end` is 0. It is uniform enough if `end` is far below 2^64.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next_u64() % end.max(1)
     }
@@ -98,7 +100,7 @@ impl SplitMix {
         self.below(len as u64) as usize
     }
 
-    /// A number from 0 to below 1.
+    /// A number from 0 (included) to 1 (excluded).
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -112,7 +114,7 @@ impl SplitMix {
     }
 }
 
-/// Mixes two numbers into a seed.
+/// Combines two numbers into a seed.
 #[must_use]
 pub fn mix(a: u64, b: u64) -> u64 {
     let seed = a ^ b.rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -2,22 +2,23 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Whose CPU time to read.
+/// The CPU time to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuClock {
-    /// The calling thread.
+    /// CPU time of the calling thread.
     Thread,
-    /// All threads of this process.
+    /// CPU time of all threads of this process.
     Process,
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, the same clock in every process of this system.
+/// Current time of `CLOCK_MONOTONIC` in nanoseconds. Every process of this system sees the same
+/// clock.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     to_ns(clock_gettime(ClockId::Monotonic))
 }
 
-/// Nanoseconds of CPU time used so far.
+/// CPU time used so far, in nanoseconds.
 #[must_use]
 pub fn cpu_time_ns(clock: CpuClock) -> u64 {
     to_ns(clock_gettime(match clock {

@@ -1,4 +1,4 @@
-//! A doorbell that a process which shares it cannot jam.
+//! A doorbell that another holder cannot block.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,18 +12,18 @@ use crate::{Epoll, Interest};
 /// A doorbell between processes that do not trust each other: any number of signals collapse into
 /// one readable state.
 ///
-/// It is a pipe of which every holder has an open file of its own, for reading and writing. The
-/// non-blocking mark belongs to the open file, so no holder can clear it for another: a
-/// doorbell that a peer has filled to the brim rings already. (An eventfd
-/// cannot be opened a second time, and its holders share the mark.) Being readers too, holders
-/// never get `SIGPIPE` when the others are gone.
+/// It is a pipe. Each holder has an open file of its own for it, for reading and writing. The
+/// non-blocking mark belongs to the open file, so no holder can clear it for another. A doorbell
+/// that a peer has filled completely is readable, so it rings already. (An eventfd cannot be opened
+/// a second time; its holders share the mark.) As holders are readers too, none gets `SIGPIPE` when
+/// the others are gone.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
 }
 
 impl Doorbell {
-    /// Makes a silent doorbell.
+    /// Creates a silent doorbell.
     ///
     /// # Errors
     /// The kernel's refusal: too many open files, or no `/proc`.
@@ -32,11 +32,11 @@ impl Doorbell {
         open_again(reader.as_fd())
     }
 
-    /// Takes a doorbell received from another process, which must have given away a descriptor made
-    /// by [`Doorbell::reopen`].
+    /// Takes a doorbell received from another process, which must have sent a descriptor made by
+    /// [`Doorbell::reopen`].
     ///
     /// # Errors
-    /// `InvalidInput` when it is no pipe; the kernel's refusal to set the non-blocking mark.
+    /// `InvalidInput` if it is not a pipe; the kernel refuses to set the non-blocking mark.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
         if kind != rustix::fs::FileType::Fifo {
@@ -55,7 +55,7 @@ impl Doorbell {
         let _ = rustix::io::write(&self.fd, &[1]);
     }
 
-    /// Silences the doorbell and returns how often it was rung (0: it was silent), at most 65,536.
+    /// Silences the doorbell. Returns how often it was rung, at most 65,536; 0 if it was silent.
     pub fn drain(&self) -> usize {
         let (mut count, mut rings) = (0, [0; 512]);
         while count < DRAIN_MAX {
@@ -73,12 +73,11 @@ impl Doorbell {
         count
     }
 
-    /// Waits until the doorbell rings or `timeout_ns` passed; does not silence it.
-    ///
-    /// Returns whether it rings. `None` waits for ever.
+    /// Waits until the doorbell rings or `timeout_ns` has passed; `None` waits forever. Returns
+    /// whether it rings, and does not silence it.
     ///
     /// # Errors
-    /// The kernel's refusal to poll. An interrupting signal is reported as "does not ring".
+    /// The kernel's refusal to poll. If a signal interrupts the wait, the result is `false`.
     pub fn wait(&self, timeout_ns: Option<u64>) -> io::Result<bool> {
         crate::eventfd::wait_readable(self.fd.as_fd(), timeout_ns)
     }
@@ -93,7 +92,7 @@ impl Doorbell {
         })
     }
 
-    /// The same doorbell as an open file of its own, to be given to another process.
+    /// Opens the doorbell again, as an open file to send to another process.
     ///
     /// # Errors
     /// The kernel's refusal: too many open files, or no `/proc`.
@@ -102,8 +101,9 @@ impl Doorbell {
     }
 }
 
-/// Whether an edge-triggered [`Epoll`] reports every ring of a doorbell that still rings. Kernels
-/// from 5.5 to 5.13 without later mends tell of the first only. Tried once per process.
+/// Whether an edge-triggered [`Epoll`] reports each ring of a doorbell that has not been silenced.
+/// Kernels 5.5 to 5.13 without later fixes report only the first ring. The test runs once per
+/// process.
 #[must_use]
 pub fn doorbells_ring_again() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
@@ -145,7 +145,7 @@ fn open_again(pipe: BorrowedFd<'_>) -> io::Result<Doorbell> {
     Ok(Doorbell { fd })
 }
 
-/// What a pipe holds by default; more than that is not silenced by one call.
+/// Default capacity of a pipe in bytes; one call silences at most this many rings.
 const DRAIN_MAX: usize = 65_536;
 
 #[cfg(test)]

@@ -7,31 +7,31 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
-/// What to wait for on a descriptor. Errors and hang-up are always reported.
+/// The events to wait for on a descriptor. Errors and hang-up are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Readable.
     Read,
     /// Writable.
     Write,
-    /// Both.
+    /// Readable or writable.
     ReadWrite,
-    /// Readable, reported once per change: the descriptor need not be drained.
+    /// Readable, reported once per change; the reader need not drain the descriptor.
     ReadEdge,
     /// Readable, writable or hung up, reported once per change.
     ReadWriteEdge,
 }
 
-/// One descriptor that is ready.
+/// A descriptor that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The token given to [`Epoll::add`].
     pub token: u64,
-    /// Can be read without blocking (end of file included).
+    /// Whether it can be read without blocking (end of file included).
     pub readable: bool,
-    /// Can be written without blocking.
+    /// Whether it can be written without blocking.
     pub writable: bool,
-    /// The peer hung up or the descriptor has an error.
+    /// Whether the peer hung up or the descriptor has an error.
     pub hangup: bool,
 }
 
@@ -42,20 +42,20 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Makes an empty set.
+    /// Creates an empty set.
     ///
     /// # Errors
-    /// The kernel's refusal, usually that the process has too many open files.
+    /// The kernel's refusal, usually because the process has too many open files.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             fd: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         })
     }
 
-    /// Adds a descriptor; `token` comes back in [`Ready`].
+    /// Adds a descriptor. [`Ready`] returns `token` when it is ready.
     ///
     /// # Errors
-    /// The kernel's refusal: added before, or not pollable.
+    /// The kernel's refusal: the descriptor was added before, or cannot be polled.
     pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         epoll::add(
             &self.fd,
@@ -69,7 +69,7 @@ impl Epoll {
     /// Changes token or interest of a descriptor that was added.
     ///
     /// # Errors
-    /// The kernel's refusal: never added.
+    /// The kernel's refusal: the descriptor was never added.
     pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         epoll::modify(
             &self.fd,
@@ -80,20 +80,20 @@ impl Epoll {
         Ok(())
     }
 
-    /// Removes a descriptor. Do this before closing it: a duplicate held elsewhere would keep
-    /// the entry alive.
+    /// Removes a descriptor. Do this before closing it: a duplicate held elsewhere would keep the
+    /// entry alive.
     ///
     /// # Errors
-    /// The kernel's refusal: never added.
+    /// The kernel's refusal: the descriptor was never added.
     pub fn del(&self, fd: impl AsFd) -> io::Result<()> {
         epoll::delete(&self.fd, fd)?;
         Ok(())
     }
 
-    /// Waits until a descriptor is ready or `timeout_ns` passed (`None`: for ever), and appends
-    /// up to 64 of what is ready to `ready`, which is cleared first.
+    /// Waits until a descriptor is ready or `timeout_ns` has passed; `None` waits forever. Clears
+    /// `ready`, then puts up to 64 ready descriptors into it.
     ///
-    /// Returns early and empty when a signal interrupts.
+    /// If a signal interrupts the wait, it returns early with none.
     ///
     /// # Errors
     /// The kernel's refusal to wait.
@@ -103,8 +103,8 @@ impl Epoll {
             tv_sec: (ns / 1_000_000_000) as i64,
             tv_nsec: (ns % 1_000_000_000) as i64,
         });
-        // epoll_pwait counts in milliseconds and rounds up; the call that counts in nanoseconds is
-        // younger than some kernels in use.
+        // epoll_pwait counts in milliseconds and rounds up. The call that counts in nanoseconds
+        // does not exist in all kernels in use.
         if timeout_ns.is_some_and(|ns| 0 < ns && ns < SHORT_NS) {
             let mut this = [PollFd::new(&self.fd, PollFlags::IN)];
             match poll(&mut this, timeout.as_ref()) {
@@ -133,7 +133,7 @@ impl Epoll {
     }
 }
 
-/// Waits shorter than this, in ns, must not become a millisecond longer.
+/// Waits shorter than this, in ns, must not be rounded up to milliseconds.
 const SHORT_NS: u64 = 20_000_000;
 
 impl AsFd for Epoll {

@@ -1,4 +1,4 @@
-//! A doorbell between threads and processes.
+//! An eventfd as a doorbell between threads and processes.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,10 +13,10 @@ pub struct EventFd {
 }
 
 impl EventFd {
-    /// Makes a silent doorbell.
+    /// Creates a silent doorbell.
     ///
     /// # Errors
-    /// The kernel's refusal, usually that the process has too many open files.
+    /// The kernel's refusal, usually because the process has too many open files.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { fd })
@@ -28,29 +28,29 @@ impl EventFd {
     /// counter at any time; [`EventFd::signal`] would then block until it is drained.
     ///
     /// # Errors
-    /// The kernel's refusal to set the non-blocking mark.
+    /// The kernel refuses to set the non-blocking mark.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
         Ok(Self { fd })
     }
 
-    /// Rings the doorbell. A full counter already rings, and a closed peer does not matter.
+    /// Rings the doorbell. A full counter is already readable, and a missing peer is no error.
     pub fn signal(&self) {
-        // The only possible failure on a valid eventfd is a counter about to overflow, which
-        // is readable already.
+        // On a valid eventfd this fails only if the counter would overflow, and then it is readable
+        // already.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Silences the doorbell and returns how often it was rung (0: it was silent).
+    /// Silences the doorbell. Returns how often it was rung; 0 if it was silent.
     ///
-    /// Does not block even when a peer cleared the non-blocking mark of the shared open file.
+    /// Does not block even if a peer has cleared the non-blocking mark of the shared open file.
     pub fn drain(&self) -> u64 {
         use rustix::io::{ReadWriteFlags, preadv2};
         let mut count = [0; 8];
         loop {
             let mut parts = [io::IoSliceMut::new(&mut count)];
-            // Offset -1 reads a stream; the flag is the non-blocking mark of this one call.
+            // Offset -1 reads a stream. The flag makes this one call non-blocking.
             match preadv2(&self.fd, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) {
                 Ok(8) => return u64::from_ne_bytes(count),
                 Err(Errno::INTR) => {}
@@ -58,19 +58,18 @@ impl EventFd {
                 _ => return 0,
             }
         }
-        // Kernels before 5.9 know the mark of the file only.
+        // Kernels before 5.9 support only the mark of the open file.
         match rustix::io::read(&self.fd, &mut count) {
             Ok(8) => u64::from_ne_bytes(count),
             _ => 0,
         }
     }
 
-    /// Waits until the doorbell rings or `timeout_ns` passed; does not silence it.
-    ///
-    /// Returns whether it rings. `None` waits for ever.
+    /// Waits until the doorbell rings or `timeout_ns` has passed; `None` waits forever. Returns
+    /// whether it rings, and does not silence it.
     ///
     /// # Errors
-    /// The kernel's refusal to poll. An interrupting signal is reported as "does not ring".
+    /// The kernel's refusal to poll. If a signal interrupts the wait, the result is `false`.
     pub fn wait(&self, timeout_ns: Option<u64>) -> io::Result<bool> {
         wait_readable(self.fd.as_fd(), timeout_ns)
     }
@@ -78,24 +77,24 @@ impl EventFd {
     /// A second descriptor of the same doorbell.
     ///
     /// # Errors
-    /// The kernel's refusal, usually that the process has too many open files.
+    /// The kernel's refusal, usually because the process has too many open files.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             fd: self.fd.try_clone()?,
         })
     }
 
-    /// Gives up the descriptor.
+    /// Converts the doorbell into its descriptor.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
 }
 
-/// Waits until a descriptor is readable or `timeout_ns` passed.
+/// Waits until a descriptor is readable or `timeout_ns` has passed. Returns whether it is readable.
 ///
 /// # Errors
-/// The kernel's refusal to poll. An interrupting signal is reported as "not readable".
+/// The kernel's refusal to poll. If a signal interrupts the wait, the result is `false`.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>, timeout_ns: Option<u64>) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let timeout = timeout_ns.map(|ns| Timespec {

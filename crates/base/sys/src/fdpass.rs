@@ -9,15 +9,15 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Most descriptors one datagram may carry.
+/// Largest number of descriptors of one datagram.
 pub const FDS_MAX: usize = 8;
 
 /// One received datagram.
 #[derive(Debug)]
 pub struct Datagram {
-    /// Bytes written to the start of the caller's buffer; 0 is end of file.
+    /// Number of bytes written to the start of the caller's buffer; 0 at the end of file.
     pub bytes: usize,
-    /// Descriptors, all close-on-exec, in the order they were sent.
+    /// The descriptors, all close-on-exec, in the order in which they were sent.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -25,8 +25,8 @@ pub struct Datagram {
 ///
 /// # Errors
 /// `InvalidInput` for more than [`FDS_MAX`] descriptors or for an empty datagram, which the
-/// receiver could not tell from end of file; otherwise what the socket said (`WouldBlock` on a
-/// full non-blocking socket, `BrokenPipe` without a signal when the peer is gone).
+/// receiver could not distinguish from the end of file; otherwise the error of the socket
+/// (`WouldBlock` on a full non-blocking socket, `BrokenPipe` without a signal if the peer is gone).
 pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     if fds.len() > FDS_MAX {
         return Err(invalid(format!(
@@ -67,9 +67,9 @@ pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
 /// Receives one datagram and its descriptors into `buffer`.
 ///
 /// # Errors
-/// `InvalidData` when the datagram was longer than `buffer` or carried more than [`FDS_MAX`]
-/// descriptors (the rest is lost and everything received is closed); otherwise what the socket
-/// said.
+/// `InvalidData` if the datagram is longer than `buffer` or carries more than [`FDS_MAX`]
+/// descriptors (the rest is lost, and everything received is closed); otherwise the error of the
+/// socket.
 pub fn recv_with_fds(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Datagram> {
     let room = buffer.len();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];

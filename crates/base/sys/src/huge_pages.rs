@@ -1,5 +1,5 @@
-//! Memory of huge pages whose physical addresses are known: for a device that this process drives
-//! without an IOMMU between.
+//! Memory of huge pages with known physical addresses, for a device that this process drives
+//! without an IOMMU.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -11,40 +11,41 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::{HUGE_PAGE_BYTES, Mapping, Memory, PAGE_BYTES};
 
-/// Opens or makes a file of huge pages of 2 MiB. It stays when this process ends, so that a device
-/// that still writes there does not write into memory of others. Asks the kernel for as many huge
-/// pages as are missing, and mounts a file system of them where it is missing: both need root.
+/// Opens or creates a file of huge pages of 2 MiB. The file stays when this process ends, so that a
+/// device that is still running does not write into memory of another process. The function asks
+/// the kernel for missing huge pages, and mounts a file system of huge pages if there is none: both
+/// need root.
 ///
 /// # Errors
-/// `InvalidInput` when `bytes` is 0 or no multiple of [`HUGE_PAGE_BYTES`]; `OutOfMemory` when the
-/// kernel finds too few contiguous pages; what the file system says.
+/// `InvalidInput` if `bytes` is 0 or not a multiple of [`HUGE_PAGE_BYTES`]; `OutOfMemory` if the
+/// kernel finds too few contiguous pages; errors of the file system.
 pub fn huge_page_file(name: &str, bytes: usize) -> io::Result<Memory> {
     if bytes == 0 || !bytes.is_multiple_of(HUGE_PAGE_BYTES) {
         let text = format!("{bytes} bytes: must be a positive multiple of {HUGE_PAGE_BYTES}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    // Between the look at free pages and the mapping that takes them, no other thread takes them.
+    // No other thread may take the free pages between counting them and mapping them.
     static TAKING: Mutex<()> = Mutex::new(());
     let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let path = directory()?.join(name);
     let has_pages = fs::metadata(&path).is_ok_and(|found| found.len() == bytes as u64);
     if !has_pages {
-        // One of another size is of another version of this program.
+        // A file of another size is from another version of this program.
         let _ = fs::remove_file(&path);
         reserve(bytes / HUGE_PAGE_BYTES)?;
     }
     Memory::file(&path, bytes)
 }
 
-/// Whether [`huge_page_file`] has made a file of this name since the system booted.
+/// Whether [`huge_page_file`] has created a file of this name since the system booted.
 #[must_use]
 pub fn huge_page_file_exists(name: &str) -> bool {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     mounted(&mounts).is_some_and(|directory| directory.join(name).exists())
 }
 
-/// Removes a file that [`huge_page_file`] has made, so that its pages are free again. Does nothing
-/// where there is no such file.
+/// Removes a file that [`huge_page_file`] created, which frees its pages. Does nothing if there is
+/// no such file.
 pub fn huge_page_file_remove(name: &str) {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     if let Some(directory) = mounted(&mounts) {
@@ -52,21 +53,21 @@ pub fn huge_page_file_remove(name: &str) {
     }
 }
 
-/// The physical address of each huge page of a mapping of such a file, from byte `offset` of the
-/// mapping on, `bytes` bytes; both multiples of [`HUGE_PAGE_BYTES`] as seen from the first page.
+/// The physical address of each huge page in `bytes` bytes from `offset` of a mapping of a
+/// huge-page file. Both numbers are multiples of [`HUGE_PAGE_BYTES`], counted from the first page.
 ///
 /// # Errors
-/// `PermissionDenied` without the right to know physical addresses (CAP_SYS_ADMIN); the kernel's
+/// `PermissionDenied` if the process may not read physical addresses (CAP_SYS_ADMIN); the kernel's
 /// refusal.
 ///
 /// # Panics
-/// When the bytes are not all in the mapping.
+/// The range is not within the mapping.
 pub fn physical_addresses(mapping: &Mapping, offset: usize, bytes: usize) -> io::Result<Vec<u64>> {
     let path = "/proc/self/pagemap";
     let pagemap = File::open(path).map_err(|error| at(path, &error))?;
     let address = |page: usize| {
         let begin = offset + page * HUGE_PAGE_BYTES;
-        // A page that was never touched is in no page table.
+        // A page that was never accessed is in no page table.
         mapping.atomic_u8(begin).load(Ordering::Relaxed);
         let number = (mapping.as_ptr().addr() + begin) / PAGE_BYTES;
         let mut entry = [0; 8];
@@ -85,11 +86,12 @@ pub fn physical_addresses(mapping: &Mapping, offset: usize, bytes: usize) -> io:
     (0..bytes / HUGE_PAGE_BYTES).map(address).collect()
 }
 
-/// Bits of an entry of pagemap. (Linux, Documentation/admin-guide/mm/pagemap.rst)
+/// The bits of a pagemap entry that hold the frame number. (Linux,
+/// Documentation/admin-guide/mm/pagemap.rst)
 const PAGEMAP_FRAME: u64 = (1 << 55) - 1;
 const PAGEMAP_PRESENT: u64 = 1 << 63;
 
-/// A file system of huge pages of 2 MiB.
+/// Directory of a file system with huge pages of 2 MiB; mounts one if there is none.
 fn directory() -> io::Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts")?;
     if let Some(found) = mounted(&mounts) {
@@ -100,7 +102,7 @@ fn directory() -> io::Result<PathBuf> {
     Ok(MOUNT_POINT.into())
 }
 
-/// The first mount of such a file system that mounts(5) has.
+/// The first mount of a file system with huge pages of 2 MiB in the text of mounts(5).
 fn mounted(mounts: &str) -> Option<PathBuf> {
     let is_right = |options: &str| {
         let size = options.split(',').find_map(|o| o.strip_prefix("pagesize="));
@@ -140,7 +142,7 @@ fn mount() -> io::Result<()> {
 const MOUNT_POINT: &str = "/dev/hugepages";
 const MOUNT_POINT_C: &CStr = c"/dev/hugepages";
 
-/// Asks the kernel for huge pages until `pages` are free.
+/// Asks the kernel to reserve huge pages until `pages` of them are free.
 fn reserve(pages: usize) -> io::Result<()> {
     let directory = Path::new(POOL);
     let number = |file: &str| -> io::Result<usize> {

@@ -1,10 +1,10 @@
-//! The operating system, safely: memfd, mmap, eventfd, doorbells, epoll, fd passing, membarrier,
-//! network namespaces.
+//! Safe interfaces to the operating system: memfd, mmap, eventfd, doorbells, epoll, fd passing,
+//! membarrier, network namespaces.
 //!
-//! Every system call the workspace needs beyond `std` is here, so that the crates above can
-//! forbid `unsafe`. Nothing here knows what the memory or the messages mean, and nothing here
-//! trusts another process: sizes are checked against the kernel's answer, memory taken from a
-//! peer is sealed before it is mapped, and a truncated datagram is an error.
+//! This crate has all system calls that the workspace needs beyond `std`, so that the crates above
+//! can forbid `unsafe`. It does not interpret memory or messages, and trusts no other process: it
+//! checks sizes against the kernel's answer, seals memory from a peer before it is mapped, and
+//! treats a truncated datagram as an error.
 
 mod clock;
 mod doorbell;

@@ -1,15 +1,15 @@
-//! Pages of files that cannot be had: SIGBUS, survived.
+//! Lost pages of mapped files: the process survives SIGBUS.
 //!
-//! A page of a file that is mapped cannot be had when another process has cut the file short, or
-//! when the file has a hole there and its file system has no room (tmpfs, huge pages). The access
-//! then raises SIGBUS, whose default is the end of the process. [`Mapping`](crate::Mapping)
-//! therefore registers what it maps of a file. The handler here puts a page of zeros, private to
-//! this process, in place of the page that cannot be had, marks the mapping, and the access goes
-//! on. The owner of the mapping looks at the mark ([`Mapping::is_lost`](crate::Mapping::is_lost))
-//! and gives the mapping up: what it reads there is no longer what its peer wrote.
+//! A page of a mapped file is lost when another process has truncated the file, or when the file
+//! has a hole there and its file system has no room (tmpfs, huge pages). An access to a lost page
+//! raises SIGBUS, which by default ends the process. [`Mapping`](crate::Mapping) therefore
+//! registers each mapping of a file. The handler in this module maps a private page of zeros in
+//! place of the lost page and marks the mapping; the access then continues. The owner of the
+//! mapping checks the mark ([`Mapping::is_lost`](crate::Mapping::is_lost)) and gives up the
+//! mapping, because its contents are no longer what the peer wrote.
 //!
 //! The handler runs on the thread that made the access, between any two instructions: it takes no
-//! lock, allocates nothing, and makes one system call. A SIGBUS at any other address is given to
+//! lock, allocates nothing, and makes one system call. It passes a SIGBUS at any other address to
 //! the handler that the process had before.
 
 use std::ptr;
@@ -18,22 +18,22 @@ use std::sync::atomic::{
 };
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Pages that were replaced so far, in all mappings of the process. While it is 0, which costs one
-/// load to see, no mapping is lost.
+/// Number of pages that were replaced so far, in all mappings of the process. While it is 0, no
+/// mapping is lost; this check costs one load.
 #[must_use]
 #[inline]
 pub fn lost_pages() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// The entry of one mapping; ends with this value.
+/// The registration of one mapping; dropping it ends the registration.
 #[derive(Debug)]
 pub(crate) struct Registered {
     slot: &'static Slot,
 }
 
 impl Registered {
-    /// Enters `len` bytes from `start`.
+    /// Registers `len` bytes from address `start`.
     pub(crate) fn new(start: usize, len: usize) -> Registered {
         install();
         let mut free = lock();
@@ -47,7 +47,7 @@ impl Registered {
         Registered { slot }
     }
 
-    /// Whether a page was replaced.
+    /// Whether a page of the mapping was replaced.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.slot.is_lost.load(Ordering::Relaxed)
@@ -61,10 +61,11 @@ impl Drop for Registered {
     }
 }
 
-/// A range of addresses. One thread at a time writes it, the handler on any thread reads it.
+/// An entry for a range of addresses. One thread at a time writes it; the handler reads it on any
+/// thread.
 #[derive(Debug)]
 struct Slot {
-    /// Odd while the range is written.
+    /// Odd while the range is being written.
     version: AtomicU32,
     start: AtomicUsize,
     end: AtomicUsize,
@@ -92,8 +93,8 @@ impl Slot {
             .store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The range, unless it is being written: then it is not that of the access that failed, for
-    /// an access is made to a mapping that is entered.
+    /// The range; `None` while it is being written. Such a range is not that of the failed access,
+    /// because only registered mappings are accessed.
     fn range(&self) -> Option<(usize, usize)> {
         let before = self.version.load(Ordering::Acquire);
         let range = (
@@ -106,7 +107,7 @@ impl Slot {
     }
 }
 
-/// Slots are never freed, so that the handler can walk them without a lock.
+/// A block of slots. It is never freed, so that the handler can walk all slots without a lock.
 struct Chunk {
     slots: [Slot; SLOTS],
     next: Option<&'static Chunk>,
@@ -114,10 +115,10 @@ struct Chunk {
 
 const SLOTS: usize = 64;
 
-/// The newest chunk, which leads to all others.
+/// The newest chunk; it links to all others.
 static CHUNKS: AtomicPtr<Chunk> = AtomicPtr::new(ptr::null_mut());
 
-/// Slots that no mapping has.
+/// Slots that belong to no mapping.
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
 static LOST: AtomicU64 = AtomicU64::new(0);
@@ -131,7 +132,7 @@ fn newest() -> Option<&'static Chunk> {
     unsafe { CHUNKS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Called with the lock of `FREE` held.
+/// Adds a chunk and returns one of its slots. The caller holds the lock of `FREE`.
 fn add_chunk() -> &'static Chunk {
     let chunk = Box::leak(Box::new(Chunk {
         slots: [const { Slot::new() }; SLOTS],
@@ -141,7 +142,7 @@ fn add_chunk() -> &'static Chunk {
     chunk
 }
 
-/// What the process did with SIGBUS before.
+/// The action that the process had for SIGBUS before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 fn install() {
@@ -157,15 +158,16 @@ fn install() {
             let _ = BEFORE.set(before);
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_bus_error as *const () as usize;
-            // On the stack that std gives each thread for the signals of a stack overflow.
+            // The handler runs on the stack that std gives each thread for signals of a stack
+            // overflow.
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            // SIGBUS is a signal that can be handled, so that this does not fail.
+            // This does not fail, because SIGBUS can be handled.
             libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
         }
     });
 }
 
-/// The handler.
+/// The signal handler.
 extern "C" fn on_bus_error(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -185,8 +187,8 @@ extern "C" fn on_bus_error(
     unsafe { hand_on(signal, info, context) };
 }
 
-/// Puts a page of zeros at an address of a registered mapping. False for any other address, or
-/// when the kernel refuses.
+/// Maps a page of zeros at an address of a registered mapping. Returns false for any other address,
+/// or if the kernel refuses.
 fn replace(address: usize) -> bool {
     let mut chunk = newest();
     while let Some(slots) = chunk {
@@ -213,8 +215,8 @@ fn replace(address: usize) -> bool {
 unsafe fn replace_within(address: usize, start: usize, end: usize) -> bool {
     // SAFETY: this is the errno of this thread, which the interrupted code may be about to read.
     let errno = unsafe { *libc::__errno_location() };
-    // A file of huge pages is replaced by whole ones. Last the whole mapping: the process may have
-    // as many mappings as it can.
+    // In a file of huge pages, a whole huge page is replaced. The last attempt replaces the whole
+    // mapping, because the process may have reached its limit of mappings.
     let whole = (start, end);
     let sizes = [1 << 12, 1 << 21, 1 << 30].map(|size: usize| {
         let first = address & !(size - 1);
@@ -246,10 +248,10 @@ unsafe fn replace_within(address: usize, start: usize, end: usize) -> bool {
     is_replaced
 }
 
-/// Does with the signal what the process would have done without this handler.
+/// Handles the signal as the process would without this handler.
 ///
 /// # Safety
-/// To be called from a handler, with its arguments.
+/// Only a signal handler may call it, with its own arguments.
 unsafe fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type Plain = extern "C" fn(libc::c_int);
     type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
@@ -301,7 +303,7 @@ mod tests {
         output.status
     }
 
-    /// Has the handler installed, and then reads a lost page that no mapping has entered.
+    /// Installs the handler, then reads a lost page that is not registered.
     fn read_elsewhere() {
         use rustix::process::{Resource, Rlimit, setrlimit};
         let none = Rlimit {

@@ -1,4 +1,4 @@
-//! A shared mapping, plain or with a part of it mapped twice in a row.
+//! A shared mapping. A part of it may be mapped twice in a row.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,33 +11,33 @@ use rustix::mm::{
 
 use crate::lost_pages::{Registered, lost_pages};
 
-/// Bytes of a page; every size and offset to map is a multiple.
+/// Size of a page in bytes. Every size and offset to map is a multiple of it.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a huge page.
+/// Size of a huge page in bytes.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// What pages private memory has.
+/// The kind of pages of private memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Huge pages that the system reserved: each is contiguous for a device.
+    /// Huge pages that the system reserved. Each is contiguous for a device.
     Huge,
-    /// Small ones, or huge ones where the kernel found some.
+    /// Small pages, or huge pages where the kernel found some.
     Advised,
 }
 
-/// Readable and writable memory shared with others, unmapped on drop.
+/// Readable and writable memory shared with other processes, unmapped on drop.
 ///
-/// Others may write at any time, so no reference to plain bytes is ever given out: access is
-/// by copy, by atomics, or through the raw pointer.
+/// Other processes may write at any time, so no reference to plain bytes is ever given out: access
+/// is by copy, by atomics, or through the raw pointer.
 ///
-/// Others may also cut a file short, or leave no room for a page that was never written. An access
-/// to such a page finds zeros, and [`Mapping::is_lost`] says so from then on.
+/// Another process may also truncate the file, or leave no room for a page that was never written.
+/// An access to such a lost page finds zeros, and [`Mapping::is_lost`] returns true from then on.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// None for memory that is not of a file.
+    /// `None` for memory that is not of a file.
     registered: Option<Registered>,
 }
 
@@ -50,8 +50,8 @@ impl Mapping {
     /// Maps `len` bytes of `fd` from `offset`.
     ///
     /// # Errors
-    /// `InvalidInput` when offset or length are not multiples of [`PAGE_BYTES`], or when a
-    /// regular file is shorter than what is to be mapped; the kernel's refusal.
+    /// `InvalidInput` if offset or length are not multiples of [`PAGE_BYTES`], or if a regular file
+    /// is too short; the kernel's refusal.
     pub fn shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
         check(fd, offset, len)?;
         let mapping = Self::reserve(len)?;
@@ -60,7 +60,7 @@ impl Mapping {
         Ok(mapping.registered())
     }
 
-    /// Maps `head + data` bytes of `fd` from `offset`, and then the `data` part once more right
+    /// Maps `head + data` bytes of `fd` from `offset`, and then the `data` part once more directly
     /// behind: the byte at `head + i` is also at `head + data + i` for `i < data`.
     ///
     /// # Errors
@@ -78,8 +78,8 @@ impl Mapping {
         Ok(mapping.registered())
     }
 
-    /// Maps `len` bytes of `fd` from its start behind one private page of zeros: for memory whose
-    /// owner allows no other layout, such as the ring of a packet socket.
+    /// Maps `len` bytes of `fd` from its start behind one private page of zeros. It serves for
+    /// memory with a fixed layout, such as the ring of a packet socket.
     ///
     /// # Errors
     /// As for [`Mapping::shared`].
@@ -96,8 +96,8 @@ impl Mapping {
     }
 
     /// Maps `data` bytes of `fd` from `offset` behind one private page of zeros, and then once more
-    /// right behind: the byte at [`PAGE_BYTES`]` + i` is also at `PAGE_BYTES + data + i`. The data
-    /// begins at a multiple of [`HUGE_PAGE_BYTES`], so that the file may be one of huge pages.
+    /// directly behind: the byte at [`PAGE_BYTES`]` + i` is also at `PAGE_BYTES + data + i`. The
+    /// data begins at a multiple of [`HUGE_PAGE_BYTES`], so that the file may be one of huge pages.
     ///
     /// # Errors
     /// As for [`Mapping::shared`].
@@ -124,14 +124,16 @@ impl Mapping {
         Ok(mapping.registered())
     }
 
-    /// Maps `len` bytes of a peer's file from `offset`, which need not be multiples of a page, and
-    /// seals the file against becoming shorter where that is possible: a memfd of the peer's, but
-    /// not a file of huge pages. Returns where in the mapping they begin.
+    /// Maps `len` bytes of a peer's file from `offset`; the two numbers need not be multiples of a
+    /// page. Seals the file against shrinking if possible: a memfd of the peer can be sealed, a
+    /// file of huge pages cannot. Returns the mapping, and the offset in it at which the bytes
+    /// begin.
     ///
     /// # Errors
-    /// `InvalidInput` when the file is shorter, empty, or none; the kernel's refusal.
+    /// `InvalidInput` if the file is too short, or `len` is 0; the kernel's refusal.
     pub fn of_peer(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<(Self, usize)> {
-        // Where it is refused, a page that the peer takes away is replaced ([`Mapping::is_lost`]).
+        // If the file cannot be sealed, a page that the peer removes is replaced
+        // ([`Mapping::is_lost`]).
         let _ = rustix::fs::fcntl_add_seals(fd, rustix::fs::SealFlags::SHRINK);
         let stat = rustix::fs::fstat(fd)?;
         let end = offset.checked_add(len).ok_or_else(too_large)?;
@@ -140,7 +142,7 @@ impl Mapping {
             let text = format!("{len} bytes at {offset} of a file of {}", stat.st_size);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        // Of a file of huge pages only whole ones can be mapped.
+        // A file of huge pages can be mapped only in whole huge pages.
         let page = (stat.st_blksize as u64).max(PAGE_BYTES as u64);
         let start = offset - offset % page;
         let end = end.checked_next_multiple_of(page).ok_or_else(too_large)?;
@@ -154,9 +156,9 @@ impl Mapping {
         Ok((mapping, (offset - start) as usize))
     }
 
-    /// Maps `len` bytes of zeros of this process alone, rounded up to whole pages of
-    /// [`HUGE_PAGE_BYTES`] and aligned to them. Takes reserved huge pages when the system has
-    /// enough; else asks the kernel to use huge pages where it can. Tells which it is.
+    /// Maps `len` bytes of zeros that are private to this process, rounded up to and aligned to
+    /// whole pages of [`HUGE_PAGE_BYTES`]. Uses reserved huge pages if the system has enough;
+    /// otherwise asks the kernel to use huge pages where it can. The result says which.
     ///
     /// # Errors
     /// `InvalidInput` for a length of 0 or beyond the address space; the kernel's refusal.
@@ -183,14 +185,14 @@ impl Mapping {
         unsafe {
             let access = MprotectFlags::READ | MprotectFlags::WRITE;
             mprotect(mapping.as_ptr().cast(), len, access)?;
-            // Only advice: without it the pages are small.
+            // This is only advice: without it the pages are small.
             let _ = madvise(mapping.as_ptr().cast(), len, Advice::LinuxHugepage);
         }
         Ok((mapping, Pages::Advised))
     }
 
-    /// Keeps the `len` bytes of a reservation that begin `before` bytes into it; both multiples of
-    /// a page.
+    /// Keeps the `len` bytes at offset `before` of a reservation and unmaps the rest. Both are
+    /// multiples of a page.
     fn part(self, before: usize, len: usize) -> io::Result<Self> {
         assert!(
             before <= self.len && len <= self.len - before,
@@ -218,23 +220,24 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Bytes of the mapping, the mirrored part counted twice.
+    /// Length of the mapping in bytes, with the mirrored part counted twice.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether a page of the file could not be had when it was accessed, because another process
-    /// has cut the file short or its file system is full. This mapping then has a page of zeros of
-    /// its own there, so that it shows something else than the file: it is to be given up.
+    /// Whether a page of the file was lost when it was accessed, because another process has
+    /// truncated the file or its file system is full. The mapping then has a private page of zeros
+    /// there, so its contents differ from the file and it must be given up.
     #[must_use]
     #[inline]
     pub fn is_lost(&self) -> bool {
         lost_pages() > 0 && self.registered.as_ref().is_some_and(Registered::is_lost)
     }
 
-    /// The first byte. Valid for [`Mapping::len`] bytes as long as this value lives.
+    /// Address of the first byte. It is valid for [`Mapping::len`] bytes as long as this value
+    /// lives.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -243,27 +246,27 @@ impl Mapping {
     /// The byte at `offset`.
     ///
     /// # Panics
-    /// When it is not inside.
+    /// It is not inside the mapping.
     #[must_use]
     pub fn atomic_u8(&self, offset: usize) -> &AtomicU8 {
         // SAFETY: as in `atomic_u32`.
         unsafe { AtomicU8::from_ptr(self.checked(offset, 1)) }
     }
 
-    /// The half word at `offset`, in native byte order.
+    /// The 16-bit word at `offset`, in native byte order.
     ///
     /// # Panics
-    /// When it is not aligned or not inside.
+    /// It is not aligned or not inside the mapping.
     #[must_use]
     pub fn atomic_u16(&self, offset: usize) -> &AtomicU16 {
         // SAFETY: as in `atomic_u32`.
         unsafe { AtomicU16::from_ptr(self.checked(offset, 2).cast()) }
     }
 
-    /// The word at `offset`, in native byte order.
+    /// The 32-bit word at `offset`, in native byte order.
     ///
     /// # Panics
-    /// When it is not aligned or not inside.
+    /// It is not aligned or not inside the mapping.
     #[must_use]
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: `checked` proves bounds and alignment; the memory is valid for `&self` and
@@ -271,21 +274,21 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(self.checked(offset, 4).cast()) }
     }
 
-    /// The double word at `offset`, in native byte order.
+    /// The 64-bit word at `offset`, in native byte order.
     ///
     /// # Panics
-    /// When it is not aligned or not inside.
+    /// It is not aligned or not inside the mapping.
     #[must_use]
     pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: as in `atomic_u32`.
         unsafe { AtomicU64::from_ptr(self.checked(offset, 8).cast()) }
     }
 
-    /// Copies bytes out. Concurrent writers may tear them, so validate the copy. Not a fast
-    /// path: one byte at a time.
+    /// Copies bytes from the mapping to `to`. Concurrent writers may tear them, so check the copy.
+    /// It copies one byte at a time, so it is not for the fast path.
     ///
     /// # Panics
-    /// When the range is not inside.
+    /// The range is not inside the mapping.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         let shared = self.bytes(offset, to.len());
         for (byte, shared) in to.iter_mut().zip(shared) {
@@ -293,10 +296,10 @@ impl Mapping {
         }
     }
 
-    /// Copies bytes in, one at a time.
+    /// Copies bytes from `from` to the mapping, one at a time.
     ///
     /// # Panics
-    /// When the range is not inside.
+    /// The range is not inside the mapping.
     pub fn write(&self, offset: usize, from: &[u8]) {
         for (byte, shared) in from.iter().zip(self.bytes(offset, from.len())) {
             shared.store(*byte, Ordering::Relaxed);
@@ -339,7 +342,7 @@ impl Mapping {
         }
     }
 
-    /// Has pages that cannot be had replaced, instead of ending the process.
+    /// Registers the mapping, so that a lost page is replaced and does not end the process.
     fn registered(mut self) -> Self {
         let start = self.base.as_ptr().addr();
         self.registered = Some(Registered::new(start, self.len));
@@ -374,7 +377,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // First: the addresses may be another mapping's as soon as they are free.
+        // The registration ends first: another mapping may get the addresses as soon as they are
+        // free.
         self.registered = None;
         // SAFETY: the whole reservation belongs to this value and no borrow of it remains.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
@@ -393,7 +397,7 @@ fn check(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
     // Devices report no size; for them the kernel itself checks the range.
     let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
     let end = offset.checked_add(len as u64).ok_or_else(too_large)?;
-    // The last page may be mapped whole: a PCI BAR of 256 bytes is such a file in sysfs.
+    // The last page may be mapped completely: in sysfs, a PCI BAR of 256 bytes is such a file.
     if regular && end > (stat.st_size as u64).next_multiple_of(page) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -423,7 +427,7 @@ mod tests {
         let data = 2 * PAGE_BYTES;
         let mapping = Mapping::mirrored(memory.as_fd(), 0, PAGE_BYTES, data).unwrap();
         assert_eq!(mapping.len(), PAGE_BYTES + 2 * data);
-        // A write across the seam lands at the end and the start of the data.
+        // A write across the boundary changes the end and the start of the data.
         mapping.write(PAGE_BYTES + data - 3, b"abcdef");
         let mut bytes = [0; 3];
         mapping.read(PAGE_BYTES, &mut bytes);
@@ -488,7 +492,7 @@ mod tests {
         mapping.read(PAGE_BYTES, &mut bytes);
         assert_eq!(bytes, [0; 5]);
         assert!(mapping.is_lost() && !kept.is_lost());
-        // Each page by itself, at reads and at writes.
+        // Each page separately, by reads and by writes.
         mapping.write(3 * PAGE_BYTES - 2, b"seam");
         let mut bytes = [0; 4];
         mapping.read(3 * PAGE_BYTES - 2, &mut bytes);

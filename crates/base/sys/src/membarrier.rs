@@ -1,4 +1,5 @@
-//! The expedited global memory barrier: the rare sleeper pays so that the busy peer need not.
+//! The expedited global memory barrier: the end that sleeps rarely pays, so that the busy end need
+//! not.
 
 use std::sync::OnceLock;
 
@@ -6,8 +7,8 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::process::cpus_possible;
 
-/// Registers this process as a receiver of [`membarrier_global`]; `false` when the kernel has
-/// no such barrier. Survives for the life of the process and may be repeated.
+/// Registers this process as a receiver of [`membarrier_global`]. Returns `false` if the kernel has
+/// no such barrier. The registration lasts as long as the process and may be repeated.
 #[must_use]
 pub fn membarrier_register() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
@@ -15,8 +16,8 @@ pub fn membarrier_register() -> bool {
 
 /// Makes every running thread of every registered process pass a full memory barrier.
 ///
-/// Returns `false` when the kernel refused, in which case nothing was ordered. Where the machine
-/// can never have a second processor there is nothing to order, and no system call.
+/// Returns `false` if the kernel refused; then nothing was ordered. If the machine can never have a
+/// second processor, there is nothing to order and no system call.
 #[must_use]
 pub fn membarrier_global() -> bool {
     static SINGLE: OnceLock<bool> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Memory that two processes share: memfds and tmpfs files.
+//! Memory that processes share: memfds and tmpfs files.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,11 +19,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes a zeroed memfd of `bytes`, sealed so that no holder can change its size (a mapping
-    /// of a file that shrank kills its reader with SIGBUS).
+    /// Creates a memfd of `bytes` zeros, sealed so that no holder can change its size.
     ///
     /// # Errors
-    /// `InvalidInput` when `bytes` is 0 or no multiple of [`PAGE_BYTES`]; the kernel's refusal.
+    /// `InvalidInput` if `bytes` is 0 or not a multiple of [`PAGE_BYTES`]; the kernel's refusal.
     pub fn anonymous(name: &str, bytes: usize) -> io::Result<Self> {
         check_bytes(bytes)?;
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -32,13 +31,13 @@ impl Memory {
         Ok(Self { fd, bytes })
     }
 
-    /// Opens or makes the file `path` (mode 0600) of exactly `bytes`, its blocks allocated so
-    /// that a full file system is an error here and not a SIGBUS later. The contents of an
-    /// existing file are kept; the caller owns its removal.
+    /// Opens or creates the file `path` (mode 0600) of exactly `bytes`. Its blocks are allocated,
+    /// so that a full file system is an error here and not a lost page later. The contents of an
+    /// existing file are kept. The caller must remove the file.
     ///
     /// # Errors
-    /// `InvalidInput` as in [`Memory::anonymous`]; `InvalidData` when the file exists with
-    /// another size; the kernel's refusal.
+    /// `InvalidInput` as in [`Memory::anonymous`]; `InvalidData` if the file exists with another
+    /// size; the kernel's refusal.
     pub fn file(path: &Path, bytes: usize) -> io::Result<Self> {
         check_bytes(bytes)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -59,11 +58,11 @@ impl Memory {
         Ok(Self { fd, bytes })
     }
 
-    /// Takes a memfd received from an untrusted peer: its size must be exactly `bytes`
-    /// and it is sealed against change of size before that is checked.
+    /// Takes a memfd received from an untrusted peer. Its size must be exactly `bytes`; it is
+    /// sealed against changes of size before that is checked.
     ///
     /// # Errors
-    /// `InvalidData` when it is no memfd, cannot be sealed, or has another size.
+    /// `InvalidData` if it is not a memfd, cannot be sealed, or has another size.
     pub fn from_fd(fd: OwnedFd, bytes: usize) -> io::Result<Self> {
         check_bytes(bytes)?;
         let fixed = SealFlags::SHRINK | SealFlags::GROW;
@@ -87,21 +86,21 @@ impl Memory {
         Ok(Self { fd, bytes })
     }
 
-    /// Bytes of the memory.
+    /// Size of the memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Maps all of it, readable and writable.
+    /// Maps the whole memory, readable and writable.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn map(&self) -> io::Result<Mapping> {
         Mapping::shared(self.fd.as_fd(), 0, self.bytes)
     }
 
-    /// Gives up the descriptor.
+    /// Converts the memory into its descriptor.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.fd
@@ -110,7 +109,7 @@ impl Memory {
     /// A second descriptor of the same memory.
     ///
     /// # Errors
-    /// The kernel's refusal, usually that the process has too many open files.
+    /// The kernel's refusal, usually because the process has too many open files.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             fd: self.fd.try_clone()?,
@@ -168,7 +167,7 @@ mod tests {
         assert!(ftruncate(&peers, 0).is_err());
     }
 
-    /// A hole is all that a peer can make of memory that is sealed.
+    /// A peer can make a hole in memory that is sealed, but nothing else.
     #[test]
     fn hole_in_sealed_memory_of_a_peer_is_zeros_and_not_lost() {
         let fd = memfd_create("peer", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();

@@ -1,4 +1,4 @@
-//! Network namespaces, which are those of single threads.
+//! Network namespaces, which belong to single threads.
 
 use std::fs::File;
 use std::io;
@@ -7,20 +7,21 @@ use std::path::Path;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace, which stays as long as this value.
+/// A network namespace. It exists at least as long as this value.
 #[derive(Debug)]
 pub struct NetworkNamespace(File);
 
 impl NetworkNamespace {
-    /// The namespace that a file stands for: `/run/netns/NAME`, or `/proc/PID/ns/net`.
+    /// Opens the namespace at a path such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     ///
     /// # Errors
-    /// The file cannot be opened. That it is no namespace shows when it is entered.
+    /// The file cannot be opened. A file that is not a namespace is detected only by
+    /// [`NetworkNamespace::enter`].
     pub fn open(path: &Path) -> io::Result<NetworkNamespace> {
         File::open(path).map(NetworkNamespace)
     }
 
-    /// That of this thread.
+    /// The namespace of this thread.
     ///
     /// # Errors
     /// `/proc` is not mounted.
@@ -28,22 +29,23 @@ impl NetworkNamespace {
         NetworkNamespace::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// Moves this thread into it, for good; threads that it starts later begin there.
+    /// Moves this thread into the namespace permanently. Threads that it starts later begin there.
     ///
     /// # Errors
-    /// `CAP_SYS_ADMIN` is missing, or the file is no network namespace.
+    /// `CAP_SYS_ADMIN` is missing, or the file is not a network namespace.
     pub fn enter(&self) -> io::Result<()> {
         let kind = Some(LinkNameSpaceType::Network);
         Ok(move_into_link_name_space(self.0.as_fd(), kind)?)
     }
 
-    /// Does something while this thread is in it. Sockets that are made there stay there.
+    /// Calls `act` while this thread is in the namespace. Sockets that are created there stay
+    /// there.
     ///
     /// # Errors
-    /// As [`NetworkNamespace::enter`]; nothing was done then.
+    /// As for [`NetworkNamespace::enter`]; `act` was not called then.
     ///
     /// # Panics
-    /// The thread cannot go back: all that it did from then on would be done in the wrong place.
+    /// The thread cannot return to its own namespace. It would otherwise continue in the wrong one.
     pub fn within<T>(&self, act: impl FnOnce() -> T) -> io::Result<T> {
         let own = NetworkNamespace::of_this_thread()?;
         self.enter()?;

@@ -1,15 +1,15 @@
-//! Memory near a processor, on machines whose memory is in several nodes.
+//! Memory near a processor, on machines with several NUMA nodes.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Has the calling thread take memory that it touches for the first time from the node of a
-/// processor, while that node has some. Nothing is done where the machine has one node, or does not
-/// say.
+/// Makes the calling thread allocate memory from the NUMA node of a processor, for pages that the
+/// thread is the first to access, while that node has free memory. Does nothing if the machine has
+/// one node, or does not report its nodes.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refuses.
 pub fn prefer_memory_of_cpu(cpu: usize) -> io::Result<()> {
     let system = Path::new("/sys/devices/system");
     match node_to_prefer(system, cpu) {
@@ -18,7 +18,8 @@ pub fn prefer_memory_of_cpu(cpu: usize) -> io::Result<()> {
     }
 }
 
-/// Keeps the calling thread on a processor, and takes its memory from that one's node from here on.
+/// Pins the calling thread to a processor, and allocates its memory from that processor's node from
+/// now on.
 ///
 /// # Errors
 /// The kernel's refusal, with the processor.
@@ -28,7 +29,7 @@ pub fn settle_on_cpu(cpu: usize) -> io::Result<()> {
     prefer_memory_of_cpu(cpu).map_err(at)
 }
 
-/// The node of a processor, where there are others.
+/// The node of a processor; `None` unless the machine has several nodes.
 fn node_to_prefer(system: &Path, cpu: usize) -> Option<usize> {
     let nodes = numbers(&system.join("node"), "node");
     if nodes.len() < 2 {
@@ -50,7 +51,7 @@ fn numbers(directory: &Path, prefix: &str) -> Vec<usize> {
     entries.filter_map(Result::ok).filter_map(number).collect()
 }
 
-/// set_mempolicy(2), `MPOL_PREFERRED`.
+/// Calls set_mempolicy(2) with `MPOL_PREFERRED`.
 fn prefer_node(node: usize) -> io::Result<()> {
     if node >= NODES_MAX {
         let text = format!(
@@ -61,7 +62,7 @@ fn prefer_node(node: usize) -> io::Result<()> {
     }
     let mut mask = [0u64; NODES_MAX / 64];
     mask[node / 64] = 1 << (node % 64);
-    // The kernel looks at one bit less than this.
+    // The kernel uses one bit less than the number given.
     let bits = NODES_MAX + 1;
     // SAFETY: the kernel reads `NODES_MAX` bits of the mask, which outlives the call.
     let refused = unsafe {
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn kernel_takes_the_policy() {
         std::thread::spawn(|| match prefer_node(0) {
-            // Kernels without support for nodes have no such call.
+            // Kernels without NUMA support do not have the call.
             Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {}
             outcome => outcome.unwrap(),
         })

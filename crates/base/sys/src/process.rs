@@ -1,4 +1,4 @@
-//! Limits and placement of this process.
+//! Limits and CPU placement of this process and its threads.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -7,10 +7,11 @@ use std::process::Command;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Has the kernel kill what this command starts when the *thread* that starts it ends, however that
-/// ends, and what it becomes by further calls of exec(2).
+/// Makes the kernel kill the process of this command when the *thread* that starts it ends for any
+/// reason. This also holds for programs that the process becomes by exec(2).
 ///
-/// A program that changes its user or gains capabilities loses this (prctl(2), PR_SET_PDEATHSIG).
+/// A program that changes its user or gains capabilities loses this property (prctl(2),
+/// PR_SET_PDEATHSIG).
 pub fn end_with_parent(command: &mut Command) -> &mut Command {
     let parent = std::process::id();
     let prepare = move || {
@@ -18,7 +19,7 @@ pub fn end_with_parent(command: &mut Command) -> &mut Command {
         if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // One that ended before is no longer the parent, and will never send the signal.
+        // A parent that has already ended is no longer the parent, and will never send the signal.
         // SAFETY: getppid has no preconditions.
         match u32::try_from(unsafe { libc::getppid() }) {
             Ok(now) if now == parent => Ok(()),
@@ -30,11 +31,11 @@ pub fn end_with_parent(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(prepare) }
 }
 
-/// Raises the soft limit of open files to the hard limit and returns the limit in force
-/// (`u64::MAX`: none).
+/// Raises the soft limit of open files to the hard limit. Returns the limit in force; `u64::MAX`
+/// means none.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refuses.
 pub fn raise_nofile_limit() -> io::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(
@@ -55,11 +56,12 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     allow_cpus(None, &[cpu])
 }
 
-/// Lets a thread, or the calling one, run on these CPUs only; what it starts later inherits that.
+/// Restricts a thread, or the calling thread if `None`, to these CPUs. Threads and processes that
+/// it starts later inherit the restriction.
 ///
 /// # Errors
-/// `InvalidInput` for a number beyond 1023; the kernel's refusal when none of the CPUs exists or is
-/// allowed to the process, or the thread is another user's.
+/// `InvalidInput` for a number beyond 1023; the kernel's refusal if none of the CPUs exists or is
+/// allowed to the process, or if the thread belongs to another user.
 pub fn allow_cpus(thread: Option<i32>, cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -75,10 +77,10 @@ pub fn allow_cpus(thread: Option<i32>, cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// The CPUs that the calling thread may run on, in order.
+/// The CPUs that the calling thread may run on, in ascending order.
 ///
 /// # Errors
-/// The kernel's refusal, with more CPUs than 1024.
+/// The kernel's refusal, if there are more than 1024 CPUs.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU)
@@ -86,16 +88,17 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
         .collect())
 }
 
-/// Asks the scheduler for the shortest time slices for the calling thread: it then runs soon after
-/// it is woken, before threads that compute, and not longer at a time. `false`: it stays as it was,
-/// for instance because the thread has a real-time policy.
-/// Linux before 6.12 takes the wish and ignores it.
+/// Asks the scheduler for the shortest time slices for the calling thread. The thread then runs
+/// soon after it is woken, before threads that compute, and runs no longer at a time. Returns
+/// `false` if nothing changed, for instance because the thread has a real-time policy. Linux before
+/// 6.12 accepts the request and ignores it.
 pub fn ask_for_short_slices() -> bool {
     change_schedule(|attributes| attributes.runtime = SLICE_NS_MIN)
 }
 
-/// Has the calling thread wait for its turn when it is woken (`SCHED_BATCH`), or run at once if
-/// other threads have had more of the processor (`SCHED_OTHER`). `false`: it stays as it was.
+/// Selects whether the calling thread waits for its turn when it is woken (true: `SCHED_BATCH`), or
+/// may run at once if other threads have used more of the processor (false: `SCHED_OTHER`). Returns
+/// `false` if nothing changed.
 pub fn wait_for_turns(is_wanted: bool) -> bool {
     change_schedule(|attributes| {
         attributes.policy = if is_wanted {
@@ -106,7 +109,7 @@ pub fn wait_for_turns(is_wanted: bool) -> bool {
     })
 }
 
-/// Changes how the calling thread is scheduled, unless that is as a real-time or idle thread.
+/// Changes how the calling thread is scheduled, unless it is a real-time or idle thread.
 fn change_schedule(change: impl FnOnce(&mut SchedAttr)) -> bool {
     let mut attributes = SchedAttr::default();
     let size = size_of::<SchedAttr>() as u32;
@@ -137,13 +140,13 @@ struct SchedAttr {
     period: u64,
 }
 
-/// How many CPUs the calling thread may run on, at least 1.
+/// Number of CPUs that the calling thread may run on, at least 1.
 #[must_use]
 pub fn cpus_allowed() -> usize {
     allowed_cpus().map_or(1, |cpus| cpus.len()).max(1)
 }
 
-/// How many CPUs are running in this system, at least 1.
+/// Number of CPUs that are online in this system, at least 1.
 #[must_use]
 pub fn cpus_online() -> usize {
     // SAFETY: sysconf has no preconditions.
@@ -151,7 +154,7 @@ pub fn cpus_online() -> usize {
     usize::try_from(count).unwrap_or(1).max(1)
 }
 
-/// Bytes of memory that this system has.
+/// Size of this system's memory in bytes.
 #[must_use]
 pub fn memory_bytes() -> u64 {
     // SAFETY: sysconf has no preconditions.
@@ -159,15 +162,15 @@ pub fn memory_bytes() -> u64 {
     u64::try_from(pages).unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// How many CPUs this system may ever have, those that can be plugged in later included; `None`
-/// when it does not say.
+/// Number of CPUs that this system may ever have, including CPUs that can be plugged in later.
+/// `None` if the kernel does not report it.
 #[must_use]
 pub fn cpus_possible() -> Option<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
     count_listed(list.trim())
 }
 
-/// The number of CPUs in a list as the kernel writes it: `0`, `0-3` or `0-3,8-11`.
+/// Number of CPUs in a list in the kernel's notation: `0`, `0-3` or `0-3,8-11`.
 fn count_listed(list: &str) -> Option<usize> {
     list.split(',')
         .map(|part| match part.split_once('-') {
@@ -180,12 +183,12 @@ fn count_listed(list: &str) -> Option<usize> {
         .sum()
 }
 
-/// Lets another thread run on this CPU.
+/// Yields the CPU to another thread.
 pub fn yield_now() {
     rustix::thread::sched_yield();
 }
 
-/// The shortest time slice that the scheduler knows, in ns.
+/// Shortest time slice of the scheduler, in ns.
 const SLICE_NS_MIN: u64 = 100_000;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What kind of processor this is.
+//! The kind of processor that this program runs on.
 
-/// Whether the processor is emulated, as by QEMU's TCG, so that other instructions are fast than on
-/// real ones, and each switch to another address space costs hundreds of look-ups of pages and
-/// code.
+/// Whether the processor is emulated, for instance by QEMU's TCG. On an emulated processor other
+/// instructions are fast than on a real one, and each switch to another address space costs
+/// hundreds of look-ups of pages and code.
 #[must_use]
 pub fn is_emulated() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,4 +1,4 @@
-//! Unix `SOCK_SEQPACKET` sockets: whole messages, in order, with an end.
+//! Unix `SOCK_SEQPACKET` sockets: whole messages, in order, with an end of file.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,21 +12,21 @@ use rustix::net::{
     socket_with, socketpair,
 };
 
-/// The process at the other end of a Unix socket, as the kernel saw it when it connected.
+/// Credentials of the process at the other end of a Unix socket, as they were when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// Process; 0 when it is not visible in this PID namespace.
+    /// Process id; 0 if the process is not visible in this PID namespace.
     pub pid: i32,
-    /// Effective user.
+    /// Effective user id.
     pub uid: u32,
-    /// Effective group.
+    /// Effective group id.
     pub gid: u32,
 }
 
-/// Makes a connected pair of blocking sockets.
+/// Creates a connected pair of blocking sockets.
 ///
 /// # Errors
-/// The kernel's refusal, usually that the process has too many open files.
+/// The kernel's refusal, usually because the process has too many open files.
 pub fn socketpair_seqpacket() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(
         AddressFamily::UNIX,
@@ -36,10 +36,10 @@ pub fn socketpair_seqpacket() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Listens, non-blocking, on `path`. Does not remove a stale socket file.
+/// Opens a non-blocking listener on `path`. Does not remove a stale socket file.
 ///
 /// # Errors
-/// `AddrInUse` when the path exists; `InvalidInput` when it is longer than 107 bytes.
+/// `AddrInUse` if the path exists; `InvalidInput` if it is longer than 107 bytes.
 pub fn listen_seqpacket(path: &Path) -> io::Result<OwnedFd> {
     let address = address(path)?;
     let socket = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
@@ -51,7 +51,7 @@ pub fn listen_seqpacket(path: &Path) -> io::Result<OwnedFd> {
 /// Accepts one connection as a non-blocking socket.
 ///
 /// # Errors
-/// `WouldBlock` when no connection waits; the kernel's refusal otherwise.
+/// `WouldBlock` if no connection waits; otherwise the kernel's refusal.
 pub fn accept_seqpacket(listener: impl AsFd) -> io::Result<OwnedFd> {
     Ok(accept_with(
         listener,
@@ -59,20 +59,20 @@ pub fn accept_seqpacket(listener: impl AsFd) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Connects a blocking socket to `path`; waits up to `limit` for a place in the listener's queue,
-/// and as long later for room to send.
+/// Connects a blocking socket to `path`. Waits at most `limit` for a place in the listener's queue.
+/// Later writes also wait at most `limit` for room.
 ///
 /// # Errors
-/// `NotFound` or `ConnectionRefused` when no socket listens; `TimedOut` when the listener accepts
-/// no connections; `InvalidInput` when the path is longer than 107 bytes.
+/// `NotFound` or `ConnectionRefused` if no socket listens; `TimedOut` if the listener accepts no
+/// connections; `InvalidInput` if the path is longer than 107 bytes.
 pub fn connect_seqpacket(path: &Path, limit: Duration) -> io::Result<OwnedFd> {
     connect_within(path, SocketType::SEQPACKET, limit)
 }
 
-/// As [`connect_seqpacket`], with a stream of bytes.
+/// Like [`connect_seqpacket`], with a stream socket.
 ///
 /// # Errors
-/// As of [`connect_seqpacket`].
+/// As for [`connect_seqpacket`].
 pub fn connect_stream(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     connect_within(path, SocketType::STREAM, limit).map(UnixStream::from)
 }
@@ -80,7 +80,7 @@ pub fn connect_stream(path: &Path, limit: Duration) -> io::Result<UnixStream> {
 fn connect_within(path: &Path, kind: SocketType, limit: Duration) -> io::Result<OwnedFd> {
     let address = address(path)?;
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    // The kernel holds a connect(2) to a full queue for as long as it would hold a send(2).
+    // The send timeout also limits how long connect(2) waits for a full queue.
     set_socket_timeout(
         &socket,
         Timeout::Send,
@@ -100,12 +100,12 @@ fn connect_within(path: &Path, kind: SocketType, limit: Duration) -> io::Result<
     }
 }
 
-/// The process at the other end.
+/// The credentials of the process at the other end.
 ///
 /// # Errors
-/// The kernel's refusal: not a Unix socket.
+/// The kernel's refusal: this is not a Unix socket.
 pub fn peer_credentials(socket: impl AsFd) -> io::Result<Credentials> {
-    // Not through rustix: its `UCred` cannot hold the pid 0 of a process in another namespace.
+    // rustix is not used here: its `UCred` cannot hold the pid 0 of a process in another namespace.
     let mut raw = libc::ucred {
         pid: 0,
         uid: 0,
@@ -133,11 +133,11 @@ pub fn peer_credentials(socket: impl AsFd) -> io::Result<Credentials> {
     })
 }
 
-/// Whether the other end of a Unix socket has messages from this end unread. True from the first
-/// message that it has not taken off its queue whole.
+/// Whether the other end of a Unix socket has not read all messages from this end. True until the
+/// other end has received the last message completely.
 ///
 /// # Errors
-/// The kernel's refusal: not a socket.
+/// The kernel's refusal: this is not a socket.
 pub fn peer_has_unread(socket: impl AsFd) -> io::Result<bool> {
     let mut memory: libc::c_int = 0;
     let fd = std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd());

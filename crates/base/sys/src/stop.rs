@@ -1,30 +1,32 @@
-//! The wish of a person or a service manager that a program ends, as a descriptor.
+//! Signals by which a person or a service manager asks a program to stop or to reload, as
+//! descriptors.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Readable once SIGINT or SIGTERM has come, or SIGHUP where that is asked for. They are blocked
-/// for the calling thread and those it makes afterwards.
+/// A descriptor that becomes readable when SIGINT or SIGTERM arrives, or SIGHUP if requested. These
+/// signals are blocked for the calling thread and for threads that it starts afterwards.
 #[derive(Debug)]
 pub struct StopSignal {
     fd: OwnedFd,
 }
 
 impl StopSignal {
-    /// Waits for SIGINT and SIGTERM from here on.
+    /// Blocks SIGINT and SIGTERM, and waits for them from now on.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn new() -> io::Result<StopSignal> {
         Self::of(&[libc::SIGINT, libc::SIGTERM])
     }
 
-    /// Waits for SIGHUP too, as a program does that lives on a terminal. One that may go on
-    /// without must not: a signal that `nohup` has it ignore would end it.
+    /// Like [`StopSignal::new`], but waits for SIGHUP too, for a program that cannot continue
+    /// without its terminal. Other programs must not use it: a SIGHUP that `nohup` makes them
+    /// ignore would stop them.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn or_hangup() -> io::Result<StopSignal> {
         Self::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
     }
@@ -56,27 +58,27 @@ impl AsFd for StopSignal {
     }
 }
 
-/// SIGHUP as the wish that a program reads its configuration again. It is blocked for the calling
-/// thread and those it makes afterwards.
+/// SIGHUP as a request to read the configuration again. The signal is blocked for the calling
+/// thread and for threads that it starts afterwards.
 #[derive(Debug)]
 pub struct ReloadSignal {
     signal: StopSignal,
 }
 
 impl ReloadSignal {
-    /// Waits for SIGHUP from here on.
+    /// Blocks SIGHUP, and waits for it from now on.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn new() -> io::Result<ReloadSignal> {
         let signal = StopSignal::of(&[libc::SIGHUP])?;
         Ok(ReloadSignal { signal })
     }
 
-    /// Whether it has come since this was last asked.
+    /// Whether SIGHUP has arrived since the last call.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses.
     pub fn has_come(&self) -> io::Result<bool> {
         let mut what = [0; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.signal, &mut what) {

@@ -1,7 +1,7 @@
-//! What one process has at a time, and its successor takes over: locks, by flock(2), and addresses.
+//! Resources that only one process has at a time: locks, by flock(2), and listening addresses.
 //!
-//! A process that is ending keeps its locks and addresses until it has ended. One that is
-//! started in its place finds them taken for a moment, and waits for [`SUCCESSION`] before it says
+//! A process keeps its locks and addresses until it has ended completely. A process that is started
+//! in its place may find them taken for a moment. It waits for [`SUCCESSION`] before it reports
 //! that another process has them.
 
 use std::fs::{File, TryLockError};
@@ -9,11 +9,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-/// Takes the exclusive lock of a file, for as long as the file is open; whether it was had within
-/// `patience`.
+/// Takes the exclusive lock of a file, which lasts as long as the file is open. Returns whether the
+/// lock was obtained within `patience`.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refuses.
 pub fn lock_file(file: &File, patience: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + patience;
     loop {
@@ -28,7 +28,8 @@ pub fn lock_file(file: &File, patience: Duration) -> io::Result<bool> {
     }
 }
 
-/// Listens at the first of these addresses that can be had, within [`SUCCESSION`].
+/// Listens on the first of these addresses that is available, and waits at most [`SUCCESSION`] for
+/// one.
 ///
 /// # Errors
 /// Another process listens there, or the system refuses.
@@ -44,7 +45,7 @@ pub fn listen_tcp(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
     }
 }
 
-/// How long a process that ends may keep what its successor wants.
+/// How long a process waits for a predecessor that is ending.
 pub const SUCCESSION: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(10);
 

@@ -1,14 +1,15 @@
 //! Durations on the command line: `250us`, `10ms`, `1.5s`, `2m`; a bare number is seconds.
 
-/// A text that is not a duration.
+/// A text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a duration: give for example 250us, 10ms, 1.5s or 2m")]
 pub struct DurationError(String);
 
-/// Reads a duration, in nanoseconds.
+/// Parses a duration. Returns nanoseconds.
 ///
 /// # Errors
-/// A text that is not a non-negative number with one of the units `ns`, `us`, `ms`, `s`, `m`.
+/// The text is not a non-negative number, alone or with one of the units `ns`, `us`, `ms`, `s`,
+/// `m`.
 pub fn parse_ns(text: &str) -> Result<u64, DurationError> {
     let wrong = || DurationError(text.to_owned());
     let split = text

@@ -1,11 +1,11 @@
-//! Text for people, and of files that people write.
+//! Formatting of text for people, and reading of files that people write.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`table`] | tables of results, with short numbers |
 //! | [`duration`] | durations on a command line |
-//! | [`spelling`] | the word that a misspelt one stands for |
-//! | [`line_counter`] | lines of places in a text |
+//! | [`spelling`] | suggestions for misspelt words |
+//! | [`line_counter`] | line numbers of offsets in a text |
 //! | [`toml`] | values as TOML |
 //! | `toml_fault` | errors of TOML in words (feature `toml`) |
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
-//! Lines of places in a text.
+//! Line numbers of byte offsets in a text.
 
-/// Counts lines up to places that only grow.
+/// Counts lines up to ascending byte offsets.
 #[derive(Debug, Clone)]
 pub struct LineCounter<'a> {
     text: &'a [u8],
@@ -9,7 +9,7 @@ pub struct LineCounter<'a> {
 }
 
 impl<'a> LineCounter<'a> {
-    /// A counter at the begin of a text.
+    /// Creates a counter at the beginning of a text.
     #[must_use]
     pub fn new(text: &'a str) -> Self {
         Self {
@@ -19,8 +19,8 @@ impl<'a> LineCounter<'a> {
         }
     }
 
-    /// The line, from 1, of a byte at or after those asked for before. A byte beyond the end is on
-    /// the last line.
+    /// The line number, from 1, of a byte offset. Offsets must not decrease from call to call. An
+    /// offset beyond the end is on the last line.
     pub fn line_at(&mut self, byte: usize) -> usize {
         let to = byte.min(self.text.len());
         if to > self.at {
@@ -32,7 +32,7 @@ impl<'a> LineCounter<'a> {
     }
 }
 
-/// The line, from 1, of a byte of a text.
+/// The line number, from 1, of a byte offset in a text.
 #[must_use]
 pub fn line_of(text: &str, byte: usize) -> usize {
     LineCounter::new(text).line_at(byte)

@@ -1,4 +1,4 @@
-//! Tables in plain text: columns as wide as their widest cell, numbers to the right.
+//! Tables in plain text: columns as wide as their widest cell, numbers aligned right.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with the given column titles.
+    /// Creates a table with the given column titles.
     pub fn new<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Self {
         Self {
             head: head.into_iter().map(Into::into).collect(),
@@ -25,7 +25,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Whether no row was added.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -74,7 +74,7 @@ impl Table {
     }
 }
 
-/// A number with three significant digits or so: `0.123`, `1.23`, `12.3`, `123`, `12345`.
+/// Formats a number with about three significant digits: `0.123`, `1.23`, `12.3`, `123`, `12345`.
 pub fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -85,7 +85,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// A size in bytes for people: `64`, `4000`, `64 KiB`, `1 MiB`.
+/// Formats a size in bytes: `64`, `4000`, `64 KiB`, `1 MiB`.
 pub fn size(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{} MiB", b >> 20),

@@ -1,8 +1,9 @@
-//! Values as text of a configuration, in TOML.
+//! Formatting of values as TOML.
 
 use serde_json::Value;
 
-/// A JSON value in TOML, on one line. TOML has no null: such keys are left out.
+/// Formats a JSON value as TOML on one line. TOML has no null, so keys with a null value are left
+/// out.
 #[must_use]
 pub fn inline(value: &Value) -> String {
     match value {
@@ -20,7 +21,7 @@ pub fn inline(value: &Value) -> String {
     }
 }
 
-/// A string of TOML, whose escapes are those of JSON; but DEL must be escaped, too.
+/// Formats a string as TOML. TOML has the escapes of JSON, but DEL must be escaped too.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")

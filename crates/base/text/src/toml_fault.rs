@@ -6,18 +6,18 @@ use toml::de::{DeTable, DeValue, Error};
 
 use crate::line_counter::line_of;
 
-/// What is wrong in a text of TOML.
+/// An error in a TOML text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TomlFault {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// What is wrong on that line.
     pub text: String,
 }
 
 impl TomlFault {
-    /// The fault behind an error of reading `text`, such as
-    /// `vlan = "5": must be a whole number from 0 to 65535, without quotes`.
+    /// Describes an error of parsing `text`, for example `vlan = "5": must be a whole number from 0
+    /// to 65535, without quotes`.
     #[must_use]
     pub fn of(text: &str, error: &Error) -> TomlFault {
         let span = error.span().unwrap_or(0..0);
@@ -31,8 +31,8 @@ impl TomlFault {
     }
 }
 
-/// The words for an error of reading a table, which has no place in a text; and the keys that lead
-/// to the value.
+/// Describes an error of reading a table that has no position in a text. Returns the keys that lead
+/// to the value, and the description.
 #[must_use]
 pub fn words_of(error: &Error) -> (Vec<String>, String) {
     let shown = error.to_string();
@@ -48,13 +48,14 @@ pub fn words_of(error: &Error) -> (Vec<String>, String) {
     (keys, text)
 }
 
-/// A message of `serde` without names of types, of a reader that knows no keys.
+/// Rewrites a message of `serde` without names of Rust types, for a reader of which no key is
+/// known.
 #[must_use]
 pub fn plain(message: &str) -> String {
     words(message, None, None)
 }
 
-/// The line of the value to which keys lead in a text; of a key that is missing, that of the table
+/// The line of the value that `keys` lead to in a text. If a key is missing, the line of the table
 /// in which it should be.
 #[must_use]
 pub fn line_of_keys(text: &str, keys: &[&str]) -> usize {
@@ -73,7 +74,7 @@ pub fn line_of_keys(text: &str, keys: &[&str]) -> usize {
     line_of(text, at)
 }
 
-/// The innermost key whose value holds the byte.
+/// The innermost key whose value contains the byte offset.
 fn key_at(table: &DeTable<'_>, byte: usize) -> Option<String> {
     let (key, value) = (table.iter()).find(|(_, value)| holds(value, byte))?;
     let inner = key_within(value.get_ref(), byte);
@@ -91,8 +92,8 @@ fn key_within(value: &DeValue<'_>, byte: usize) -> Option<String> {
     }
 }
 
-/// Whether the byte is of the value. A table `[a]` spans its header alone, so that what is in it
-/// decides.
+/// Whether a value contains the byte offset. The span of a table `[a]` is only its header, so the
+/// values in it are searched too.
 fn holds(value: &Spanned<DeValue<'_>>, byte: usize) -> bool {
     let is_in = match value.get_ref() {
         DeValue::Table(table) => table.iter().any(|(_, value)| holds(value, byte)),
@@ -118,7 +119,7 @@ fn words(message: &str, key: Option<&str>, found: Option<&str>) -> String {
         }
         None => message,
     };
-    // Errors that the parser or a type has words for.
+    // Messages that already have clear words from the parser or a type.
     let names_its_key = ["unknown field", "missing field", "duplicate"];
     match key {
         Some(key) if !names_its_key.iter().any(|begin| text.starts_with(begin)) => {
@@ -128,7 +129,7 @@ fn words(message: &str, key: Option<&str>, found: Option<&str>) -> String {
     }
 }
 
-/// A value as `serde` shows it, as it stands in a file.
+/// Formats a value as in a file, from the form in which `serde` shows it.
 fn bare(shown: &str) -> String {
     match shown.split_once('`') {
         Some((_, value)) => value.trim_end_matches('`').to_owned(),
@@ -136,7 +137,7 @@ fn bare(shown: &str) -> String {
     }
 }
 
-/// The first line of a value, not too much of it.
+/// The first line of a value, shortened.
 fn cut(found: &str) -> String {
     let line = found.lines().next().unwrap_or_default();
     let end = line.floor_char_boundary(SHOWN_BYTES);
@@ -147,13 +148,13 @@ fn cut(found: &str) -> String {
     }
 }
 
-/// Whether the value of a key must not stand in a log.
+/// Whether the key's value is secret and must not appear in a log.
 fn is_secret(key: &str) -> bool {
     let secret = ["key", "salt", "password", "secret", "token"];
     secret.iter().any(|word| key.contains(word))
 }
 
-/// What `serde` expects, without names of types.
+/// Rewrites what `serde` expected without names of Rust types.
 fn wanted(expected: &str, is_text: bool) -> String {
     let whole = |least: &str, most: u64| format!("a whole number from {least} to {most}");
     let number = match expected {
@@ -186,7 +187,7 @@ fn wanted(expected: &str, is_text: bool) -> String {
     }
 }
 
-/// How much of a value an error shows.
+/// Largest number of bytes of a value that an error shows.
 const SHOWN_BYTES: usize = 40;
 
 #[cfg(test)]

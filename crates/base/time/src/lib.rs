@@ -1,11 +1,12 @@
-//! Instants and durations of machines that take the time as an argument.
+//! Instants and durations for protocol machines, which take the time as an argument.
 //!
-//! A protocol machine never reads a clock: its driver passes an [`Instant`], and the machine gives
-//! the [`Instant`] of its next deadline back. The node takes instants from
+//! A protocol machine never reads a clock. Its driver passes the current [`Instant`], and the
+//! machine returns the [`Instant`] of its next deadline. The node takes instants from
 //! `CLOCK_MONOTONIC`, the simulator from its virtual clock; a machine cannot tell the difference.
 //!
-//! Both types count nanoseconds in 64 bits, which lasts 584 years, and their arithmetic saturates:
-//! a duration that a peer or a configuration chose cannot overflow. A conversion names its unit.
+//! Both types count nanoseconds in 64 bits, which last 584 years. Their arithmetic saturates: a
+//! duration that a peer or a configuration chose cannot overflow. The name of each conversion says
+//! its unit.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,7 +22,7 @@ impl Instant {
     /// The origin of the clock.
     pub const ZERO: Self = Self(0);
 
-    /// Later than every instant that a clock gives: a deadline that never comes.
+    /// Later than every instant of a clock: a deadline that is never reached.
     pub const MAX: Self = Self(u64::MAX);
 
     /// The instant `nanos` nanoseconds after the origin.
@@ -60,7 +61,7 @@ impl Instant {
         self.0 / NANOS_PER_MILLI
     }
 
-    /// The time from `earlier` to this instant; zero when `earlier` is later.
+    /// The time from `earlier` to this instant; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
@@ -84,7 +85,7 @@ impl AddAssign<Duration> for Instant {
 impl Sub<Duration> for Instant {
     type Output = Self;
 
-    /// The instant `duration` earlier, or the origin.
+    /// The instant `duration` earlier; the origin if that would be before it.
     fn sub(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(duration.0))
     }
@@ -93,14 +94,14 @@ impl Sub<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
 
-    /// As [`Instant::since`].
+    /// The time from `earlier` to this instant, like [`Instant::since`].
     fn sub(self, earlier: Self) -> Duration {
         self.since(earlier)
     }
 }
 
 impl fmt::Display for Instant {
-    /// Seconds with as many decimals as are needed: `12.5s`.
+    /// Seconds with the decimals that are needed: `12.5s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         seconds(self.0, f)
     }
@@ -111,7 +112,7 @@ impl fmt::Display for Instant {
 pub struct Duration(u64);
 
 impl Duration {
-    /// No time.
+    /// The span of length zero.
     pub const ZERO: Self = Self(0);
 
     /// The longest span, 584 years.
@@ -165,13 +166,13 @@ impl Duration {
         self.0 / NANOS_PER_SEC
     }
 
-    /// True for no time.
+    /// Whether the span is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// The difference of two spans, whichever is longer.
+    /// The absolute difference of two spans.
     #[must_use]
     pub const fn abs_diff(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
@@ -195,7 +196,7 @@ impl AddAssign for Duration {
 impl Sub for Duration {
     type Output = Self;
 
-    /// The difference, or zero when `other` is longer.
+    /// The difference; zero if `other` is longer.
     fn sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -223,12 +224,12 @@ impl Mul<Duration> for u64 {
     }
 }
 
-/// How many times the divisor fits into the span.
+/// Number of times that the divisor fits into the span.
 impl Div for Duration {
     type Output = u64;
 
     /// # Panics
-    /// When `divisor` is zero.
+    /// `divisor` is zero.
     fn div(self, divisor: Self) -> u64 {
         self.0 / divisor.0
     }
@@ -238,7 +239,7 @@ impl Div<u64> for Duration {
     type Output = Self;
 
     /// # Panics
-    /// When `divisor` is 0.
+    /// `divisor` is 0.
     fn div(self, divisor: u64) -> Self {
         Self(self.0 / divisor)
     }
@@ -264,7 +265,7 @@ impl From<Duration> for core::time::Duration {
 }
 
 impl fmt::Display for Duration {
-    /// The largest unit that the span fills, with as many decimals as are needed: `2s`, `12.5ms`,
+    /// In the largest unit that the span fills, with the decimals that are needed: `2s`, `12.5ms`,
     /// `800ns`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

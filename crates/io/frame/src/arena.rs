@@ -1,4 +1,4 @@
-//! The memory of a pool, and the cells of it that no thread has.
+//! The memory of a pool, and the depot: the cells of the pool that no thread has.
 
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,8 @@ use carina_time::Instant;
 
 use crate::metadata::{Checksum, Segmentation};
 
-/// Memory of cells. It lives until its pool is closed and every cell is back, so that a cell's
-/// reference to it holds for as long as any code can have the cell.
+/// The memory of a pool's cells. It is freed when the pool is closed and every cell has returned.
+/// Therefore a cell's reference to the arena is valid as long as any code owns the cell.
 pub(crate) struct Arena {
     memory: Mapping,
     pub(crate) pages: Pages,
@@ -18,14 +18,14 @@ pub(crate) struct Arena {
     depot: Mutex<Depot>,
 }
 
-/// The first cache line of a cell. `arena`, `index` and `room` are written when the pool is made
-/// and never after.
+/// The header of a cell, in the cell's first cache line. `arena`, `index` and `room` never change
+/// after the pool was created.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     pub(crate) arena: NonNull<Arena>,
     /// Number of the cell in its pool.
     pub(crate) index: u32,
-    /// Bytes behind the header.
+    /// Number of bytes behind the header.
     pub(crate) room: u32,
     pub(crate) time: Instant,
     pub(crate) hash: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Header {
     pub(crate) segmentation: Segmentation,
 }
 
-/// A cell; its owner alone may touch the memory.
+/// Pointer to a cell. Only the cell's owner may access its memory.
 pub(crate) type Cell = NonNull<Header>;
 
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -52,13 +52,14 @@ unsafe impl Send for Arena {}
 // SAFETY: as above: all that changes is behind the lock.
 unsafe impl Sync for Arena {}
 
-/// Numbers of pools in use, a bit each.
+/// One bit for each pool id: set while the id is in use.
 static IDS: Mutex<u64> = Mutex::new(0);
 
-/// Pools of a process.
+/// Largest number of pools of a process.
 pub(crate) const POOLS_MAX: usize = 64;
 
-/// How cells lie in memory: so many bytes from one to the next, so many in a huge page.
+/// The layout of cells in memory: the distance between cells in bytes, and the number of cells in a
+/// huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
     pub(crate) stride: usize,
@@ -66,10 +67,10 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// For cells of `room` bytes, at most a huge page less the header.
+    /// The layout for cells of `room` bytes, at most a huge page without the header.
     pub(crate) fn of(room: usize) -> Grid {
         let lines = (HEADER_BYTES + room).div_ceil(64);
-        // An odd number of lines, unless that does not fit any more.
+        // An odd number of cache lines, unless that no longer fits.
         let stride = (lines | 1) * 64;
         let stride = if stride > HUGE_PAGE_BYTES {
             lines * 64
@@ -88,7 +89,8 @@ impl Grid {
 }
 
 impl Arena {
-    /// Memory for `cells` cells of `room` bytes; `None` when [`POOLS_MAX`] pools exist.
+    /// Allocates memory for `cells` cells of `room` bytes. `None` if there are already
+    /// [`POOLS_MAX`] pools.
     pub(crate) fn new(cells: usize, room: u32) -> std::io::Result<Option<NonNull<Arena>>> {
         let grid = Grid::of(room as usize);
         let bytes = cells.div_ceil(grid.in_page).saturating_mul(HUGE_PAGE_BYTES);
@@ -106,7 +108,7 @@ impl Arena {
             }),
         });
         let arena = NonNull::from(Box::leak(arena));
-        // The lowest addresses are taken first.
+        // In this order, the cells with the lowest addresses are taken first.
         for index in (0..cells).rev() {
             // SAFETY: the grid keeps every cell inside the mapping, which is page-aligned, and a
             // stride is a multiple of the header's alignment; no other cell overlaps this one.
@@ -136,17 +138,17 @@ impl Arena {
         self.depot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// First byte and length of the memory.
+    /// Address and length of the memory.
     pub(crate) fn memory(&self) -> (*mut u8, usize) {
         (self.memory.as_ptr(), self.memory.len())
     }
 
-    /// Cells in the depot.
+    /// Number of cells in the depot.
     pub(crate) fn spare(&self) -> usize {
         self.depot().cells.len()
     }
 
-    /// Moves up to `count` cells from the depot to `to`, which has room for them; returns how many.
+    /// Moves up to `count` cells from the depot to `to`. Returns how many.
     ///
     /// # Safety
     /// `to` must be valid for writing `count` cells.
@@ -161,7 +163,8 @@ impl Arena {
         count
     }
 
-    /// Takes cells back. The arena goes when its pool is closed and these were the last ones.
+    /// Returns cells to the depot. If the pool is closed and these are the last cells, frees the
+    /// arena.
     ///
     /// # Safety
     /// `arena` must be that of all `cells`, and the caller must own them; neither may be used
@@ -180,10 +183,10 @@ impl Arena {
         }
     }
 
-    /// No cell is taken any more; the arena goes with the last cell that comes back.
+    /// Closes the pool: no more cells are taken, and the arena is freed when the last cell returns.
     ///
     /// # Safety
-    /// To be called once, by the owner of the pool, which must not use the arena afterwards.
+    /// The owner of the pool calls this once, and must not use the arena afterwards.
     pub(crate) unsafe fn close(arena: NonNull<Arena>) {
         // SAFETY: the pool was open, so the arena lives.
         let this = unsafe { arena.as_ref() };
@@ -198,7 +201,7 @@ impl Arena {
     }
 
     /// # Safety
-    /// No other reference to the arena may be left.
+    /// There must be no other reference to the arena.
     unsafe fn free(arena: NonNull<Arena>) {
         // SAFETY: made by `Box::leak` and, as the caller promises, freed once.
         let arena = unsafe { Box::from_raw(arena.as_ptr()) };

@@ -1,30 +1,31 @@
-//! Cells that a thread keeps for itself, so that taking and returning one needs no lock.
+//! Cells that each thread keeps, so that taking and returning a cell needs no lock.
 
 use std::cell::UnsafeCell;
 use std::ptr::{self, NonNull};
 
 use crate::arena::{Arena, Cell, POOLS_MAX};
 
-/// Cells of one pool that this thread has: a stack in memory of its own.
+/// The cells of one pool that this thread keeps: a stack in memory of the thread.
 struct Stack {
     len: u32,
-    /// 0 until the thread first needs the stack, and again when it ends.
+    /// Capacity of the stack. It is 0 until the thread first needs the stack, and again when the
+    /// thread ends.
     max: u32,
     cells: *mut Cell,
 }
 
-/// Cells of each pool that a thread keeps at most.
+/// Largest number of cells of each pool that a thread keeps.
 pub(crate) const KEPT_MAX: usize = 512;
 
-/// Cells that move between a thread and the depot at a time.
+/// Number of cells that move between a thread and the depot at a time.
 const BATCH: usize = KEPT_MAX / 2;
 
 thread_local! {
-    /// Without a destructor, so that an access is a plain load.
+    /// These have no destructor, so that an access is a plain load.
     static STACKS: UnsafeCell<[Stack; POOLS_MAX]> = const {
         UnsafeCell::new([const { Stack { len: 0, max: 0, cells: ptr::null_mut() } }; POOLS_MAX])
     };
-    /// Gives everything back when the thread ends.
+    /// Returns all kept cells when the thread ends.
     static AT_END: AtEnd = const { AtEnd };
 }
 
@@ -41,8 +42,8 @@ impl Drop for AtEnd {
     }
 }
 
-/// Calls `f` with this thread's stack for a pool. What is asked of the thread is only where its
-/// stacks are, so that the rest is inlined where it is used.
+/// Calls `f` with this thread's stack for a pool. Only the address of the stacks is thread-local,
+/// so that everything else can be inlined into the caller.
 #[inline(always)]
 fn with_stack<R>(id: u8, f: impl FnOnce(&mut Stack) -> R) -> R {
     let stacks = STACKS.with(UnsafeCell::get);
@@ -52,7 +53,7 @@ fn with_stack<R>(id: u8, f: impl FnOnce(&mut Stack) -> R) -> R {
     f(&mut stacks[usize::from(id) % POOLS_MAX])
 }
 
-/// Takes a cell of the pool with this id, of which `arena` is the memory.
+/// Takes a cell of the pool `id`, whose memory is `arena`. `None` if the pool has no cell left.
 #[inline]
 pub(crate) fn take(id: u8, arena: NonNull<Arena>) -> Option<Cell> {
     with_stack(id, |stack| {
@@ -65,7 +66,7 @@ pub(crate) fn take(id: u8, arena: NonNull<Arena>) -> Option<Cell> {
     })
 }
 
-/// Returns a cell to the pool with this id.
+/// Returns a cell to the pool `id`.
 ///
 /// # Safety
 /// The caller must own the cell, which must be of that pool, and must not use it afterwards.
@@ -83,18 +84,18 @@ pub(crate) unsafe fn give_back(id: u8, cell: Cell) {
     });
 }
 
-/// Returns to the depot what this thread keeps of a pool.
+/// Returns to the depot all cells of a pool that this thread keeps.
 pub(crate) fn flush(id: u8) {
     with_stack(id, |stack| stack.flush(0));
 }
 
-/// How many cells this thread keeps of a pool.
+/// Number of cells of a pool that this thread keeps.
 pub(crate) fn kept(id: u8) -> usize {
     with_stack(id, |stack| stack.len as usize)
 }
 
 impl Stack {
-    /// Makes the stack; false when the thread is ending.
+    /// Allocates the stack. Returns false if the thread is ending.
     #[cold]
     fn open(&mut self) -> bool {
         if AT_END.try_with(|_| ()).is_err() {
@@ -128,7 +129,7 @@ impl Stack {
         self.len > 0
     }
 
-    /// Makes room for one cell more; false when the thread is ending.
+    /// Makes room for one more cell. Returns false if the thread is ending.
     #[cold]
     fn make_room(&mut self) -> bool {
         if self.max == 0 {
@@ -138,7 +139,7 @@ impl Stack {
         true
     }
 
-    /// Returns all cells but the `keep` lowest.
+    /// Returns all cells to the depot except the `keep` lowest.
     fn flush(&mut self, keep: usize) {
         let len = self.len as usize;
         if len <= keep {

@@ -1,4 +1,4 @@
-//! A frame: the bytes of one packet, and what is known of them.
+//! A frame: the bytes of one packet, and its metadata.
 
 use std::fmt;
 
@@ -8,14 +8,17 @@ use crate::arena::{Cell, HEADER_BYTES};
 use crate::cache;
 use crate::metadata::{Checksum, Known, Metadata, Segmentation};
 
-/// A packet in a cell of a pool, which it owns: the cell returns to its pool with the frame.
+/// A packet in a cell of a pool. The frame owns the cell; dropping the frame returns the cell to
+/// its pool.
 pub struct Frame {
     cell: Cell,
     view: View,
 }
 
-/// Length in bits 0 to 31, start of the bytes behind the header in 32 to 47, number of the pool in
-/// 48 to 55, known metadata in 56 to 63: one word, so that a frame moves by two loads and stores.
+/// The view of a frame on its cell, packed into one word: length in bits 0 to 31, offset of the
+/// first byte behind the header in bits 32 to 47, id of the pool in bits 48 to 55, known metadata
+/// in bits 56 to
+/// 63. A frame thus moves by two loads and stores.
 #[derive(Clone, Copy)]
 struct View(u64);
 
@@ -100,7 +103,7 @@ impl Frame {
         }
     }
 
-    /// The bytes.
+    /// The frame's bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -109,21 +112,21 @@ impl Frame {
         unsafe { std::slice::from_raw_parts(self.first(), self.len()) }
     }
 
-    /// The bytes, to be changed.
+    /// The frame's bytes, for writing.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; the borrow of the frame is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.first(), self.len()) }
     }
 
-    /// Free bytes in front.
+    /// Number of free bytes in front of the frame's bytes.
     #[must_use]
     #[inline]
     pub fn headroom(&self) -> usize {
         usize::from(self.view.start())
     }
 
-    /// Free bytes behind.
+    /// Number of free bytes behind the frame's bytes.
     #[must_use]
     #[inline]
     pub fn tailroom(&self) -> usize {
@@ -132,7 +135,8 @@ impl Frame {
         room - self.headroom() - self.len()
     }
 
-    /// Puts `header` in front; false, and the frame as it was, when the headroom is too small.
+    /// Inserts `header` in front. Returns false, and leaves the frame unchanged, if the headroom is
+    /// too small.
     #[must_use]
     #[inline]
     pub fn prepend(&mut self, header: &[u8]) -> bool {
@@ -145,7 +149,7 @@ impl Frame {
         true
     }
 
-    /// Puts `bytes` behind; false, and the frame as it was, when the room is too small.
+    /// Appends `bytes`. Returns false, and leaves the frame unchanged, if the room is too small.
     #[must_use]
     pub fn append(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.tailroom() {
@@ -157,12 +161,12 @@ impl Frame {
         true
     }
 
-    /// Takes bytes off the front; more than there are empty the frame.
+    /// Removes `count` bytes at the front; all bytes if the frame has fewer.
     #[inline]
     pub fn advance(&mut self, count: usize) {
         let count = count.min(self.len());
         let len = (self.len() - count) as u32;
-        // The start of a frame is a u16; bytes beyond that are moved instead.
+        // The start of a frame is a u16. Beyond its range, the bytes are moved instead.
         if let Ok(start) = u16::try_from(self.headroom() + count) {
             self.view.set(start, len);
         } else {
@@ -171,14 +175,14 @@ impl Frame {
         }
     }
 
-    /// Cuts to the first `len` bytes; a shorter frame stays as it is.
+    /// Cuts the frame to its first `len` bytes. A shorter frame stays unchanged.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.set_view_len(self.len().min(len));
     }
 
-    /// Makes the frame `len` bytes long; bytes that are added hold what was there before. False,
-    /// and the frame as it was, when the room is too small.
+    /// Sets the length of the frame in bytes. Added bytes contain the previous contents of the
+    /// cell. Returns false, and leaves the frame unchanged, if the room is too small.
     #[must_use]
     #[inline]
     pub fn set_len(&mut self, len: usize) -> bool {
@@ -189,15 +193,16 @@ impl Frame {
         true
     }
 
-    /// Where the bytes begin, for code that is not Rust. The headroom in front and the tailroom
-    /// behind are the frame's as well, for as long as the frame is neither moved on nor dropped.
+    /// Address of the first byte, for code in other languages. The headroom in front and the
+    /// tailroom behind also belong to the frame, until the frame is moved or dropped.
     #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.first()
     }
 
-    /// Makes the frame the `len` bytes behind `headroom` free ones; bytes that are added hold what
-    /// was there before. False, and the frame as it was, when the room is too small.
+    /// Sets both the headroom and the length of the frame in bytes. Added bytes contain the
+    /// previous contents of the cell. Returns false, and leaves the frame unchanged, if the room is
+    /// too small.
     #[must_use]
     pub fn reshape(&mut self, headroom: usize, len: usize) -> bool {
         let room = self.headroom() + self.len() + self.tailroom();
@@ -214,7 +219,7 @@ impl Frame {
         self.view.set(self.view.start(), len as u32);
     }
 
-    /// Distance in bytes from the start of the pool's memory to the first byte of the frame.
+    /// Offset of the frame's first byte in the pool's memory.
     #[must_use]
     pub fn offset(&self) -> usize {
         // SAFETY: the header of an owned cell may be read, and its arena lives while it is owned.
@@ -222,7 +227,8 @@ impl Frame {
         self.first().addr() - base.addr()
     }
 
-    /// Number of the frame's cell in its pool: no other frame of the pool has it at the same time.
+    /// Number of the frame's cell in its pool. No other frame of the pool has the same cell at the
+    /// same time.
     #[must_use]
     pub fn cell_index(&self) -> u32 {
         // SAFETY: the header of an owned cell may be read.
@@ -230,9 +236,9 @@ impl Frame {
     }
 }
 
-/// Metadata.
+/// Access to the metadata as a whole.
 impl Frame {
-    /// False when all metadata is unknown.
+    /// Whether any metadata is known.
     #[must_use]
     #[inline]
     pub fn has_metadata(&self) -> bool {
@@ -262,14 +268,14 @@ impl Frame {
         self.set_time(metadata.time);
     }
 
-    /// All checksums were checked and are right.
+    /// Whether all checksums were verified.
     #[must_use]
     #[inline]
     pub fn is_checksum_valid(&self) -> bool {
         self.view.known().has(Known::CHECKSUM_VALID)
     }
 
-    /// Says whether all checksums were checked and are right.
+    /// Sets whether all checksums were verified.
     #[inline]
     pub fn set_checksum_valid(&mut self, is_valid: bool) {
         self.view.set_known(Known::CHECKSUM_VALID, is_valid);
@@ -278,7 +284,7 @@ impl Frame {
 
 macro_rules! metadata {
     ($($(#[$doc:meta])* $field:ident, $setter:ident, $type:ty, $bit:ident;)*) => {
-        /// Single values of the metadata.
+        /// Access to single values of the metadata.
         impl Frame {
             $(
                 $(#[$doc])*
@@ -290,7 +296,8 @@ macro_rules! metadata {
                     self.view.known().has(Known::$bit).then(value)
                 }
 
-                /// Sets or forgets what the function of the same name returns.
+                /// Sets the value that the function of the same name returns; `None` makes it
+                /// unknown.
                 #[inline]
                 pub fn $setter(&mut self, value: Option<$type>) {
                     self.view.set_known(Known::$bit, value.is_some());
@@ -305,15 +312,15 @@ macro_rules! metadata {
 }
 
 metadata! {
-    /// Tag control information of a VLAN tag beside the bytes.
+    /// Control information of a VLAN tag that is not in the frame's bytes.
     vlan, set_vlan, u16, VLAN;
-    /// A checksum that is still to be filled in.
+    /// A checksum that must still be filled in.
     checksum, set_checksum, Checksum, CHECKSUM;
-    /// How the frame is still to be cut.
+    /// How the frame must still be segmented.
     segmentation, set_segmentation, Segmentation, SEGMENTATION;
-    /// Hash over the flow's addresses.
+    /// Hash over the addresses of the frame's flow.
     hash, set_hash, u32, HASH;
-    /// When the frame arrived.
+    /// Time at which the frame arrived.
     time, set_time, Instant, TIME;
 }
 

@@ -1,8 +1,8 @@
-//! Frames: packets of NICs, guests and tunnels, in contiguous memory.
+//! Frames: packets of network cards, guests and tunnels, in contiguous memory.
 //!
 //! A [`Pool`] has a fixed number of cells of one size in memory of huge pages. A [`Frame`] owns a
-//! cell: its bytes, room in front and behind, and [`Metadata`]. What moves from app to app is the
-//! `Frame` itself, 16 bytes; a [`FrameQueue`] is a bounded queue of them.
+//! cell: its bytes, room in front and behind, and [`Metadata`]. Apps pass the `Frame` itself on,
+//! which is 16 bytes; a [`FrameQueue`] is a bounded queue of frames.
 //!
 //! ```text
 //!   Frame: cell, start, len, pool, flags             16 bytes, moves
@@ -14,8 +14,8 @@
 //! odd number of cache lines: frames then spread over all sets of a cache instead of evicting one
 //! another. No cell crosses a huge page, so that each is contiguous for a device too.
 //!
-//! A frame may go to another thread, and is given back wherever it is dropped: each thread keeps
-//! some cells of each pool, and exchanges them with the pool in batches under a lock.
+//! A frame may move to another thread and may be dropped in any thread. Each thread keeps some
+//! cells of each pool, and exchanges them with the pool in batches under a lock.
 //!
 //! Unsafe code is here because a frame has to be a pointer that is moved without touching the
 //! memory behind it; the crates above get owned values and slices.

@@ -55,7 +55,7 @@ pub struct Metadata {
     pub time: Option<Instant>,
 }
 
-/// Which of the stored values are valid. A new frame starts with none of them at no cost.
+/// Bits for the metadata values that are valid. In a new frame none is set, at no cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known(pub(crate) u8);
 

@@ -1,4 +1,4 @@
-//! Where frames come from.
+//! Pools of frames.
 
 use std::io;
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use crate::frame::Frame;
 
 /// A fixed number of frames of one size, in contiguous memory.
 ///
-/// Clones are the same pool. Its memory goes when the last clone and the last frame have gone.
+/// Clones share the pool. Its memory is freed when the last clone and the last frame are dropped.
 #[derive(Clone)]
 pub struct Pool {
     owner: Arc<Owner>,
@@ -36,26 +36,26 @@ unsafe impl Send for Owner {}
 // SAFETY: as above.
 unsafe impl Sync for Owner {}
 
-/// What a pool consists of.
+/// Configuration of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// How many frames there are. Each thread that returns frames keeps up to 512 of them.
+    /// Number of frames. Each thread that returns frames keeps up to 512 of them.
     pub frames: usize,
-    /// The longest frame in bytes, 64 to [`PoolConfig::FRAME_BYTES_MAX`].
+    /// Longest frame in bytes, 64 to [`PoolConfig::FRAME_BYTES_MAX`].
     pub frame_bytes: usize,
 }
 
 impl PoolConfig {
-    /// The longest frame that a pool can have, in bytes: one that a guest leaves to the device to
-    /// cut (64 KiB of IP and its link header) fits.
+    /// Largest value of `frame_bytes`. It has room for an unsegmented frame of a guest: 64 KiB of
+    /// IP and the link header.
     pub const FRAME_BYTES_MAX: usize = 128 << 10;
-    /// The most frames that a pool can have.
+    /// Largest number of frames of a pool.
     pub const FRAMES_MAX: usize = 1 << 24;
 
-    /// Checks the figures.
+    /// Checks that the values are in range.
     ///
     /// # Errors
-    /// One of them is out of range.
+    /// A value is out of range.
     pub fn check(&self) -> Result<(), PoolError> {
         if !(1..=PoolConfig::FRAMES_MAX).contains(&self.frames) {
             return Err(PoolError::Frames(self.frames));
@@ -77,7 +77,7 @@ impl Default for PoolConfig {
     }
 }
 
-/// Why there is no pool.
+/// Why a pool cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -87,27 +87,27 @@ pub enum PoolError {
     /// The length of frames is out of range.
     #[error("frames of {0} bytes: they can have 64 to {max}", max = PoolConfig::FRAME_BYTES_MAX)]
     FrameBytes(usize),
-    /// The process has as many pools as it can.
+    /// The process already has the largest number of pools.
     #[error("a process can have {POOLS_MAX} pools of frames, and has them")]
     TooMany,
-    /// The system has no memory for it.
+    /// The system has too little memory for the pool.
     #[error("memory for a pool of {frames} frames: {source}")]
     Memory {
-        /// How many frames were asked for.
+        /// Number of frames that were requested.
         frames: usize,
         /// The kernel's reason.
         source: io::Error,
     },
 }
 
-/// Room in front of a new frame for headers to come, in bytes.
+/// Headroom of a new frame in bytes, for headers that are added later.
 pub const HEADROOM_BYTES: usize = 192;
 
 impl Pool {
-    /// Makes a pool.
+    /// Creates a pool.
     ///
     /// # Errors
-    /// A figure out of range, too many pools, or no memory.
+    /// A value is out of range, the process has too many pools, or there is too little memory.
     pub fn new(config: PoolConfig) -> Result<Pool, PoolError> {
         config.check()?;
         let PoolConfig {
@@ -128,7 +128,8 @@ impl Pool {
         })
     }
 
-    /// An empty frame with [`HEADROOM_BYTES`] in front; `None` when none is left.
+    /// Takes an empty frame with [`HEADROOM_BYTES`] of headroom. `None` if the pool has no frame
+    /// left.
     #[must_use]
     #[inline]
     pub fn take(&self) -> Option<Frame> {
@@ -137,8 +138,8 @@ impl Pool {
         Some(unsafe { Frame::new(cell, self.id, HEADROOM_BYTES as u16, 0) })
     }
 
-    /// A frame with these bytes; `None` when no frame is left, or they are longer than
-    /// [`Pool::frame_bytes`].
+    /// Takes a frame and copies `bytes` to it. `None` if the pool has no frame left, or `bytes` is
+    /// longer than [`Pool::frame_bytes`].
     #[must_use]
     #[inline]
     pub fn frame_of(&self, bytes: &[u8]) -> Option<Frame> {
@@ -153,7 +154,8 @@ impl Pool {
         Some(frame)
     }
 
-    /// A copy of a frame with its metadata, as [`Pool::frame_of`].
+    /// Takes a frame and copies another frame with its metadata to it. `None` as for
+    /// [`Pool::frame_of`].
     #[must_use]
     #[inline]
     pub fn copy_of(&self, frame: &Frame) -> Option<Frame> {
@@ -164,7 +166,7 @@ impl Pool {
         Some(copy)
     }
 
-    /// The longest frame in bytes that [`Pool::frame_of`] makes.
+    /// Longest frame that [`Pool::frame_of`] creates, in bytes.
     #[must_use]
     pub fn frame_bytes(&self) -> usize {
         self.frame_bytes as usize
@@ -176,22 +178,23 @@ impl Pool {
         self.owner.frames
     }
 
-    /// Frames that can still be taken by this thread. Takes a lock: not for the data path.
+    /// Number of frames that this thread can still take. It takes a lock, so do not use it on the
+    /// data path.
     #[must_use]
     pub fn spare(&self) -> usize {
         // SAFETY: the arena lives as long as this pool.
         unsafe { self.arena.as_ref() }.spare() + cache::kept(self.id)
     }
 
-    /// What pages the memory has.
+    /// The kind of pages of the memory.
     #[must_use]
     pub fn pages(&self) -> Pages {
         // SAFETY: as in `spare`.
         unsafe { self.arena.as_ref() }.pages
     }
 
-    /// First byte and length of the memory, in which all frames lie: what a device, or a socket
-    /// that shares it, is registered with. [`Frame::offset`] counts from here.
+    /// Address and length of the memory that contains all frames, for registration with a device or
+    /// socket that shares it. [`Frame::offset`] counts from this address.
     #[must_use]
     pub fn memory(&self) -> (*mut u8, usize) {
         // SAFETY: as in `spare`.
@@ -211,8 +214,8 @@ impl Drop for Owner {
     }
 }
 
-/// Copies all of `from` to the start of `to`, which is as long. Two copies of a fixed length that
-/// may overlap are quicker than a call for a short frame.
+/// Copies all of `from` to `to`, which has the same length. For a short frame, two copies of a
+/// fixed length that may overlap are faster than a call.
 #[inline]
 fn copy(from: &[u8], to: &mut [u8]) {
     match from.len() {

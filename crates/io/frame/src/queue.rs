@@ -1,4 +1,4 @@
-//! A bounded queue of frames, for one thread.
+//! A bounded queue of frames, for use by one thread.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -7,11 +7,12 @@ use crate::frame::Frame;
 
 /// A ring of frames with a fixed number of places.
 ///
-/// A queue that was emptied begins at its first place again: as long as bursts are drained, only
-/// the places of a burst are touched, and they stay in the nearest cache.
+/// An empty queue begins at its first place again. If each burst is drained, only the places of one
+/// burst are used, and they stay in the nearest cache.
 pub struct FrameQueue {
     slots: Box<[MaybeUninit<Frame>]>,
-    /// Frames taken and put since the queue was last empty; they wrap at the word's size.
+    /// Number of frames taken since the queue was last empty. `tail` counts the frames put. Both
+    /// wrap.
     head: usize,
     tail: usize,
 }
@@ -21,17 +22,17 @@ pub struct FrameQueue {
 pub struct Moved {
     /// Frames that were put into the queue.
     pub packets: usize,
-    /// Their bytes.
+    /// Sum of the lengths of these frames in bytes.
     pub bytes: usize,
-    /// Frames for which there was no place, and which were dropped.
+    /// Frames that were dropped because the queue was full.
     pub overflowed: usize,
 }
 
 impl FrameQueue {
-    /// An empty queue.
+    /// Creates an empty queue.
     ///
     /// # Panics
-    /// When `places` is not a power of two.
+    /// `places` is not a power of two.
     #[must_use]
     pub fn new(places: usize) -> FrameQueue {
         assert!(places.is_power_of_two(), "{places} places");
@@ -49,7 +50,7 @@ impl FrameQueue {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// True without a frame.
+    /// Whether the queue has no frame.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -73,7 +74,7 @@ impl FrameQueue {
     /// Puts a frame at the end.
     ///
     /// # Errors
-    /// Gives the frame back when every place is taken.
+    /// Returns the frame if the queue is full.
     #[inline]
     pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
         if self.room() == 0 {
@@ -85,7 +86,7 @@ impl FrameQueue {
         Ok(())
     }
 
-    /// Takes the oldest frame.
+    /// Takes the oldest frame; `None` if the queue is empty.
     #[inline]
     pub fn pop(&mut self) -> Option<Frame> {
         if self.is_empty() {
@@ -98,13 +99,13 @@ impl FrameQueue {
         Some(frame)
     }
 
-    /// The frames from the oldest on, without taking them.
+    /// The frames in the queue, oldest first, without taking them.
     pub fn iter(&self) -> impl Iterator<Item = &Frame> {
         // SAFETY: the places from `head` to `tail` hold frames, which live as long as the borrow.
         (0..self.len()).map(|at| unsafe { &*self.slot(self.head.wrapping_add(at)) })
     }
 
-    /// As [`FrameQueue::iter`], to be changed.
+    /// The frames in the queue, oldest first, for writing.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Frame> {
         let (head, count) = (self.head, self.len());
         // SAFETY: as in `iter`; each place is met once, and the borrow is exclusive.
@@ -118,7 +119,7 @@ impl FrameQueue {
         }
     }
 
-    /// Takes the frames that are in the queue now, oldest first.
+    /// Passes all frames that are now in the queue to `take`, oldest first. Returns how many.
     #[inline]
     pub fn drain(&mut self, mut take: impl FnMut(Frame)) -> usize {
         let count = self.len();
@@ -137,7 +138,8 @@ impl FrameQueue {
         count
     }
 
-    /// Puts up to `max` frames that `make` gives, until it gives no more or every place is taken.
+    /// Puts up to `max` frames that `make` returns, until `make` returns `None` or the queue is
+    /// full.
     #[inline]
     pub fn fill(&mut self, max: usize, mut make: impl FnMut() -> Option<Frame>) -> Moved {
         let max = max.min(self.room());
@@ -161,8 +163,8 @@ impl FrameQueue {
         }
     }
 
-    /// Moves the oldest `max` of the frames that are in the queue now to the end of another, after
-    /// `edit` has had each of them; a frame that it refuses is dropped.
+    /// Moves the oldest `max` frames of this queue to the end of another. `edit` is called with
+    /// each frame; a frame for which it returns false is dropped.
     #[inline]
     pub fn transfer(
         &mut self,
@@ -203,8 +205,8 @@ impl FrameQueue {
     }
 }
 
-/// Frames that are being taken: the queue learns of them when this ends, also when a closure of
-/// the caller panics in between.
+/// A batch of frames that is being taken. Dropping it updates the queue, also when a closure of the
+/// caller panics.
 struct Taken<'a> {
     queue: &'a mut FrameQueue,
     from: usize,
@@ -230,7 +232,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Frames that are being put, as [`Taken`].
+/// A batch of frames that is being put. Dropping it updates the queue, like [`Taken`].
 struct Put<'a> {
     queue: &'a mut FrameQueue,
     from: usize,

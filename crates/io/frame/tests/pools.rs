@@ -1,4 +1,5 @@
-//! How many pools a process can have. A program of its own: the bound is that of the process.
+//! Test of the number of pools of a process. It is a program of its own, because the limit is for
+//! the whole process.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use carina_frame::{Pool, PoolConfig, PoolError};

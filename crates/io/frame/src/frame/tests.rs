@@ -1,4 +1,4 @@
-//! Frames and their pool: room, metadata, ownership of cells.
+//! Tests of frames and their pool: room, metadata, ownership of cells.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -101,7 +101,7 @@ fn metadata_starts_unknown_and_is_copied() {
         (None, Some(5), 1)
     );
     drop(frame);
-    // The same cell again: what it held is not known of the new frame.
+    // The new frame has the same cell, but not its metadata.
     assert!(!pool.take().unwrap().has_metadata());
 }
 
