@@ -1,5 +1,5 @@
-//! The dialects in which a member speaks with members that run rlite or IRATI, and the list of all
-//! dialects.
+//! The dialects of other stacks, rlite and IRATI, whose members can share a DIF with Carina; and
+//! the list of all dialects.
 //!
 //! ```text
 //!   DIALECTS: native (carina-management), rlite, irati
@@ -8,11 +8,11 @@
 //!                                     interop: what both need, of no dialect
 //! ```
 //!
-//! Each dialect is a machine behind [`LayerManagement`](carina_ipcp::LayerManagement). The IPC
-//! process and its data transfer are in `carina-ipcp`.
+//! Each dialect implements [`LayerManagement`](carina_ipcp::LayerManagement) as a machine without
+//! I/O. The rest of the IPCP, with data transfer, is in `carina-ipcp`.
 //!
-//! To add a dialect, write a module that has a
-//! [`DialectProfile`](carina_ipcp::layer::DialectProfile), and add it to [`DIALECTS`].
+//! To add a dialect, write a module with a [`DialectProfile`](carina_ipcp::layer::DialectProfile),
+//! and add that to [`DIALECTS`].
 
 #![no_std]
 #![forbid(unsafe_code)]

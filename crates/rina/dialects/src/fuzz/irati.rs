@@ -1,5 +1,5 @@
-//! Entry point for fuzzing a member of an irati DIF: scripts of what comes from the other end of
-//! its N-1 flow, as `script` reads them.
+//! Fuzz entry point: a member of an irati DIF. Scripts contain what the other end of its N-1 flow
+//! sends, in the format of `script`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,21 +14,22 @@ use crate::irati::{KNOWN_ADDRESSES, a_data};
 
 /// Bytes of the PCI of a management PDU.
 const PCI_BYTES: usize = 19;
-/// Makes the member's first token the one of the captures that the corpus is made of.
+/// With this seed, the member's first token is the one in the captures from which the corpus is
+/// made.
 const SEED: u64 = 0xb622_4354_2164_ce84;
 
-/// Whatever comes, the member must not panic, must come to rest, and its own applications must
-/// still reach each other.
+/// Runs a script. Whatever it contains, the member must not panic, must become idle, and must still
+/// connect its own applications.
 pub fn irati(script: &[u8]) {
     let _ = reads_irati(script);
 }
 
-/// True when the other side has become a neighbour.
+/// True when the other side has become a neighbour in the script.
 pub fn reads_irati(script: &[u8]) -> bool {
     run::<Other>(script)
 }
 
-/// The other end of the N-1 flow, with both addresses.
+/// The other end of the N-1 flow, with its own address and the member's.
 struct Other {
     own: u64,
     member: u64,

@@ -1,4 +1,4 @@
-//! Entry points for fuzzing a whole IPC process, one for each dialect.
+//! Fuzz entry points: a whole IPCP, for each dialect.
 
 pub mod irati;
 pub mod rlite;

@@ -1,5 +1,5 @@
-//! Entry point for fuzzing a member of an rlite DIF: scripts of what comes from the other end of
-//! its N-1 flow, as `script` reads them.
+//! Fuzz entry point: a member of an rlite DIF. Scripts contain what the other end of its N-1 flow
+//! sends, in the format of `script`.
 
 use alloc::vec::Vec;
 
@@ -10,22 +10,22 @@ use carina_wire::dif::{Address, Dialect};
 use super::script::{Fuzzed, Peer, run};
 use crate::rlite::{ADDRESS_OF_NEW, a_data};
 
-/// Address that the other side has where the script does not say it.
+/// Default address of the other side.
 const OTHER: u64 = 3;
 
-/// Bytes of the PCI.
+/// Bytes of the PCI of a management PDU.
 const PCI_BYTES: usize = 28;
 
 const TYPE_MANAGEMENT: u8 = 0x40;
 const TTL: u8 = 64;
 
-/// Whatever comes, the member must not panic, must come to rest, and its own applications must
-/// still reach each other.
+/// Runs a script. Whatever it contains, the member must not panic, must become idle, and must still
+/// connect its own applications.
 pub fn rlite(script: &[u8]) {
     let _ = reads_rlite(script);
 }
 
-/// True when the other side has become a neighbour.
+/// True when the other side has become a neighbour in the script.
 pub fn reads_rlite(script: &[u8]) -> bool {
     run::<Other>(script)
 }

@@ -1,8 +1,9 @@
-//! Fuzzing of a whole member of a DIF of another implementation's dialect: scripts of what comes
-//! from the other end of its N-1 flow.
+//! Fuzzing of a whole member of a DIF of another stack's dialect. Scripts contain what the other
+//! end of its N-1 flow sends.
 //!
-//! The first byte of a script is the side that the member has: even for one that joins, odd for
-//! one that admits. Steps follow: operation (1 byte), length (2 bytes, network byte order), bytes.
+//! The first byte of a script selects the member's side: even if the member joins, odd if it
+//! admits. Steps follow: operation (1 byte), length (2 bytes, network byte order), then that many
+//! bytes.
 //!
 //! | operation | does |
 //! |---|---|
@@ -27,38 +28,39 @@ use carina_wire::{Bytes, FlowSpec};
 use crate::DIALECTS;
 
 const STEPS_MAX: usize = 200;
-/// Deadlines that are kept after the script.
+/// Largest number of deadlines that are handled after the script.
 const TIMEOUTS: usize = 64;
-/// Events that one step may bring, and PDUs that it may send.
+/// Bound of the events of one step, and of the PDUs that it sends.
 const TURN_MAX: usize = 100_000;
 const N1: N1Port = N1Port(1);
-/// The application that the member is asked for flows to.
+/// The application that the script requests flows to.
 const APPLICATION: &str = "rpinst1";
 
-/// The member that a script is for.
+/// The member that a script runs against.
 pub(crate) struct Fuzzed {
     pub(crate) config: Config,
     pub(crate) seed: u64,
-    /// It has [`APPLICATION`] from the beginning.
+    /// The member has [`APPLICATION`] registered from the start.
     pub(crate) has_application: bool,
-    /// Its N-1 flow.
+    /// Properties of its N-1 flow.
     pub(crate) props: N1Properties,
 }
 
-/// The other end of the N-1 flow, in the words of a dialect.
+/// The other end of the N-1 flow, which encodes PDUs of a dialect.
 pub(crate) trait Peer: Sized {
-    /// The member with a side, and its peer.
+    /// The member on one side (`is_admitting`), and its peer.
     fn of_side(is_admitting: bool) -> (Fuzzed, Self);
 
-    /// The PDU of a CDAP message between neighbours.
+    /// Encodes the PDU of a CDAP message between neighbours.
     fn to_neighbour(&self, message: &[u8]) -> Vec<u8>;
 
-    /// The PDU of a CDAP message that is carried in another one. `own` is the member's address.
+    /// Encodes the PDU of a CDAP message that is carried in another one. `own` is the member's
+    /// address.
     fn to_member(&self, own: Option<Address>, message: &[u8]) -> Vec<u8>;
 }
 
-/// Whatever comes, the member must not panic, must come to rest, and its own applications must
-/// still reach each other. True when the other side has become a neighbour.
+/// Runs a script. Whatever it contains, the member must not panic, must become idle, and must still
+/// connect its own applications. Returns true when the other side has become a neighbour.
 pub(crate) fn run<P: Peer>(script: &[u8]) -> bool {
     let Some((side, mut rest)) = script.split_first() else {
         return false;
@@ -205,7 +207,7 @@ impl<P: Peer> Script<P> {
         self.member.on_pdu(self.now, N1, Bytes::from(pdu));
     }
 
-    /// Takes everything that the member has; what it sends is lost.
+    /// Takes all output of the member; the PDUs that it sends are dropped.
     fn drain(&mut self) {
         self.member.end_of_burst(self.now);
         let mut count = 0;
@@ -239,7 +241,7 @@ impl<P: Peer> Script<P> {
         self.member.release_burst();
     }
 
-    /// Two applications of the member talk to each other, unless it has left.
+    /// Checks that two applications of the member can communicate, unless it has left.
     fn works_still(&mut self) {
         if self.member.address().is_none() {
             return;

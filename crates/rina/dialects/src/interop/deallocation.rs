@@ -10,13 +10,14 @@ use carina_time::Instant;
 
 use super::flow_allocator::{Codec, FlowAllocator, Role, State};
 
-/// How long the answer to a request that was given up is waited for, in answering times.
+/// How many answering times an abandoned request waits for its answer.
 const ABANDONED_TIMES: u64 = 4;
 
 impl<C: Codec> FlowAllocator<C> {
-    /// The application here ends a flow; what it wrote goes out first when `reason` is empty. A
-    /// reliable flow fails by itself when that does not happen. Another might wait for
-    /// its window for ever, when the answer to its request was lost: it waits for R.
+    /// Ends a flow for its application. With an empty `reason`, what the application wrote is sent
+    /// first. If that fails, a reliable flow fails by itself. A flow without retransmission might
+    /// wait for a window for ever, if the answer to its request was lost, so it waits for R at
+    /// most.
     pub(crate) fn deallocate(
         &mut self,
         now: Instant,
@@ -52,7 +53,8 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Everything that the application wrote is through.
+    /// Continues the deallocation when all that the application wrote has been sent or
+    /// acknowledged.
     pub(crate) fn drained(&mut self, now: Instant, key: FlowKey, dt: &mut dyn DataTransfer) {
         let flow = self.flows.get(&key);
         if flow.is_some_and(|flow| matches!(flow.state, State::Draining { .. })) {
@@ -60,7 +62,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// The connection of a flow has failed.
+    /// Handles the failure of a flow's connection.
     pub(crate) fn failed(
         &mut self,
         now: Instant,
@@ -72,10 +74,10 @@ impl<C: Codec> FlowAllocator<C> {
         self.close(now, key, false, reason.to_string(), dt);
     }
 
-    /// The other side says that it has ended a flow; in order when `reason` is empty.
+    /// Handles the end of a flow by the other side; an empty `reason` means an end in order.
     ///
     /// # Errors
-    /// The name under which the message is to be counted as discarded.
+    /// The name of the counter for the discarded message.
     pub(crate) fn ended(
         &mut self,
         now: Instant,
@@ -108,7 +110,7 @@ impl<C: Codec> FlowAllocator<C> {
         Ok(())
     }
 
-    /// Which members can be reached has changed.
+    /// Updates which flows have a reachable member at the other end.
     pub(crate) fn set_reachability(&mut self, now: Instant, can_reach: &dyn Fn(u64) -> bool) {
         let mut moved = Vec::new();
         for (key, flow) in &mut self.flows {
@@ -123,7 +125,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Does what is due.
+    /// Handles all deadlines that have passed.
     pub(crate) fn handle_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.send_repeats(now);
         while let Some(key) = self.pop_overdue(now) {
@@ -171,7 +173,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Ends all flows, with the membership.
+    /// Ends all flows, because the membership ends. With `tells`, it informs the other sides.
     pub(crate) fn end_all(
         &mut self,
         now: Instant,
@@ -190,7 +192,8 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Ends the flows with the member at `address` that are not younger than `until`, without a
-    /// message: the other end is of a former life of that member. Returns how many they were.
+    /// message: the member has restarted, and the flows belong to its earlier incarnation. Returns
+    /// the number of flows.
     pub(crate) fn forget_member(
         &mut self,
         now: Instant,
@@ -209,7 +212,7 @@ impl<C: Codec> FlowAllocator<C> {
         keys.len()
     }
 
-    /// Abandons a request. Its port-id stays taken until the answer has come.
+    /// Abandons a request. Its port-id stays in use until the answer has arrived.
     fn abandon_request(&mut self, now: Instant, key: FlowKey, dt: &mut dyn DataTransfer) {
         self.send_end(now, key, "");
         let until = now + self.profile().answer * ABANDONED_TIMES;
@@ -220,7 +223,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Ends this side of a flow and sends its end to the other.
+    /// Ends this side of a flow, and sends the end to the other side.
     pub(super) fn end(
         &mut self,
         now: Instant,
@@ -234,7 +237,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Sends the end of a flow, unless the other side has ended it itself.
+    /// Sends the end of a flow, unless the other side has already ended it.
     fn send_end(&mut self, now: Instant, key: FlowKey, reason: &str) {
         let Some(flow) = self.flows.get(&key) else {
             return;
@@ -243,7 +246,7 @@ impl<C: Codec> FlowAllocator<C> {
         let is_answered = flow.remote_port != 0 || flow.remote_cep.0 != 0;
         let message = match &flow.state {
             State::Open | State::Draining { .. } => Some(self.codec.end(flow, reason)),
-            // An answer has come to what was given up.
+            // The abandoned request was accepted after all.
             State::Abandoned { .. } if is_answered => Some(self.codec.end(flow, reason)),
             State::Requesting { .. } | State::Abandoned { .. } => self.codec.abandon(flow),
             State::Pending { request, .. } => {
@@ -266,7 +269,7 @@ impl<C: Codec> FlowAllocator<C> {
         self.send(address, message);
     }
 
-    /// Ends a flow and reports that to its application.
+    /// Ends a flow because of the other side or a failure, and reports the end to the application.
     pub(super) fn close(
         &mut self,
         now: Instant,

@@ -1,8 +1,8 @@
-//! The directory forwarding table: which member holds which application.
+//! The directory forwarding table: which members hold which applications.
 //!
-//! A holder is what a dialect calls it by: an IPCP name or an address. An entry is a holder's word
-//! that an application can be reached at it; of two versions the one with the higher sequence
-//! number counts.
+//! A holder of an application is a member where the application is registered. A dialect identifies
+//! it by IPCP name or by address. An entry states that one member holds one application. Of two
+//! versions, the one with the higher sequence number counts.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -11,55 +11,55 @@ use alloc::vec::Vec;
 use carina_ipcp::api::Event;
 use carina_time::{Duration, Instant};
 
-/// Whatever version of an entry is held, it ends.
+/// Sequence number that withdraws an entry in any version.
 pub(crate) const ANY_VERSION: u64 = u64::MAX;
 
-/// Bounds of the table.
+/// Limits of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Entries of others at most.
+    /// Largest number of entries of other members.
     pub(crate) entries: usize,
-    /// How long the end of an entry is remembered, so that a late copy of it is known.
+    /// How long the end of an entry is remembered, so that a late copy of the entry is recognized.
     pub(crate) hold: Duration,
 }
 
-/// What the directory made of an entry that came.
+/// Result of merging an entry from another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeOutcome {
-    /// It is in force: to be sent to the other neighbours.
+    /// The entry is in force now: send it to the other neighbours.
     New,
-    /// It was here already.
+    /// The entry was already known.
     Same,
-    /// A later version, or the later end of it, is here.
+    /// A later version, or the end of a later version, is known.
     Old,
-    /// It says that this member has an application that it does not have, or an outdated version:
-    /// the entry as it is, or its end, is to be sent to all.
+    /// The entry claims an application that this member does not hold, or has an outdated version
+    /// of an own entry. Send the own entry, or its end, to all neighbours.
     Corrected,
     /// The table is full.
     Full,
 }
 
-/// The whole directory.
+/// The directory of a member.
 #[derive(Debug)]
 pub(crate) struct Directory<H> {
     own: H,
     limits: Limits,
-    /// Sequence numbers of others' entries.
+    /// Sequence numbers of the entries of others, by application and holder.
     entries: BTreeMap<String, BTreeMap<H, u64>>,
-    /// How many these are.
+    /// Number of entries of others.
     count: usize,
-    /// Of this member's.
+    /// Applications of this member with their sequence numbers.
     registered: BTreeMap<String, u64>,
-    /// Ends: with which sequence number, and until when they are remembered.
+    /// Ended entries, each with its last sequence number and the time until which it is remembered.
     ended: BTreeMap<(String, H), (u64, Instant)>,
-    /// Applications that were reported as reachable.
+    /// Applications reported to the owner as reachable.
     reported: BTreeSet<String>,
-    /// Applications whose holders changed.
+    /// Applications whose holders have changed since the last report.
     touched: BTreeSet<String>,
 }
 
 impl<H: Ord + Clone> Directory<H> {
-    /// An empty directory of the member `own`.
+    /// Makes the empty directory of the member `own`.
     pub(crate) fn new(own: H, limits: Limits) -> Directory<H> {
         Directory {
             own,
@@ -73,12 +73,13 @@ impl<H: Ord + Clone> Directory<H> {
         }
     }
 
-    /// This member is called otherwise from here on.
+    /// Changes the identification of this member.
     pub(crate) fn set_own(&mut self, own: H) {
         self.own = own;
     }
 
-    /// An application of this system can be reached. Returns its sequence number when it is new.
+    /// Registers an application of this system. Returns its sequence number if it was not
+    /// registered.
     pub(crate) fn register(&mut self, app: &str) -> Option<u64> {
         if self.registered.contains_key(app) {
             return None;
@@ -98,19 +99,19 @@ impl<H: Ord + Clone> Directory<H> {
         Some(seq)
     }
 
-    /// Whether it is an application of this system.
+    /// True when the application is registered at this member.
     pub(crate) fn is_registered(&self, app: &str) -> bool {
         self.registered.contains_key(app)
     }
 
-    /// Applications of this system, with sequence numbers.
+    /// The applications of this member, with sequence numbers.
     pub(crate) fn registered(&self) -> impl Iterator<Item = (&str, u64)> + '_ {
         self.registered
             .iter()
             .map(|(app, seq)| (app.as_str(), *seq))
     }
 
-    /// Takes an entry: `holder` has `app`.
+    /// Merges an entry from another member: `holder` holds `app`.
     pub(crate) fn insert(&mut self, now: Instant, app: &str, holder: H, seq: u64) -> MergeOutcome {
         if holder == self.own {
             return match self.registered.get_mut(app) {
@@ -151,27 +152,28 @@ impl<H: Ord + Clone> Directory<H> {
         MergeOutcome::New
     }
 
-    /// Forgets that an entry ended: its holder itself says that it is there.
+    /// Removes the memory of an entry's end, because the holder itself announces the entry again.
     pub(crate) fn forget_end(&mut self, app: &str, holder: &H) {
         if *holder != self.own {
             self.ended.remove(&(app.to_string(), holder.clone()));
         }
     }
 
-    /// Takes the end of an entry: `holder` has not had `app` since version `seq`. Returns whether
-    /// it is news: to be sent to the other neighbours.
+    /// Ends an entry: `holder` does not hold `app` since version `seq`. Returns true if the entry
+    /// was in force; then send its end to the other neighbours.
     pub(crate) fn withdraw(&mut self, now: Instant, app: &str, holder: &H, seq: u64) -> bool {
         let held = self.held(app, holder).filter(|held| seq >= *held);
         if let Some(held) = held {
             self.remove(app, holder);
-            // The next version is a later one than that which ended, and no later than any.
+            // With `ANY_VERSION` the entry ends in its own version, so that the next version is a
+            // later one.
             let ended = if seq == ANY_VERSION { held } else { seq };
             self.end(now, (app.to_string(), holder.clone()), ended);
         }
         held.is_some()
     }
 
-    /// A member is gone: its entries are, too. Returns the applications with sequence numbers.
+    /// Removes the entries of a lost member. Returns its applications with sequence numbers.
     pub(crate) fn lost(&mut self, holder: &H) -> Vec<(String, u64)> {
         let of_it = self.others().filter(|(_, at, _)| *at == holder);
         let gone: Vec<(String, u64)> = of_it.map(|(app, _, seq)| (app.to_string(), seq)).collect();
@@ -181,7 +183,8 @@ impl<H: Ord + Clone> Directory<H> {
         gone
     }
 
-    /// The sequence number of an entry, own or another's.
+    /// The sequence number of an entry, of this member or another; `None` if there is no such
+    /// entry.
     pub(crate) fn seq(&self, app: &str, holder: &H) -> Option<u64> {
         if *holder == self.own {
             return self.registered.get(app).copied();
@@ -206,7 +209,7 @@ impl<H: Ord + Clone> Directory<H> {
         self.touched.insert(app.to_string());
     }
 
-    /// The members that hold `app`; this member first when it does.
+    /// The members that hold `app`; this member comes first if it holds it.
     pub(crate) fn holders(&self, app: &str) -> Vec<H> {
         let own = self.is_registered(app).then(|| self.own.clone());
         let others = self.entries.get(app).into_iter().flatten();
@@ -215,7 +218,7 @@ impl<H: Ord + Clone> Directory<H> {
             .collect()
     }
 
-    /// Entries of others with their sequence numbers.
+    /// The entries of others: application, holder, sequence number.
     pub(crate) fn others(&self) -> impl Iterator<Item = (&str, &H, u64)> + '_ {
         self.entries.iter().flat_map(|(app, holders)| {
             let of_app = holders.iter();
@@ -223,7 +226,7 @@ impl<H: Ord + Clone> Directory<H> {
         })
     }
 
-    /// All applications with their holders.
+    /// All applications, each with its holders.
     pub(crate) fn places(&self) -> BTreeMap<&str, Vec<H>> {
         let own = self.registered.keys().map(|app| (app.as_str(), &self.own));
         let others = self.others().map(|(app, holder, _)| (app, holder));
@@ -234,7 +237,8 @@ impl<H: Ord + Clone> Directory<H> {
         places
     }
 
-    /// Forgets everything of others: this IPCP is no member any more. What is registered stays.
+    /// Removes all entries of others, because this IPCP is no longer a member. Its own
+    /// registrations stay.
     pub(crate) fn clear(&mut self) {
         self.touched.extend(self.entries.keys().cloned());
         self.entries.clear();
@@ -242,15 +246,15 @@ impl<H: Ord + Clone> Directory<H> {
         self.ended.clear();
     }
 
-    /// Looks at all applications again: which holders can be reached has changed.
+    /// Marks all applications as changed, because the reachability of holders has changed.
     pub(crate) fn touch_all(&mut self) {
         self.touched.extend(self.entries.keys().cloned());
         self.touched.extend(self.registered.keys().cloned());
         self.touched.extend(self.reported.iter().cloned());
     }
 
-    /// What has become reachable or unreachable since it was asked last. `is_there` says whether a
-    /// holder can be reached.
+    /// The applications that became reachable or unreachable since the last call. `is_there`
+    /// returns whether a holder is reachable.
     pub(crate) fn changes(&mut self, is_there: &dyn Fn(&H) -> bool) -> Vec<Event> {
         let mut events = Vec::new();
         for name in core::mem::take(&mut self.touched) {

@@ -1,4 +1,4 @@
-//! A flow and what is said about it.
+//! A flow of another stack's dialect, and the messages about flows.
 
 use alloc::string::String;
 use core::fmt::Debug;
@@ -9,56 +9,56 @@ use carina_time::{Duration, Instant};
 use carina_wire::FlowSpec;
 use carina_wire::dif::CepId;
 
-/// Writes the messages about flows of one dialect. Invoke ids are filled in by [`FlowAllocator`].
+/// Encodes the messages about flows of one dialect. [`FlowAllocator`] sets their invoke ids.
 pub(crate) trait Codec {
-    /// What is kept of a request so that it can be answered.
+    /// The part of a request that is kept to answer it.
     type Request: Clone + Debug;
 
-    /// Asks for a flow.
+    /// Makes the request for a flow.
     fn request(&self, flow: &Flow<Self::Request>) -> Message;
 
-    /// Accepts one; both CEP-ids and port-ids are known.
+    /// Makes the acceptance of a flow; the CEP-ids and port-ids of both ends are known.
     fn accept(&self, flow: &Flow<Self::Request>, request: &Self::Request) -> Message;
 
-    /// Refuses one.
+    /// Makes the refusal of a flow.
     fn refuse(&self, request: &Self::Request, reason: &str) -> Message;
 
-    /// Ends one. An empty reason is an end in order; where the message has no room for another,
-    /// an end because of a failure looks the same.
+    /// Makes the end of a flow. An empty reason means an end in order. In a dialect whose message
+    /// has no reason, every end looks like one in order.
     fn end(&self, flow: &Flow<Self::Request>, reason: &str) -> Message;
 
-    /// Ends one that this member asked for before it has an answer; `None` where only the answer
-    /// tells what the flow is called.
+    /// Makes the end of a flow that this member requested and that has not been answered. `None` in
+    /// a dialect where the flow's name is only known from the answer.
     fn abandon(&self, flow: &Flow<Self::Request>) -> Option<Message>;
 }
 
-/// Times and numbers of the flow allocator of a dialect.
+/// Times and numbers of a dialect's flow allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowAllocatorProfile {
-    /// First port-id; they are the lowest free ones from there on.
+    /// Smallest port-id. A new flow gets the lowest free one.
     pub(crate) first_port: u32,
     /// First invoke id.
     pub(crate) first_invoke_id: i32,
-    /// The end of a flow has an invoke id too.
+    /// The message that ends a flow has an invoke id.
     pub(crate) ends_are_numbered: bool,
-    /// How long an answer may take.
+    /// Time limit for the answer to a request.
     pub(crate) answer: Duration,
-    /// How long an application may take to decide.
+    /// Time limit for the decision of the called application.
     pub(crate) decision: Duration,
-    /// How long the end of a flow waits for PDUs that are behind it.
+    /// How long the end of a flow waits for PDUs that the end message has overtaken.
     pub(crate) linger: Duration,
-    /// After which times the caller of a flow says again that it has ended, because that is not
-    /// answered; all shorter than `rest`. The responder must not: where the name of the flow is
-    /// the caller's port-id, the caller may use that for another one.
+    /// When the caller repeats the end of a flow, which is not acknowledged. All times are shorter
+    /// than `rest`. Only the caller repeats: a dialect may identify the flow by the caller's
+    /// port-id, which the caller may already use for another flow.
     pub(crate) end_repeats: &'static [Duration],
-    /// How long a port-id rests, so that a late word about the old flow is not taken for one about
-    /// the new.
+    /// How long a freed port-id is held back, so that a late message about the old flow is not
+    /// taken for one about a new flow.
     pub(crate) rest: Duration,
-    /// Flows at most.
+    /// Largest number of flows.
     pub(crate) flows: usize,
 }
 
-/// Which end of a flow this member has.
+/// This member's side of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     Initiator,
@@ -69,62 +69,63 @@ pub(crate) enum Role {
 #[derive(Clone, Debug)]
 pub(crate) struct Flow<R> {
     pub(crate) role: Role,
-    /// Application here, and at the other end.
+    /// The applications at this end and at the other end.
     pub(crate) local: String,
     pub(crate) remote: String,
     pub(crate) spec: FlowSpec,
     pub(crate) cube: QosCube,
-    /// Port-ids here and there; the other one is 0 as long as it is not known.
+    /// Port-ids of this end and of the other end; the latter is 0 until it is known.
     pub(crate) port: u32,
     pub(crate) remote_port: u32,
     pub(crate) local_cep: CepId,
     pub(crate) remote_cep: CepId,
-    /// The member at the other end.
+    /// Name of the member at the other end.
     pub(crate) member: String,
     pub(crate) address: u64,
-    /// Of the request.
+    /// Invoke id of the request.
     pub(crate) invoke_id: i32,
     pub(crate) state: State<R>,
-    /// When the request came or went.
+    /// When the request was received or sent.
     pub(crate) since: Instant,
-    /// Since when the other member cannot be reached.
+    /// Since when the other member is unreachable; `None` while it is reachable.
     pub(crate) unreachable: Option<Instant>,
 }
 
 /// State of a flow.
 #[derive(Clone, Debug)]
 pub(crate) enum State<R> {
-    /// The other member has been asked.
+    /// The request was sent and has not been answered.
     Requesting { until: Instant },
-    /// The application does not want it any more; the answer may still come.
+    /// The application no longer wants the flow, but the answer may still arrive.
     Abandoned { until: Instant },
-    /// The application here decides.
+    /// The application here has been asked to accept the flow.
     Pending { request: R, until: Instant },
-    /// It carries data.
+    /// The flow carries data.
     Open,
-    /// The application has ended it; what it wrote is on its way, for so long at most.
+    /// The application here has ended the flow; SDUs that it wrote are still being sent, until
+    /// `until` at most.
     Draining { until: Option<Instant> },
-    /// The other side has ended it; what it wrote may still be on its way. The reason is empty when
-    /// it ended in order.
+    /// The other side has ended the flow; SDUs that it sent may still arrive. An empty reason means
+    /// an end in order.
     Lingering { until: Instant, reason: String },
 }
 
-/// A flow that an application here wants.
+/// A flow that an application of this member requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocation {
     pub(crate) local: String,
     pub(crate) remote: String,
     pub(crate) spec: FlowSpec,
     pub(crate) cube: QosCube,
-    /// The member that holds `remote`, and its address.
+    /// Name of the member that holds `remote`.
     pub(crate) member: String,
     pub(crate) address: u64,
 }
 
-/// A flow that another member asks for. Its sender has been checked.
+/// A flow that another member requests, after its sender has been checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer<R> {
-    /// Application here, and at the other end.
+    /// The applications at this end and at the other end.
     pub(crate) local: String,
     pub(crate) remote: String,
     pub(crate) spec: FlowSpec,
@@ -137,14 +138,14 @@ pub(crate) struct Offer<R> {
     pub(crate) request: R,
 }
 
-/// What an acceptance says.
+/// The ids in the acceptance of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
     pub(crate) remote_port: u32,
     pub(crate) remote_cep: CepId,
 }
 
-/// A message to the member with this address, which may be this one's own.
+/// A message to the member with this address, which may be this member itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) address: u64,
@@ -152,7 +153,7 @@ pub(crate) struct Outgoing {
 }
 
 impl<R> Flow<R> {
-    /// The responder has not answered the request, which may be abandoned.
+    /// True while the request has not been answered; it may have been abandoned.
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(
             self.state,
@@ -173,7 +174,7 @@ impl<R> Flow<R> {
         [state, self.lost_at()].into_iter().flatten().min()
     }
 
-    /// When the flow is over because the other member cannot be reached: after R of delta-t.
+    /// When the flow fails because the other member is unreachable: after R of delta-t.
     pub(super) fn lost_at(&self) -> Option<Instant> {
         Some(self.unreachable? + self.retransmission_time())
     }

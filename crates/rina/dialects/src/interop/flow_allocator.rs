@@ -1,4 +1,4 @@
-//! The flow allocator of the dialects of other implementations.
+//! The flow allocator of the dialects of other stacks.
 //!
 //! ```text
 //!   initiator                                           responder
@@ -19,10 +19,10 @@
 //!                                                          x          Event::Closed
 //! ```
 //!
-//! Either side may be the one that ends a flow. No request is repeated: without an answer it fails
-//! after a while (REQUESTING). Where the dialect can express it, the end of the flow is sent then;
-//! and when the answer comes all the same, the half of the flow at the other side is ended
-//! (ABANDONED). What the messages look like is a [`Codec`]'s business.
+//! Either side may end a flow. Requests are not repeated: a request without an answer fails after a
+//! while (REQUESTING). If the dialect allows it, the end of the flow is then sent. If the request
+//! is accepted after all, the other side's end of the flow is ended (ABANDONED). A [`Codec`]
+//! encodes the messages.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -50,30 +50,30 @@ pub(crate) struct FlowAllocator<C: Codec> {
     profile: FlowAllocatorProfile,
     pub(super) flows: BTreeMap<FlowKey, Flow<C::Request>>,
     asked: BTreeMap<i32, FlowKey>,
-    /// Flows of others by their address and port-id.
+    /// Flows that other members requested, by their address and port-id.
     by_initiator: BTreeMap<(u64, u32), FlowKey>,
     deadlines: BTreeSet<(Instant, FlowKey)>,
     due_of: BTreeMap<FlowKey, Instant>,
     free: BTreeSet<u32>,
     resting: VecDeque<(Instant, u32)>,
-    /// Keys of flows that have ended, which the owner of the IPCP does not know yet, and until when
-    /// they rest.
+    /// Keys of ended flows whose end the owner of the IPCP has not received yet, and until when
+    /// each is held back.
     unknown_ends: BTreeMap<FlowKey, Instant>,
     next_port: u32,
     next_invoke_id: i32,
     reuses_invoke_ids: bool,
     outbox: VecDeque<Outgoing>,
-    /// Ends to be sent again: when, and a number for those of one time.
+    /// Ends to send again, by time and a number that makes the key unique.
     repeats: BTreeMap<(Instant, u64), Outgoing>,
     next_repeat: u64,
     pub(super) events: VecDeque<Event>,
 }
 
-/// A second request for the same flow within this time is the first one again, duplicated below.
+/// A second request for the same flow within this time is taken for a duplicate of the first.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(5);
 
 impl<C: Codec> FlowAllocator<C> {
-    /// No flows.
+    /// Makes a flow allocator without flows.
     pub(crate) fn new(codec: C, profile: FlowAllocatorProfile) -> FlowAllocator<C> {
         FlowAllocator {
             codec,
@@ -96,19 +96,19 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Invoke ids are the smallest that no unanswered request has, instead of ever new ones.
+    /// Makes invoke ids the smallest that no unanswered request has, instead of increasing ones.
     #[must_use]
     pub(crate) fn reusing_invoke_ids(mut self) -> FlowAllocator<C> {
         self.reuses_invoke_ids = true;
         self
     }
 
-    /// The next message to send.
+    /// Takes the next message to send.
     pub(crate) fn poll_message(&mut self) -> Option<Outgoing> {
         self.outbox.pop_front()
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -130,15 +130,15 @@ impl<C: Codec> FlowAllocator<C> {
         self.flows.iter().map(|(key, flow)| (*key, flow))
     }
 
-    /// The flow that another member asked for, by its address and port-id.
+    /// The flow that another member requested, by that member's address and port-id.
     pub(crate) fn requested_by(&self, address: u64, remote_port: u32) -> Option<FlowKey> {
         self.by_initiator.get(&(address, remote_port)).copied()
     }
 
-    /// Asks the member that holds an application for a flow to it. [`Event::Allocated`] follows.
+    /// Requests a flow from the member that holds the application. [`Event::Allocated`] follows.
     ///
     /// # Errors
-    /// Too many flows, or data transfer has no connection for it.
+    /// There are too many flows, or data transfer cannot open a connection.
     pub(crate) fn allocate(
         &mut self,
         now: Instant,
@@ -189,10 +189,10 @@ impl<C: Codec> FlowAllocator<C> {
         Ok(key)
     }
 
-    /// Another member asks for a flow. [`Event::Incoming`] follows.
+    /// Handles the request of another member for a flow. [`Event::Incoming`] follows.
     ///
     /// # Errors
-    /// The name under which the request is to be counted as discarded.
+    /// The name of the counter for the discarded request.
     pub(crate) fn offer(
         &mut self,
         now: Instant,
@@ -247,15 +247,15 @@ impl<C: Codec> FlowAllocator<C> {
         Ok(())
     }
 
-    /// Refuses a flow that is not even offered to an application.
+    /// Refuses a flow without asking the called application.
     pub(crate) fn refuse(&mut self, offer: &Offer<C::Request>, reason: &str) {
         let mut message = self.codec.refuse(&offer.request, reason);
         message.invoke_id = offer.invoke_id;
         self.send(offer.address, message);
     }
 
-    /// A request of this member was passed on to another than it was meant for, which answers it
-    /// instead. To be said before [`FlowAllocator::answer`].
+    /// Records that another member than the one asked answers a request, because the request was
+    /// forwarded. Call it before [`FlowAllocator::answer`].
     pub(crate) fn answered_by(&mut self, key: FlowKey, address: u64, member: &str) {
         if let Some(flow) = self.flows.get_mut(&key)
             && flow.is_unanswered()
@@ -265,10 +265,10 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// The answer to a request, from the member with address `from`.
+    /// Handles the answer to a request, from the member with address `from`.
     ///
     /// # Errors
-    /// The name under which the answer is to be counted as discarded.
+    /// The name of the counter for the discarded answer.
     pub(crate) fn answer(
         &mut self,
         now: Instant,
@@ -311,7 +311,7 @@ impl<C: Codec> FlowAllocator<C> {
         Ok(())
     }
 
-    /// The application has decided. True when the flow is allocated from here on.
+    /// Handles the decision of the called application. Returns true when the flow is allocated now.
     pub(crate) fn respond(
         &mut self,
         now: Instant,
@@ -371,7 +371,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Ends the half of a flow that the member at `address` has and this member has not.
+    /// Sends an end to the member at `address`, which has a flow that this member does not have.
     pub(crate) fn send_stray_end(&mut self, address: u64, mut end: Message) {
         if self.profile.ends_are_numbered {
             end.invoke_id = self.invoke_id();
@@ -379,7 +379,7 @@ impl<C: Codec> FlowAllocator<C> {
         self.send(address, end);
     }
 
-    /// Whether there is a flow to this port-id of the member at `address`.
+    /// True when a flow leads to this port-id of the member at `address`.
     pub(crate) fn leads_to(&self, address: u64, remote_port: u32) -> bool {
         let mut flows = self.flows.values();
         flows.any(|flow| flow.address == address && flow.remote_port == remote_port)
@@ -389,7 +389,7 @@ impl<C: Codec> FlowAllocator<C> {
         self.outbox.push_back(Outgoing { address, message });
     }
 
-    /// Schedules repeats of what is sent now.
+    /// Schedules the repetitions of a message that is sent now.
     pub(super) fn schedule_repeats(&mut self, now: Instant, address: u64, message: &Message) {
         for pause in self.profile.end_repeats {
             let message = message.clone();
@@ -399,14 +399,14 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Sends the repeats that are due.
+    /// Sends the repetitions that are due.
     pub(super) fn send_repeats(&mut self, now: Instant) {
         while let Some(entry) = self.repeats.first_entry().filter(|it| it.key().0 <= now) {
             self.outbox.push_back(entry.remove());
         }
     }
 
-    /// Cancels all repeats, with the membership.
+    /// Cancels all repetitions, because the membership ends.
     pub(super) fn cancel_repeats(&mut self) {
         self.repeats.clear();
     }
@@ -415,7 +415,7 @@ impl<C: Codec> FlowAllocator<C> {
         &self.profile
     }
 
-    /// A fresh invoke id.
+    /// Returns an unused invoke id.
     pub(super) fn invoke_id(&mut self) -> i32 {
         if self.reuses_invoke_ids {
             self.next_invoke_id = self.profile.first_invoke_id;
@@ -429,7 +429,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Flows whose deadline is over, each with its deadline taken off.
+    /// Takes the next flow whose deadline has passed, and removes its deadline.
     pub(super) fn pop_overdue(&mut self, now: Instant) -> Option<FlowKey> {
         let (at, key) = *self.deadlines.first()?;
         if at > now {
@@ -440,7 +440,7 @@ impl<C: Codec> FlowAllocator<C> {
         Some(key)
     }
 
-    /// Works the deadline of a flow out anew.
+    /// Recomputes the deadline of a flow.
     pub(super) fn update_deadline(&mut self, key: FlowKey) {
         if let Some(at) = self.due_of.remove(&key) {
             self.deadlines.remove(&(at, key));

@@ -1,8 +1,9 @@
-//! The link-state database, and the routes that follow from it.
+//! The link-state database, and the computation of routes from it.
 //!
-//! An entry is one member's report of its link to another, both by IPCP name. Of two versions the
-//! one with the higher sequence number counts; of two with one number, the one that is down. Ages
-//! tell how long ago a version was made; they grow while it is held and travel with it.
+//! An entry is one member's report of its link to another; both are identified by IPCP name. Of two
+//! versions, the one with the higher sequence number counts; if the numbers are equal, the one that
+//! is down. The age of a version is the time since it was made. It grows while the version is
+//! stored and is sent with it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -13,7 +14,7 @@ use carina_routing::compute::{Computation, Paths};
 use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
-/// The member that reports, and the member at the other end of the link.
+/// Names of the reporting member and of the member at the other end of the link.
 pub(crate) type Key = (String, String);
 
 /// One version of an entry.
@@ -21,53 +22,55 @@ pub(crate) type Key = (String, String);
 pub(crate) struct LinkReport {
     /// Cost of sending over the link.
     pub(crate) cost: u32,
-    /// Higher for a later version.
+    /// Sequence number; higher in a later version.
     pub(crate) seq: u64,
-    /// The link can be used. An entry that is down is the word that it cannot any more.
+    /// The link can be used. An entry that is down reports that it can no longer be used.
     pub(crate) is_up: bool,
-    /// How long ago the version was made.
+    /// Time since the version was made.
     pub(crate) age: Duration,
 }
 
 impl LinkReport {
-    /// Whether this version counts and not `other`. One number can have two versions: an author
-    /// that restarts goes on from the first version that it receives. The worse one counts then, so
-    /// that it reaches the author in the end, which makes a later one.
+    /// True when this version counts rather than `other`. Two versions may have the same number,
+    /// because a restarted author continues from the first version that it receives. Then the worse
+    /// one counts: it is spread until it reaches the author, which makes a later version.
     fn outranks(&self, other: &LinkReport) -> bool {
         let rank = |report: &LinkReport| (report.seq, !report.is_up, report.cost);
         rank(self) > rank(other)
     }
 }
 
-/// What a dialect lays down.
+/// Limits and times that a dialect defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Entries at most; own ones do not count.
+    /// Largest number of entries; own entries are not limited.
     pub(crate) entries: usize,
-    /// An entry of this age is forgotten.
+    /// An entry that reaches this age is removed.
     pub(crate) age_max: Duration,
-    /// An own entry of this age is renewed by [`LinkState::refresh`].
+    /// [`LinkState::refresh`] renews an own entry that reaches this age.
     pub(crate) renew: Duration,
-    /// How long an entry that is down is kept, so that a late copy of what it ended is known.
+    /// How long an entry that is down is kept, so that a late copy of the earlier version is
+    /// recognized.
     pub(crate) hold: Duration,
-    /// A version with a lower sequence number counts all the same when it was made this much later
-    /// than the one that is held: its author has begun anew. 0 for never.
+    /// A version with a lower sequence number is accepted if it was made at least this much later
+    /// than the stored one, because its author has restarted. 0: never.
     pub(crate) restart: Duration,
-    /// A link of others counts only when both ends report it.
+    /// A link between other members is used only if both ends report it.
     pub(crate) needs_both: bool,
 }
 
-/// What the database made of a version that came.
+/// Result of merging a version from another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeOutcome {
-    /// It is in force: to be sent to the other neighbours.
+    /// The version is in force now: send it to the other neighbours.
     New,
-    /// It was here already.
+    /// The version was already known.
     Same,
-    /// A later version is here.
+    /// A later version is known.
     Old,
-    /// It is about a link of this member and wrong or outdated: a version with a higher sequence
-    /// number was made, to be sent to all neighbours. That one is down when there is no such link.
+    /// The version is about a link of this member, and is wrong or outdated. A version with a
+    /// higher sequence number was made; send it to all neighbours. It is down if there is no such
+    /// link.
     Corrected,
     /// The table is full.
     Full,
@@ -76,11 +79,11 @@ pub(crate) enum MergeOutcome {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     report: LinkReport,
-    /// When `report.age` was true.
+    /// The time at which the age was `report.age`.
     at: Instant,
 }
 
-/// All entries.
+/// The link-state database of a member.
 #[derive(Debug)]
 pub(crate) struct LinkState {
     own: String,
@@ -89,19 +92,19 @@ pub(crate) struct LinkState {
     is_changed: bool,
 }
 
-/// A destination and how it is reached.
+/// A reachable member with the route to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReachableMember {
     /// Name of the member.
     pub(crate) name: String,
-    /// Sum of the costs on the way.
+    /// Sum of the costs of the links on the path.
     pub(crate) cost: u64,
     /// The forwarding entry.
     pub(crate) route: api::Route,
 }
 
 impl LinkState {
-    /// No entries; `own` is this member's IPCP name.
+    /// Makes an empty database; `own` is this member's IPCP name.
     pub(crate) fn new(own: &str, limits: Limits) -> LinkState {
         LinkState {
             own: own.to_string(),
@@ -111,12 +114,12 @@ impl LinkState {
         }
     }
 
-    /// Other bounds from here on.
+    /// Replaces the limits.
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// Forgets everything except what `own` said, which stays as down.
+    /// Removes all entries except the reports of `own`, which are kept as down.
     pub(crate) fn clear(&mut self, own: &str) {
         self.entries.retain(|(from, _), _| from == own);
         for entry in self.entries.values_mut() {
@@ -125,8 +128,8 @@ impl LinkState {
         self.is_changed = true;
     }
 
-    /// This member's own word about its link to `neighbour`: its cost, or `None` when it is gone.
-    /// Returns whether there is a new version to be sent.
+    /// Sets this member's report of its link to `neighbour`: the cost, or `None` for no link.
+    /// Returns true if that makes a new version to send.
     pub(crate) fn report(&mut self, now: Instant, neighbour: &str, cost: Option<u32>) -> bool {
         let key = (self.own.clone(), neighbour.to_string());
         let old = self.entries.get(&key).map(|entry| entry.report);
@@ -144,7 +147,7 @@ impl LinkState {
         true
     }
 
-    /// Takes a version that a neighbour sent.
+    /// Merges a version that a neighbour sent.
     pub(crate) fn insert(&mut self, now: Instant, key: Key, report: LinkReport) -> MergeOutcome {
         if key.0 == self.own {
             return self.correct(now, key, report);
@@ -162,7 +165,7 @@ impl LinkState {
                 };
             }
         } else if report.age >= self.limits.age_max {
-            // Forgotten as soon as it is here.
+            // The entry would expire at once.
             return MergeOutcome::Old;
         } else if self.entries.len() >= self.limits.entries {
             return MergeOutcome::Full;
@@ -171,7 +174,7 @@ impl LinkState {
         MergeOutcome::New
     }
 
-    /// Takes a version about a link of this member that this member did not make.
+    /// Handles a version about a link of this member that this member did not make.
     fn correct(&mut self, now: Instant, key: Key, report: LinkReport) -> MergeOutcome {
         let held = self.get(now, &key);
         let (is_up, cost) = held.map_or((false, 1), |held| (held.is_up, held.cost));
@@ -182,7 +185,7 @@ impl LinkState {
             {
                 return MergeOutcome::Same;
             }
-            // That there is no link is known already.
+            // The absence of the link is known already.
             None if !report.is_up => return MergeOutcome::Same,
             None if self.entries.len() >= self.limits.entries => return MergeOutcome::Full,
             _ => {}
@@ -197,8 +200,9 @@ impl LinkState {
         MergeOutcome::Corrected
     }
 
-    /// A neighbour says that an entry ends with this sequence number. Returns whether it did: to be
-    /// sent to the other neighbours. It is kept for a while as one that is down.
+    /// Ends an entry because a neighbour withdraws it with sequence number `seq`. Returns true if
+    /// it was in force; then send the end to the other neighbours. The entry is kept as down for a
+    /// while.
     pub(crate) fn withdraw(&mut self, now: Instant, key: &Key, seq: u64) -> bool {
         let held = self.get(now, key).filter(|held| held.is_up);
         let Some(held) = held.filter(|held| seq >= held.seq && key.0 != self.own) else {
@@ -214,7 +218,7 @@ impl LinkState {
         true
     }
 
-    /// Forgets that an entry ended: its author itself says that it is there.
+    /// Removes an ended entry, because its author announces the link again.
     pub(crate) fn forget_end(&mut self, key: &Key) {
         if self
             .entries
@@ -226,14 +230,14 @@ impl LinkState {
         }
     }
 
-    /// Forgets everything that `member` says, for when it begins anew.
+    /// Removes all reports of `member`, which has restarted.
     pub(crate) fn forget(&mut self, member: &str) {
         let before = self.entries.len();
         self.entries.retain(|(from, _), _| from != member);
         self.is_changed |= self.entries.len() != before;
     }
 
-    /// Forgets what has become too old. Returns which, except those that were down.
+    /// Removes entries that are too old. Returns their keys, except for those that were down.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<Key> {
         let Limits { age_max, hold, .. } = self.limits;
         let own = self.own.clone();
@@ -241,8 +245,8 @@ impl LinkState {
         self.entries.retain(|key, entry| {
             let age = entry.age(now);
             if !entry.report.is_up {
-                // An own one keeps its sequence number for longer: others may still hold what was
-                // before it.
+                // An own entry keeps its sequence number for longer, since others may still store
+                // its earlier version.
                 return age < if key.0 == own { age_max } else { hold };
             }
             let is_fresh = key.0 == own || age < age_max;
@@ -255,7 +259,7 @@ impl LinkState {
         gone
     }
 
-    /// Makes new versions of own entries that are old enough. Returns their keys.
+    /// Makes new versions of the own entries that are due for renewal. Returns their keys.
     pub(crate) fn refresh(&mut self, now: Instant) -> Vec<Key> {
         let renew = self.limits.renew;
         let own = self.entries.iter_mut();
@@ -271,29 +275,30 @@ impl LinkState {
         .collect()
     }
 
-    /// The version of an entry that counts, with its present age.
+    /// The stored version of an entry, with its present age.
     pub(crate) fn get(&self, now: Instant, key: &Key) -> Option<LinkReport> {
         self.entries.get(key).map(|entry| entry.now(now))
     }
 
-    /// All entries, those that are down too.
+    /// All entries with their present ages, including those that are down.
     pub(crate) fn iter(&self, now: Instant) -> impl Iterator<Item = (&Key, LinkReport)> + '_ {
         self.entries
             .iter()
             .map(move |(key, entry)| (key, entry.now(now)))
     }
 
-    /// Own entries, those that are down too.
+    /// The own entries with their present ages, including those that are down.
     pub(crate) fn own(&self, now: Instant) -> impl Iterator<Item = (&Key, LinkReport)> + '_ {
         self.iter(now).filter(|(key, _)| key.0 == self.own)
     }
 
-    /// Whether anything changed that routes follow from, since it was asked last.
+    /// True when any change since the last call affects routes.
     pub(crate) fn take_changed(&mut self) -> bool {
         core::mem::replace(&mut self.is_changed, false)
     }
 
-    /// Routes to all members whose address is known. Links of this member count on its own word.
+    /// Computes the routes to all members whose address is known. Links of this member need no
+    /// report from the other end.
     pub(crate) fn routes(
         &self,
         paths: Paths,
@@ -309,7 +314,7 @@ impl LinkState {
         let Ok(root) = names.binary_search(&own) else {
             return Vec::new();
         };
-        // The computation numbers members from 1.
+        // The route computation numbers members from 1.
         let number = |name: &str| names.binary_search(&name).map_or(0, |at| at as u64 + 1);
         let mut links = BTreeMap::new();
         for ((from, to), cost) in &costs {
@@ -321,7 +326,7 @@ impl LinkState {
                 }
                 None => None,
             };
-            // The reverse of a link that has both words says the same from the other end.
+            // A link that both ends report is passed in both directions, with the same information.
             if from != to && costs.is_some() {
                 links.insert((number(from), number(to)), costs);
             }

@@ -1,5 +1,5 @@
-//! What the layer managements of other implementations' dialects have in common: components without
-//! I/O that know no dialect.
+//! Components that layer management of the dialects of other stacks shares. They do no I/O and do
+//! not depend on a dialect.
 //!
 //! ```text
 //!   a dialect's machine: object names, values, enrollment, neighbours
@@ -11,7 +11,7 @@
 //!   ids          link, routes   application     applications see it
 //! ```
 //!
-//! Each component returns what its caller has to send or to report; nothing here writes a message.
+//! Each component returns what its caller must send or report; it does not encode messages itself.
 
 pub(crate) mod deallocation;
 pub(crate) mod directory;

@@ -1,4 +1,5 @@
-//! Names in four parts, and the one text that the rest of this system calls an application by.
+//! Names in four parts, and their text form, which the rest of this system uses as application
+//! name.
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -6,7 +7,7 @@ use core::fmt;
 use carina_cdap::{Opcode, Party, Rules};
 use carina_ipcp::layer::ConnectNames;
 
-/// A name of an application process or entity.
+/// The name of an application process and one of its entities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     /// Application process name.
@@ -20,8 +21,8 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// Reads `ap|api|ae|aei`, where empty parts at the end and their bars may be left out. A
-    /// fifth part and what follows belongs to the fourth.
+    /// Parses `ap|api|ae|aei`. Empty parts at the end and their bars may be missing. More than four
+    /// parts: the rest belongs to the fourth.
     pub(crate) fn of(text: &str) -> Name {
         let mut parts = text.splitn(4, '|').map(ToString::to_string);
         let mut next = || parts.next().unwrap_or_default();
@@ -35,7 +36,7 @@ impl Name {
 }
 
 impl fmt::Display for Name {
-    /// `ap|api|ae|aei` without empty parts at the end.
+    /// Writes `ap|api|ae|aei` without empty parts at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [&self.ap, &self.api, &self.ae, &self.aei];
         let used = parts.iter().rposition(|part| !part.is_empty());
@@ -49,8 +50,8 @@ impl fmt::Display for Name {
     }
 }
 
-/// The names of the two IPCPs in a management message that is M_CONNECT by the rules of a dialect.
-/// What entity of an IPCP manages a DIF is not part of the name that the N-1 DIF knows.
+/// The names of the two IPCPs in a management message, if it is an M_CONNECT of the dialect. The
+/// application entities in it are not part of the names in the N-1 DIF.
 pub(crate) fn of_connect(rules: &Rules, message: &[u8]) -> Option<ConnectNames> {
     let message = rules.decode(message).ok()?;
     let process = |party: Party| {

@@ -1,5 +1,5 @@
-//! The objects of the RIB, as management applications read them: the same paths, classes and fields
-//! in every dialect.
+//! The objects of the RIB, as management applications read them. Paths, classes and fields are the
+//! same in every dialect.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -17,34 +17,34 @@ use carina_time::Instant;
 use super::flow_allocator::{Flow, Role, State};
 use super::link_state::{Key, LinkReport, ReachableMember};
 
-/// Collects objects; [`RibView::within`] gives those that were asked for.
+/// Collects all objects of a RIB; [`RibView::within`] selects those that a read asks for.
 #[derive(Debug, Default)]
 pub(crate) struct RibView {
     objects: Vec<RibObject>,
 }
 
-/// A neighbour through one or several N-1 flows.
+/// A neighbour, reached through one or more N-1 flows.
 #[derive(Debug)]
 pub(crate) struct Neighbour {
     pub(crate) name: String,
     pub(crate) address: u64,
-    /// N-1 ports and the N-1 DIFs of each.
+    /// The N-1 flows, and the N-1 DIFs that they belong to.
     pub(crate) n1s: Vec<u32>,
     pub(crate) n1_difs: Vec<String>,
     pub(crate) cost: u32,
-    /// When anything came from it.
+    /// When the last message of the neighbour arrived.
     pub(crate) heard: Instant,
 }
 
 impl RibView {
-    /// Only the root.
+    /// A view that contains only the root object.
     pub(crate) fn new() -> RibView {
         let mut shown = RibView::default();
         shown.add("/", "rib", Vec::new());
         shown
     }
 
-    /// Any object.
+    /// Adds an object.
     pub(crate) fn add(&mut self, path: &str, class: &str, fields: Vec<(String, Scalar)>) {
         self.objects.push(RibObject {
             path: path.to_string(),
@@ -53,8 +53,8 @@ impl RibView {
         });
     }
 
-    /// `/dif` and its cubes. `member` is the address and the configuration of a member, `longest`
-    /// its longest PDU, which follows from the N-1 flows where the configuration leaves it open.
+    /// Adds `/dif` and its cubes. `member` is address and configuration, if this IPCP is a member.
+    /// `longest` is the longest PDU, which may be derived from the N-1 flows.
     pub(crate) fn dif(
         &mut self,
         dif: &str,
@@ -82,14 +82,14 @@ impl RibView {
         }
     }
 
-    /// A policy of a component with its parameters.
+    /// Adds the policy of a component, with its parameters.
     pub(crate) fn policy(&mut self, component: &str, name: &str, params: &[(&str, String)]) {
         let mut fields = alloc::vec![text("name", name)];
         fields.extend(params.iter().map(|(name, value)| text(name, value)));
         self.add(&format!("/policies/{component}"), "policy", fields);
     }
 
-    /// A member of the DIF.
+    /// Adds a member of the DIF.
     pub(crate) fn member(&mut self, name: &str, address: u64, is_reachable: bool) {
         let fields = alloc::vec![
             uint("address", address),
@@ -99,7 +99,7 @@ impl RibView {
         self.add(&place("members", name), "member", fields);
     }
 
-    /// A neighbour.
+    /// Adds a neighbour.
     pub(crate) fn neighbour(&mut self, now: Instant, neighbour: Neighbour) {
         let Neighbour { name, n1s, .. } = neighbour;
         let ports = n1s.iter().map(u32::to_string).collect();
@@ -114,7 +114,7 @@ impl RibView {
         self.add(&place("neighbours", &name), "neighbour", fields);
     }
 
-    /// An N-1 flow that leads to no neighbour yet.
+    /// Adds an N-1 flow that leads to no neighbour yet.
     pub(crate) fn attempt(&mut self, n1: u32, state: &str, n1_dif: &str, remote: &str) {
         let fields = alloc::vec![
             text("state", state),
@@ -124,14 +124,14 @@ impl RibView {
         self.add(&format!("/neighbours/n1-{n1}"), "neighbour", fields);
     }
 
-    /// Why the N-1 flow of the last [`RibView::attempt`] leads to no neighbour.
+    /// Adds to the last [`RibView::attempt`] why its N-1 flow leads to no neighbour.
     pub(crate) fn reason(&mut self, reason: &str) {
         if let Some(object) = self.objects.last_mut() {
             object.fields.push(text("reason", reason));
         }
     }
 
-    /// An application and the members that hold it.
+    /// Adds an application, with the members that hold it.
     pub(crate) fn application(&mut self, name: &str, members: Vec<String>, is_here: bool) {
         let fields = alloc::vec![
             ("members".to_string(), Scalar::List(members)),
@@ -140,8 +140,8 @@ impl RibView {
         self.add(&place("directory", name), "application", fields);
     }
 
-    /// A link as one of its ends reports it. `addresses` are those of the two ends; 0 when one is
-    /// not known.
+    /// Adds a link as one of its ends reports it. `addresses` are those of its ends; 0 for an
+    /// unknown one.
     pub(crate) fn link(&mut self, key: &Key, addresses: (u64, u64), report: &LinkReport) {
         let (from, to) = addresses;
         let fields = alloc::vec![
@@ -157,7 +157,7 @@ impl RibView {
         self.add(&format!("/routing/links/{from}-{to}"), "link", fields);
     }
 
-    /// A route.
+    /// Adds a route.
     pub(crate) fn route(&mut self, reach: &ReachableMember) {
         let list = |addresses: &[carina_wire::dif::Address]| {
             Scalar::List(addresses.iter().map(|at| at.0.to_string()).collect())
@@ -172,7 +172,7 @@ impl RibView {
         self.add(&path, "route", fields);
     }
 
-    /// A flow.
+    /// Adds a flow.
     pub(crate) fn flow<R>(&mut self, flow: &Flow<R>) {
         let state = match flow.state {
             State::Requesting { .. } => "requesting",
@@ -201,14 +201,15 @@ impl RibView {
         self.add(&format!("/flows/{}", flow.port), "flow", fields);
     }
 
-    /// What was counted.
+    /// Adds the counters.
     pub(crate) fn counters(&mut self, log: &EventLog) {
         let counters = log.counters().iter();
         let fields = counters.map(|(name, count)| uint(name, *count)).collect();
         self.add("/counters", "counters", fields);
     }
 
-    /// The objects at `path` and down to `scope` levels below it, those of data transfer included.
+    /// The object at `path` and the objects up to `scope` levels below it, including those of data
+    /// transfer.
     ///
     /// # Errors
     /// There is no such object.
@@ -227,13 +228,13 @@ impl RibView {
         dt.show(&mut of_transfer);
         of_transfer.retain(|object| object.path != "/data-transfer");
         for object in of_transfer {
-            // Counters of both halves are one object.
+            // The counters of layer management and data transfer form one object.
             match self.objects.iter_mut().find(|it| it.path == object.path) {
                 Some(same) => same.fields.extend(object.fields),
                 None => self.objects.push(object),
             }
         }
-        // A parent comes before what is below it; the order within one parent stays.
+        // Sorts parents before their children; the order within one parent stays.
         self.objects.sort_by_key(|object| parent_of(&object.path));
         let found = in_scope(self.objects, path, scope);
         if found.is_empty() {
@@ -244,12 +245,12 @@ impl RibView {
     }
 }
 
-/// Path of what is called so below a parent.
+/// The path of a child of `parent`.
 fn place(parent: &str, name: &str) -> String {
     format!("/{parent}/{}", escape(name))
 }
 
-/// Objects that are there for what is below them.
+/// Objects that exist only as parents of others: path and class.
 const PARENTS: [(&str, &str); 9] = [
     ("/policies", "policy"),
     ("/members", "member"),
@@ -262,7 +263,7 @@ const PARENTS: [(&str, &str); 9] = [
     ("/data-transfer", "data-transfer"),
 ];
 
-/// The longest of [`PARENTS`] that a path is at or below, with whether it is below, for sorting.
+/// The longest of [`PARENTS`] at or above a path, and whether the path is below it; a sort key.
 fn parent_of(path: &str) -> (String, bool) {
     let parents = PARENTS.iter().map(|(parent, _)| *parent);
     let at = parents.filter(|parent| depth_below(parent, path).is_some());

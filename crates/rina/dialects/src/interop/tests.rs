@@ -1,4 +1,4 @@
-//! The tables on their own.
+//! Tests of the link-state database and the directory by themselves.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -39,7 +39,8 @@ fn up(seq: u64, age: Duration) -> LinkReport {
     }
 }
 
-/// The next hops to each member, all of whose addresses are the codes of their one-letter names.
+/// The next hops and alternates of each member. Members have one-letter names whose codes are their
+/// addresses.
 fn routes(links: &LinkState, has_alternates: bool) -> BTreeMap<String, (Vec<u64>, Vec<u64>)> {
     let paths = Paths {
         max: 4,
@@ -80,7 +81,7 @@ fn versions_age_and_are_replaced_by_later_ones() {
         links.insert(at(7), ab.clone(), up(6, Duration::ZERO)),
         MergeOutcome::New
     );
-    // One that was made much later, by an author that counts from 1 again.
+    // A version made much later, by an author that restarted and counts from 1 again.
     assert_eq!(
         links.insert(at(30), ab.clone(), up(1, Duration::ZERO)),
         MergeOutcome::Old
@@ -91,7 +92,7 @@ fn versions_age_and_are_replaced_by_later_ones() {
     );
     assert!(links.expire(at(937)).is_empty());
     assert_eq!(links.expire(at(938)), [ab]);
-    // What is too old already is not taken.
+    // A version that is already too old is not accepted.
     let old = links.insert(at(0), key("x", "y"), up(1, 900 * S));
     assert_eq!(old, MergeOutcome::Old);
 }
@@ -104,7 +105,7 @@ fn of_two_versions_with_one_number_the_worse_counts() {
         is_up: false,
         ..up(4, Duration::ZERO)
     };
-    // b said 4 before it began anew, and says it again since it received 3.
+    // b reported version 4 before it restarted, and makes version 4 again because it receives 3.
     assert_eq!(far.insert(at(0), bc.clone(), down), MergeOutcome::New);
     assert!(author.report(at(0), "c", Some(1)));
     assert_eq!(
@@ -152,7 +153,7 @@ fn own_entries_are_the_authors() {
         links.get(at(1), &ab).map(|it| (it.seq, it.cost)),
         Some((2, 2))
     );
-    // Of an earlier life, or a lie: what is said next counts more.
+    // A version from an earlier incarnation, or a false one: the author makes a later version.
     assert_eq!(
         links.insert(at(1), ab.clone(), up(9, Duration::ZERO)),
         MergeOutcome::Corrected
@@ -165,7 +166,7 @@ fn own_entries_are_the_authors() {
         links.insert(at(1), ab.clone(), up(9, Duration::ZERO)),
         MergeOutcome::Old
     );
-    // A link that there is not.
+    // A link that does not exist.
     let ax = key("a", "x");
     assert_eq!(
         links.insert(at(1), ax.clone(), up(3, Duration::ZERO)),
@@ -180,7 +181,7 @@ fn own_entries_are_the_authors() {
         links.get(at(271), &ab).map(|it| (it.seq, it.age)),
         Some((11, Duration::ZERO))
     );
-    // It comes back with a later version than it went with.
+    // A link that comes back has a later version than its end.
     assert!(links.report(at(272), "b", None));
     assert!(links.report(at(273), "b", Some(1)));
     assert_eq!(links.get(at(273), &ab).map(|it| it.seq), Some(13));
@@ -248,7 +249,7 @@ fn routes_need_both_reports_except_own_links() {
     links.withdraw(at(0), &key("c", "b"), 1);
     assert!(links.take_changed());
     assert_eq!(routes(&links, false).len(), 1);
-    // Under the other rule one end is enough.
+    // With the other setting, the report of one end suffices.
     let mut half = LinkState::new(
         "a",
         Limits {
@@ -279,7 +280,7 @@ fn equal_paths_share_and_alternates_are_loop_free() {
     let all = routes(&links, true);
     let (b, c) = (u64::from(b'b'), u64::from(b'c'));
     assert_eq!(all["d"].0, [b, c]);
-    // c's way to b is through a, or d: as long as through a, so that it might lead back.
+    // c reaches b through a, or through d at the same cost as through a, so c might lead back here.
     assert_eq!(all["b"], (alloc::vec![b], Vec::new()));
     links.insert(at(0), key("b", "c"), up(1, Duration::ZERO));
     links.insert(at(0), key("c", "b"), up(1, Duration::ZERO));
@@ -316,10 +317,10 @@ fn applications_are_at_their_holders() {
     let both = [("x".to_string(), true), ("y".to_string(), true)];
     assert_eq!(changes(&mut directory, &all), both);
     assert!(changes(&mut directory, &all).is_empty());
-    // b cannot be reached, and x is still here.
+    // b cannot be reached, but x is still registered here.
     directory.touch_all();
     assert_eq!(changes(&mut directory, &["a"]), [("y".to_string(), false)]);
-    // Versions.
+    // Versions of an entry.
     let verdict = directory.insert(at(0), "y", holder("b"), 1);
     assert_eq!(verdict, directory::MergeOutcome::Same);
     assert_eq!(directory.insert(at(0), "y", holder("b"), 4), new);
@@ -330,11 +331,11 @@ fn applications_are_at_their_holders() {
     let verdict = directory.insert(at(1), "y", holder("b"), 4);
     assert_eq!(verdict, directory::MergeOutcome::Old, "a late copy");
     assert_eq!(directory.insert(at(6), "y", holder("b"), 1), new);
-    // The bound.
+    // The limit of entries.
     assert_eq!(directory.insert(at(6), "z", holder("b"), 1), new);
     let verdict = directory.insert(at(6), "w", holder("b"), 1);
     assert_eq!(verdict, directory::MergeOutcome::Full);
-    // Of a lost member.
+    // Entries of a lost member are removed.
     assert_eq!(directory.lost(&holder("b")).len(), 3);
     assert_eq!(directory.holders("x"), ["a"]);
 }
@@ -359,6 +360,6 @@ fn other_members_cannot_register_names_here() {
     assert_eq!(directory.seq("y", &1), None);
     assert!(!directory.withdraw(at(0), "x", &1, 99));
     assert_eq!(directory.unregister(at(0), "x"), Some(8));
-    // It comes back with a later version than it went with.
+    // The name comes back with a later version than its end.
     assert_eq!(directory.register("x"), Some(9));
 }

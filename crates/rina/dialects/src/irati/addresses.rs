@@ -1,4 +1,5 @@
-//! Addresses by name: a table that every member is configured with, and ranges by part of a name.
+//! Addresses by name: from a table that every member is configured with, or from ranges for parts
+//! of names.
 //!
 //! ```text
 //!  name in `addresses`?  ---yes---> that address
@@ -23,12 +24,12 @@ pub(crate) const KNOWN_ADDRESSES: &str = "known-addresses";
 /// A policy of component `address-assignment`: addresses by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KnownAddresses {
-    /// Addresses by name, or by name and instance with `|` between.
+    /// Configured addresses, by name or by `name|instance`.
     by_name: BTreeMap<String, u64>,
     ranges: Vec<Range>,
 }
 
-/// Addresses of all members whose name has a certain part.
+/// Address range for members whose name contains `part`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Range {
     part: String,
@@ -64,32 +65,32 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
     catalogue.register(descriptor, |params| Ok(KnownAddresses::new(params)?));
 }
 
-/// Why an IPCP is not given an address.
+/// Why an IPCP gets no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(crate) enum AddressError {
-    /// The address of the table does not fit the DIF's width.
+    /// The configured address does not fit the DIF's address width.
     TooWide {
         /// The IPCP.
         name: String,
         /// Its address.
         address: u64,
     },
-    /// Another IPCP has the address of the table.
+    /// Another IPCP has the configured address.
     Taken {
         /// The IPCP.
         name: String,
         /// Its address.
         address: u64,
-        /// The IPCP that has it.
+        /// Name of the IPCP that has it.
         owner: String,
     },
-    /// Neither the table nor the ranges have the name.
+    /// Neither the table nor a range applies to the name.
     NoEntry {
         /// The IPCP.
         name: String,
     },
-    /// No address of the range is free.
+    /// The range has no free address.
     RangeFull {
         /// The IPCP.
         name: String,
@@ -127,13 +128,13 @@ impl fmt::Display for AddressError {
     }
 }
 
-/// What is wrong with the parameters of the policy.
+/// Why parameters of the policy are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableError {
     /// This element of `addresses` is not of the form `NAME=ADDRESS`.
     Entry(String),
-    /// Two elements of `addresses` have this address.
+    /// Two elements of `addresses` have the same address.
     Twice(u64),
     /// This element of `prefixes` is not of the form `PART=FIRST-LAST`.
     Range(String),
@@ -167,10 +168,10 @@ impl From<TableError> for PolicyError {
 }
 
 impl KnownAddresses {
-    /// Reads the parameters.
+    /// Parses the parameters of the policy.
     ///
     /// # Errors
-    /// The first malformed entry, with what it should look like.
+    /// The first malformed or duplicate entry.
     pub(crate) fn new(params: &Params) -> Result<KnownAddresses, TableError> {
         let mut known = KnownAddresses::default();
         for entry in entries(params.text("addresses")) {
@@ -200,7 +201,7 @@ impl KnownAddresses {
         Ok(known)
     }
 
-    /// The address that the table has for a name and its instance.
+    /// The address in the table for a name and instance.
     fn listed(&self, name: &str, instance: &str) -> Option<u64> {
         let whole = self.by_name.get(&format!("{name}|{instance}"));
         whole.or_else(|| self.by_name.get(name)).copied()
@@ -211,21 +212,21 @@ impl KnownAddresses {
         self.ranges.iter().find(has)
     }
 
-    /// Whether an address is foreseen for a name and its instance, be it free or not.
+    /// True when the table or a range applies to a name and instance, even if no address is free.
     pub(super) fn knows(&self, name: &str, instance: &str) -> bool {
         self.listed(name, instance).is_some() || self.range(name).is_some()
     }
 
-    /// The address that an IPCP configures for itself; `None` when a member is to choose one.
+    /// The address in the table for this IPCP itself; `None` when a member chooses one.
     pub(super) fn own(&self, name: &str, instance: &str) -> Option<u64> {
         self.listed(name, instance)
     }
 
-    /// An address for the IPCP `name`, which has `wanted` now (0 for none). `taken` are addresses
-    /// of others; `last` is the highest that the DIF's width allows.
+    /// Chooses an address for the IPCP `name`, which has address `wanted` now (0 for none). `taken`
+    /// are the addresses of others; `last` is the highest address of the DIF's width.
     ///
     /// # Errors
-    /// Why it gets none: the entry that is missing, or the member that has its address.
+    /// The configuration entry that is missing, or the member that has the address.
     pub(super) fn assign(
         &self,
         name: &str,
@@ -264,9 +265,10 @@ impl KnownAddresses {
             last: end,
         };
         let size = end.checked_sub(first).ok_or_else(none)?.saturating_add(1);
-        // By name, so that two members that cannot talk to each other choose the same.
+        // Starts at a place that follows from the name, so that two members that cannot communicate
+        // choose the same address.
         let start = mix(name) % size;
-        // As many are taken as are looked at in vain.
+        // Of one more try than there are addresses in use, at least one finds a free address.
         let tries = (taken.len() + listed.len()) as u64 + 1;
         (0..size.min(tries))
             .map(|step| first + (start + step) % size)
@@ -275,7 +277,7 @@ impl KnownAddresses {
     }
 }
 
-/// Highest address of a width in bytes.
+/// Highest address that fits in `width` bytes.
 pub(super) fn last(width: u8) -> u64 {
     match width {
         1 => u8::MAX.into(),
@@ -292,7 +294,7 @@ fn read(address: &str) -> Option<u64> {
     address.trim().parse().ok().filter(|address| *address != 0)
 }
 
-/// FNV-1a.
+/// FNV-1a hash of a name.
 fn mix(name: &str) -> u64 {
     let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     name.bytes().fold(0xcbf2_9ce4_8422_2325, step)

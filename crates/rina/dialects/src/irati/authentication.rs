@@ -1,4 +1,4 @@
-//! Authentication: none, or a challenge that comes back combined with the password.
+//! Authentication: none, or a challenge that is returned combined with the password.
 //!
 //! ```text
 //!   joining                                        admitting
@@ -8,7 +8,8 @@
 //!     <--  M_CONNECT_R
 //! ```
 //!
-//! A listener learns the password, and the member proves nothing. It is here because IRATI has it.
+//! A listener can compute the password, and the member proves nothing. It is implemented because
+//! IRATI has it.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -31,17 +32,17 @@ use super::objects::{self, result};
 use super::unsupported::Unsupported;
 use super::values::{self, Text};
 
-/// Longest text of a challenge that is answered.
+/// Longest challenge that is answered, in bytes.
 const CHALLENGE_MAX: usize = 1024;
 
-/// The policy of this IPCP.
+/// The configured authentication policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Authentication {
     None,
     Password(PolicySpec),
 }
 
-/// An authentication that has begun, and the text for the other side.
+/// An authenticator that has started, and the challenge to send.
 type StartedAuthentication = (Box<dyn Authenticator>, Vec<u8>);
 
 impl Authentication {
@@ -59,7 +60,7 @@ impl Authentication {
         }
     }
 
-    /// What M_CONNECT calls it.
+    /// The name of the policy in M_CONNECT.
     pub(super) fn wire_name(&self) -> &'static str {
         match self {
             Authentication::None => "PSOC_authentication-none",
@@ -67,10 +68,10 @@ impl Authentication {
         }
     }
 
-    /// Begins at the member; `None` without authentication.
+    /// Starts authentication at the member; `None` if none is configured.
     ///
     /// # Errors
-    /// The toolbox cannot, for want of a password for example.
+    /// The toolbox cannot make the challenge, for example because no password is configured.
     pub(super) fn challenge(
         &self,
         toolbox: &mut dyn Toolbox,
@@ -89,14 +90,14 @@ impl Authentication {
     }
 }
 
-/// The challenge.
+/// Makes the message with the challenge.
 pub(super) fn request(text: Vec<u8>) -> Message {
     let (name, value) = (objects::CHALLENGE, Text { text });
     objects::request(Opcode::Write, name, name, &value)
 }
 
 impl Irati {
-    /// The challenge, at the IPCP that joins.
+    /// Handles the challenge, at the joining IPCP.
     pub(super) fn on_challenge(
         &mut self,
         now: Instant,
@@ -143,7 +144,7 @@ impl Irati {
         }
     }
 
-    /// The reply, at the member.
+    /// Handles the reply to the challenge, at the member.
     pub(super) fn on_challenge_reply(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! QoS cubes as objects, for an IPCP that was given an address.
+//! QoS cubes as encoded objects, sent to an IPCP to which an address was assigned.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,14 +8,14 @@ use prost::Message;
 
 use super::flow_object::{DtcpConfig, DtpConfig};
 
-/// Several cubes.
+/// A list of cubes.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Cubes {
     #[prost(message, repeated, tag = "1")]
     pub(crate) all: Vec<Cube>,
 }
 
-/// A cube.
+/// A QoS cube, as it is encoded.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Cube {
     #[prost(uint32, required, tag = "1")]
@@ -26,7 +26,7 @@ pub(crate) struct Cube {
     pub(crate) partial_delivery: bool,
     #[prost(bool, required, tag = "9")]
     pub(crate) in_order: bool,
-    /// SDUs that may be missing; any number when it is absent.
+    /// Number of consecutive SDUs that may be missing; absent: any number.
     #[prost(uint32, optional, tag = "10")]
     pub(crate) max_sdu_gap: Option<u32>,
     #[prost(uint32, required, tag = "11")]
@@ -41,7 +41,7 @@ pub(crate) struct Cube {
     pub(crate) loss: u32,
 }
 
-/// The cubes of a configuration.
+/// Converts the cubes of a configuration.
 pub(super) fn of(cubes: &[QosCube]) -> Cubes {
     let cube = |cube: &QosCube| Cube {
         id: cube.id.into(),

@@ -1,15 +1,16 @@
-//! Messages of the directory: entries are sent to all neighbours as they change, and all of them
-//! now and then, since nothing is repeated when a PDU is lost.
+//! Messages of the directory. Changed entries are sent to all neighbours at once. All entries are
+//! sent periodically, because a lost PDU is not repeated.
 //!
-//! Entries have no versions (their sequence number is always 0), and the end of one does not say
-//! whose it was. So:
+//! Entries have no versions (their sequence number is always 0), and the message that ends an entry
+//! does not name the holder. Therefore:
 //!
-//! - The end of an entry counts for holders that are reached through the neighbour that sent it,
-//!   and that the neighbour does not name within a quarter of a second: the entries of all holders
-//!   that it still knows follow every end.
-//! - For a while after an entry has ended, only the neighbour that leads to its holder can bring it
-//!   back. Its end is sent to others that still have it, unless it comes back within five seconds.
-//! - An entry that says that this member has an application that it does not have is ended by it.
+//! - The end of an entry applies to the holders that are reached through the neighbour that sent
+//!   it, except those that the neighbour names within a quarter of a second. After every end, a
+//!   member sends the entries of all holders that it still knows.
+//! - For a while after its end, only the neighbour on the route to the holder can restore an entry.
+//!   To neighbours that still announce it, the end is sent again after five seconds, unless the
+//!   entry was restored.
+//! - A member ends an entry that wrongly claims an application at it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -27,19 +28,20 @@ use super::objects::{self, class};
 use super::values::{self, DirectoryEntries, DirectoryEntry, Naming};
 use crate::interop::directory::{Limits, MergeOutcome};
 
-/// Entries in a message.
+/// Largest number of entries in a message.
 const ENTRIES_MAX: usize = 15;
-/// Bytes of a message that are not its entries.
+/// Bytes of a message besides its entries.
 const FRAME_BYTES: usize = 128;
-/// Ends that are remembered, and for how long.
+/// Largest number of ended entries that are remembered, and for how long.
 const ENDED_MAX: usize = 4_096;
 const ENDED_TIME: Duration = Duration::from_secs(180);
-/// How long the entries may take that follow the end of another one of the same name.
+/// How long the other entries of a name may take to arrive after an end.
 const FOLLOW_TIME: Duration = Duration::from_millis(250);
-/// How long an entry that another still has may take to come back from its holder.
+/// How long an ended entry that a neighbour still announces may take to be restored by its holder.
 const DOUBT_TIME: Duration = Duration::from_secs(5);
 
-/// Bounds of the table. Ends are kept here instead: there are no versions.
+/// Limits of the table. Ended entries are stored here, not in the table, because they have no
+/// versions.
 pub(super) const LIMITS: Limits = Limits {
     entries: 65_536,
     hold: Duration::ZERO,
@@ -49,14 +51,15 @@ pub(super) const LIMITS: Limits = Limits {
 #[derive(Debug)]
 pub(super) struct Ended {
     until: Instant,
-    /// Neighbours that still have it, and when its end is sent to them.
+    /// Neighbours that still announce the entry, and when its end is sent to them.
     doubt: Option<(Instant, BTreeSet<N1Port>)>,
 }
 
 /// Entries that have ended, by application and holder.
 pub(super) type AllEnded = BTreeMap<(String, u64), Ended>;
 
-/// Entries of which a neighbour may have meant the end: when they end, unless it names them again.
+/// Entries that an end may apply to: the time at which they end unless the neighbour names them
+/// again, and that neighbour's N-1 flow.
 pub(super) type Questioned = BTreeMap<(String, u64), (Instant, N1Port)>;
 
 impl Irati {
@@ -65,7 +68,7 @@ impl Irati {
             let entry = (name.to_string(), self.address);
             self.send_entries(now, alloc::vec![entry], None, dt);
         }
-        // Entries are disseminated without an answer: no member can refuse one.
+        // Entries are flooded without acknowledgement, so no member can refuse one.
         self.log.push(Event::Registered {
             name: name.to_string(),
             result: Ok(()),
@@ -79,7 +82,7 @@ impl Irati {
         }
     }
 
-    /// Tells all neighbours but one of entries.
+    /// Sends entries to all neighbours except one.
     fn send_entries(
         &mut self,
         now: Instant,
@@ -119,7 +122,7 @@ impl Irati {
         }
     }
 
-    /// Tells all neighbours but one that an entry has ended.
+    /// Sends the end of an entry to all neighbours except one.
     fn send_end(
         &mut self,
         now: Instant,
@@ -134,8 +137,9 @@ impl Irati {
         }
     }
 
-    /// Tells a neighbour that an entry has ended, and which holders the application still has: the
-    /// neighbour takes the end as that of every holder to which this member leads.
+    /// Sends the end of an entry to a neighbour, and then the entries of the holders that the
+    /// application still has: the neighbour applies the end to every holder that it reaches through
+    /// this member.
     fn send_end_to(&mut self, now: Instant, n1: N1Port, name: &str, dt: &mut dyn DataTransfer) {
         let entry = objects::directory_entry(&Naming::of(name));
         let message = Message::object(Opcode::Delete, class::DIRECTORY_ENTRY, &entry);
@@ -147,7 +151,7 @@ impl Irati {
         self.send_entries_to(now, n1, others, dt);
     }
 
-    /// All entries, except those of the neighbour itself.
+    /// Sends all entries to a neighbour, except those of the neighbour itself.
     pub(super) fn send_directory(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let peer = self.n1s.get(&n1).map_or(0, |flow| flow.peer.address);
         let own = self.directory.registered();
@@ -159,7 +163,7 @@ impl Irati {
         self.send_entries_to(now, n1, entries, dt);
     }
 
-    /// Whether the way to a member leads through this N-1 flow.
+    /// True when the route to a member leads through this N-1 flow.
     fn leads_to(&self, n1: N1Port, address: u64) -> bool {
         let Some(flow) = self.n1s.get(&n1) else {
             return false;
@@ -169,7 +173,7 @@ impl Irati {
             || route.is_some_and(|(next, _)| next.contains(&flow.peer.address))
     }
 
-    /// Entries of a neighbour.
+    /// Handles entries of a neighbour.
     pub(super) fn on_entries(
         &mut self,
         now: Instant,
@@ -213,8 +217,8 @@ impl Irati {
         }
     }
 
-    /// Whether an entry has ended a while ago, and the neighbour that has it still does not lead
-    /// to its holder.
+    /// True when an entry has ended not long ago, and the neighbour that still announces it is not
+    /// on the route to its holder.
     fn is_doubtful(&mut self, now: Instant, n1: N1Port, name: &str, holder: u64) -> bool {
         if self.leads_to(n1, holder) {
             return false;
@@ -230,7 +234,7 @@ impl Irati {
         true
     }
 
-    /// A neighbour says that an entry has ended.
+    /// Handles the end of an entry, sent by a neighbour.
     pub(super) fn on_entry_ended(
         &mut self,
         now: Instant,
@@ -239,7 +243,8 @@ impl Irati {
         dt: &mut dyn DataTransfer,
     ) {
         let is_meant = |name: &str| Naming::of(name).key() == key;
-        // It may have meant another holder; if not, the neighbour has to know better.
+        // The end may concern another holder; in any case the neighbour must get this member's
+        // entry.
         let own = self.directory.registered().find(|(name, _)| is_meant(name));
         if let Some((name, _)) = own {
             let entry = (name.to_string(), self.address);
@@ -257,7 +262,7 @@ impl Irati {
         }
     }
 
-    /// Ends the entries that a neighbour has not named again.
+    /// Ends the entries that a neighbour has not named again in time.
     fn end_questioned(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let due = self.questioned.iter().filter(|(_, (at, _))| *at <= now);
         let due: Vec<((String, u64), N1Port)> =
@@ -265,7 +270,7 @@ impl Irati {
         let mut names = BTreeSet::new();
         for ((name, holder), n1) in due {
             self.questioned.remove(&(name.clone(), holder));
-            // The way to the holder may lead elsewhere by now.
+            // The route to the holder may have changed.
             if !self.leads_to(n1, holder) {
                 continue;
             }
@@ -284,7 +289,7 @@ impl Irati {
         }
     }
 
-    /// When something of the directory is due.
+    /// The next deadline of the directory.
     pub(super) fn directory_due(&self) -> Option<Instant> {
         let ended = self.ended.values();
         let ended = ended.map(|one| one.doubt.as_ref().map_or(one.until, |(at, _)| *at));
@@ -309,7 +314,7 @@ impl Irati {
         }
     }
 
-    /// Tells of applications that can be reached from here on, or cannot any more.
+    /// Reports applications that became reachable or unreachable.
     pub(super) fn directory_changes(&mut self) {
         if !self.is_member {
             return;

@@ -1,4 +1,4 @@
-//! How an IPCP joins a DIF, or becomes the neighbour of another member.
+//! The joining side: how an IPCP joins a DIF or becomes the neighbour of another member.
 //!
 //! ```text
 //!   initiator                                            responder (a member)
@@ -21,8 +21,8 @@
 //!   UP: M_RELEASE, the N-1 flow ends, no sign of life   -->  IDLE
 //! ```
 //!
-//! Every request that is answered has invoke id 1: the smallest that is free. Nothing is repeated;
-//! an attempt that failed begins again with M_CONNECT.
+//! Every request that is answered has invoke id 1, the smallest free one. Nothing is repeated; a
+//! failed attempt starts again with M_CONNECT.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -40,11 +40,11 @@ use super::n1::{Failure, Peer, STEP_TIMEOUT, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Naming, Neighbour, Neighbours};
 
-/// Objects that an IPCP that joins remembers until it is a member.
+/// Largest number of objects that a joining IPCP stores until it is a member.
 const LEARNED_MAX: usize = 256;
 
 impl Irati {
-    /// M_CONNECT.
+    /// Sends M_CONNECT.
     pub(super) fn connect(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
@@ -70,8 +70,8 @@ impl Irati {
         self.send(now, n1, &message, dt);
     }
 
-    /// The name that M_CONNECT over an N-1 flow is for. A member that is called by the DIF's name
-    /// accepts it.
+    /// The name that M_CONNECT over an N-1 flow calls. If the flow was requested by the DIF's name,
+    /// the member accepts that name.
     pub(super) fn called_name(&self, props: &N1Properties) -> String {
         match props.remote.as_str() {
             "" => self.dif.clone(),
@@ -79,7 +79,7 @@ impl Irati {
         }
     }
 
-    /// M_CONNECT_R, at the IPCP that joins.
+    /// Handles M_CONNECT_R, at the joining IPCP.
     pub(super) fn on_connected(
         &mut self,
         now: Instant,
@@ -95,7 +95,7 @@ impl Irati {
             return self.discard(n1, "response-unsolicited");
         };
         if message.result != result::SUCCESS {
-            // A member that has sent a challenge refuses the reply to it, nothing else.
+            // A member that has sent a challenge can only refuse the reply to it.
             let failure = match auth {
                 Some(_) => Failure::ForGood,
                 None => Failure::of_result(message.result),
@@ -113,7 +113,7 @@ impl Irati {
             instance: message.src.api.clone(),
             address: src,
         };
-        // What it asked itself meanwhile it has given up for this.
+        // The other side has given up its own attempt for this one.
         flow.pending_connect = None;
         flow.stage = Stage::Starting;
         flow.until = now + STEP_TIMEOUT;
@@ -127,7 +127,7 @@ impl Irati {
         self.send(now, n1, &objects::with_invoke_id(start), dt);
     }
 
-    /// What this IPCP says of itself.
+    /// What this IPCP says about itself in an enrollment.
     fn information(&self, n1: N1Port, token: String) -> EnrollmentInformation {
         let dif = self.n1s.get(&n1).map(|flow| flow.props.dif.clone());
         EnrollmentInformation {
@@ -138,7 +138,7 @@ impl Irati {
         }
     }
 
-    /// M_START_R, at the IPCP that joins.
+    /// Handles M_START_R, at the joining IPCP.
     pub(super) fn on_started(
         &mut self,
         now: Instant,
@@ -173,7 +173,8 @@ impl Irati {
         }
     }
 
-    /// An object that comes while this IPCP joins; true when it does.
+    /// Stores an object that a member sends during an enrollment. Returns false if none is under
+    /// way.
     pub(super) fn learn(&mut self, n1: N1Port, message: &Message) -> bool {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return false;
@@ -193,7 +194,7 @@ impl Irati {
         }
     }
 
-    /// M_STOP, at the IPCP that joins.
+    /// Handles M_STOP, at the joining IPCP.
     pub(super) fn on_stop(
         &mut self,
         now: Instant,
@@ -229,8 +230,8 @@ impl Irati {
         self.send(now, n1, &objects::with_invoke_id(read), dt);
     }
 
-    /// M_READ_R of the neighbours, at the IPCP that joins. A member that cannot tell is known by
-    /// the source address of what it sends.
+    /// Handles M_READ_R of the neighbours, at the joining IPCP. If the member does not answer with
+    /// them, its address is taken from the source address of its PDUs.
     pub(super) fn on_neighbours_read(
         &mut self,
         now: Instant,
@@ -268,7 +269,7 @@ impl Irati {
         self.send(now, n1, &answer, dt);
     }
 
-    /// M_START of the operation, at the IPCP that joins: it is a member now.
+    /// Handles M_START of the operational status: the joining IPCP is a member now.
     pub(super) fn on_start_operation(
         &mut self,
         now: Instant,
@@ -309,7 +310,7 @@ impl Irati {
         }
     }
 
-    /// Notes the address of the member at the other end, from the objects that it has sent.
+    /// Takes the address of the member at the other end from the objects that it has sent.
     fn learn_peer(&mut self, n1: N1Port, learned: &[Message]) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
@@ -326,7 +327,7 @@ impl Irati {
         }
     }
 
-    /// Answers a request with an error, if it wants an answer.
+    /// Answers a request with an error, if the request expects an answer.
     pub(super) fn refuse(
         &mut self,
         now: Instant,
@@ -344,12 +345,12 @@ impl Irati {
     }
 }
 
-/// What an authentication is bound to.
+/// The context that binds an authentication to the DIF and both names.
 pub(super) fn context(dif: &str, joining: &str, admitting: &str) -> Vec<u8> {
     [dif, joining, admitting].join("\n").into_bytes()
 }
 
-/// What an answer that refuses says.
+/// The text for an answer that refuses `what`.
 pub(super) fn refusal(what: &str, message: &Message) -> String {
     match message.reason.as_str() {
         "" => format!("the other side refused {what}: result {}", message.result),

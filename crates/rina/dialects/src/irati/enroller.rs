@@ -1,4 +1,4 @@
-//! The member's side of an enrollment; [`enrollee`](super::enrollee) draws both.
+//! The member's side of an enrollment. [`enrollee`](super::enrollee) has a diagram of both sides.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -20,7 +20,7 @@ use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
 use super::{Irati, authentication};
 
 impl Irati {
-    /// M_CONNECT, at a member or at an IPCP that is not a member.
+    /// Handles M_CONNECT, whether this IPCP is a member or not.
     pub(super) fn on_connect(
         &mut self,
         now: Instant,
@@ -36,8 +36,8 @@ impl Irati {
             return;
         };
         if self.is_member && flow.stage.is_joining() {
-            // Two attempts at once: of two members, the one with the lower name goes on. One that
-            // is not a member refuses, and its own attempt goes on.
+            // Two simultaneous attempts: of two members, the attempt of the one with the lower name
+            // continues. An IPCP that is not a member refuses, and its own attempt continues.
             if self.own < name {
                 flow.pending_connect = Some(message.clone());
                 return;
@@ -89,7 +89,7 @@ impl Irati {
         }
     }
 
-    /// Accepts the connection.
+    /// Accepts the connection: sends M_CONNECT_R.
     pub(super) fn admit(
         &mut self,
         now: Instant,
@@ -102,7 +102,7 @@ impl Irati {
             flow.until = now + STEP_TIMEOUT;
         }
         let mut answer = connect.answer();
-        // An IPCP that was called by the DIF's name answers with its own.
+        // An IPCP that was called by the DIF's name answers with its own name.
         answer.src.ap.clone_from(&self.own);
         self.send(now, n1, &answer, dt);
     }
@@ -110,7 +110,7 @@ impl Irati {
     /// Checks whether an initiator may connect.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Why it may not connect.
     fn check_initiator(
         &mut self,
         now: Instant,
@@ -140,7 +140,7 @@ impl Irati {
             });
         }
         dt.carries(n1)?;
-        // An N-1 flow like those of Ethernet does not end when the neighbour does.
+        // An N-1 flow over Ethernet, for example, does not end when the neighbour does.
         let old = self.n1_of(name);
         let suspect = match self.n1s.get(&n1) {
             Some(flow) if flow.is_up() => Some(n1),
@@ -156,7 +156,7 @@ impl Irati {
         Err(Refusal::Neighbour(name.clone()))
     }
 
-    /// M_START, at the member.
+    /// Handles M_START, at the member.
     pub(super) fn on_start(
         &mut self,
         now: Instant,
@@ -182,7 +182,7 @@ impl Irati {
                 let reason = error.to_string();
                 let text = format!("{:?} was not admitted: {reason}", peer.name);
                 self.log.notice("admission", &text);
-                // An entry that is missing is not made by waiting; an address becomes free.
+                // Waiting may free an address, but does not add a missing entry.
                 let code = if self.addresses.knows(&peer.name, &peer.instance) {
                     result::ERROR
                 } else {
@@ -227,7 +227,7 @@ impl Irati {
         self.send(now, n1, &objects::with_invoke_id(stop), dt);
     }
 
-    /// This member, as a neighbour of the IPCP behind an N-1 flow.
+    /// This member, as encoded neighbour of the IPCP behind an N-1 flow.
     pub(super) fn own_neighbour(&self, n1: N1Port) -> Neighbours {
         let dif = self.n1s.get(&n1).map(|flow| flow.props.dif.clone());
         Neighbours {
@@ -242,7 +242,7 @@ impl Irati {
         }
     }
 
-    /// M_STOP_R, at the member.
+    /// Handles M_STOP_R, at the member.
     pub(super) fn on_stopped(
         &mut self,
         now: Instant,
@@ -268,7 +268,7 @@ impl Irati {
         self.send(now, n1, &objects::with_invoke_id(start), dt);
     }
 
-    /// M_START_R of the operation, at the member.
+    /// Handles M_START_R of the operational status, at the member.
     pub(super) fn on_confirmed(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Why a member of an IRATI DIF does not go along with what it hears or is asked for.
+//! Why a member of an IRATI DIF refuses a request or ends an attempt.
 
 use alloc::string::String;
 use core::error::Error;
@@ -13,61 +13,61 @@ use super::objects::result;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum Refusal {
-    /// This IPCP, of this name, is no member.
+    /// This IPCP, whose name is given, is not a member.
     NotMember(String),
-    /// No neighbour can have this name.
+    /// The initiator's name is invalid, or is that of this IPCP.
     Name(String),
-    /// The IPCP of this name was expelled.
+    /// The initiator was expelled.
     Expelled(String),
-    /// The policy of access control does not let the IPCP of this name in.
+    /// The access control policy does not admit the initiator.
     Denied(String),
-    /// The other side authenticates in another way.
+    /// The initiator offers another authentication policy than this IPCP requires.
     Authentication {
         wanted: &'static str,
         offered: String,
     },
     /// The N-1 flow does not carry the DIF's longest PDU.
     N1(N1Error),
-    /// The IPCP of this name is a neighbour already.
+    /// The initiator is already a neighbour.
     Neighbour(String),
 }
 
-/// Why no challenge is sent.
+/// Why no challenge can be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum ChallengeError {
-    /// The toolbox cannot make the policy.
+    /// The toolbox cannot make the authenticator.
     Toolbox(Cause),
-    /// The policy fails at once, for this reason that it gives.
+    /// The authenticator fails at once; the text is its reason.
     Failed(String),
-    /// The policy has no challenge.
+    /// The authenticator does not produce a challenge.
     Missing,
 }
 
-/// Why this IPCP cannot have the address that the member gave.
+/// Why this IPCP cannot use the address that the member assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum AddressRefused {
-    /// It is 0, or wider than the DIF's addresses.
+    /// The address is 0, or does not fit the DIF's address width.
     Outside(u64),
-    /// This IPCP is a member, with another address.
+    /// This IPCP is a member with another address.
     Other { given: u64, own: u64 },
 }
 
-/// Why a flow is not offered to the called application.
+/// Why a flow is refused without asking the called application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum FlowRefusal {
     /// The application is not registered at this member.
     NotHere { name: String, member: String },
-    /// The policy of access control does not allow the call.
+    /// The access control policy denies the call.
     Denied { source: String, destination: String },
     /// This member has no QoS cube with this id.
     NoCube { member: String, qos: u32 },
 }
 
 impl Refusal {
-    /// The result in the answer.
+    /// The CDAP result code of the answer.
     pub(super) fn code(&self) -> i32 {
         match self {
             Refusal::NotMember(_) | Refusal::Neighbour(_) => result::REJECTED,

@@ -1,4 +1,4 @@
-//! The object of a flow: what two members tell each other of it.
+//! The encoded object of a flow, which its two members exchange.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,21 +9,21 @@ use prost::Message;
 
 use super::values::Naming;
 
-/// Times that a PDU is sent again, and the first pause before it, as flows of a cube with
-/// retransmission say.
+/// Number of retransmissions of a PDU, and the initial timeout, as written into flows of a cube
+/// with retransmission.
 const RETRANSMISSIONS: u32 = 5;
 const RETRANSMISSION_MS: u32 = 1_000;
-/// Largest window that a peer may ask for, in PDUs.
+/// Largest window that a peer may request, in PDUs.
 const CREDIT_MAX: u32 = 65_536;
-/// Longest A that a peer may ask for, in milliseconds.
+/// Longest A that a peer may request, in milliseconds.
 const A_MAX_MS: u32 = 10_000;
-/// Attempts that a requester may make, and members that may pass the request on.
+/// Number of attempts that the requester may make, and of members that may forward the request.
 const RETRIES_MAX: u32 = 1;
 const HOPS: u32 = 3;
-/// A flow that is being allocated or is there.
+/// State of a flow that is being allocated or is allocated.
 const STATE: u32 = 1;
 
-/// A flow.
+/// A flow, as it is encoded.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct FlowObject {
     /// Application at the member that writes the object.
@@ -33,7 +33,7 @@ pub(crate) struct FlowObject {
     pub(crate) destination: Option<Naming>,
     #[prost(uint64, required, tag = "3")]
     pub(crate) source_port: u64,
-    /// 0 when it is not known yet.
+    /// Port-id at the other end; 0 when it is not known yet.
     #[prost(uint64, required, tag = "4")]
     pub(crate) destination_port: u64,
     #[prost(uint64, required, tag = "5")]
@@ -58,12 +58,12 @@ pub(crate) struct FlowObject {
     pub(crate) retries_max: u32,
     #[prost(uint32, required, tag = "16")]
     pub(crate) retries: u32,
-    /// Members that may still pass the request on to where the application has moved.
+    /// Number of members that may still forward the request to where the application has moved.
     #[prost(uint32, required, tag = "17")]
     pub(crate) hops: u32,
 }
 
-/// Both ends of a connection.
+/// The ids of a connection: cube and both ends.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ConnectionId {
     #[prost(uint32, required, tag = "1")]
@@ -74,7 +74,7 @@ pub(crate) struct ConnectionId {
     pub(crate) destination_cep: u32,
 }
 
-/// What an application asked for.
+/// The flow specification of the application.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct QosSpecification {
     #[prost(string, optional, tag = "1")]
@@ -95,7 +95,7 @@ pub(crate) struct QosSpecification {
     pub(crate) partial_delivery: bool,
     #[prost(bool, required, tag = "9")]
     pub(crate) in_order: bool,
-    /// Negative for any.
+    /// Number of consecutive SDUs that may be missing; negative: any number.
     #[prost(int32, required, tag = "10")]
     pub(crate) max_sdu_gap: i32,
     #[prost(uint32, required, tag = "11")]
@@ -104,7 +104,7 @@ pub(crate) struct QosSpecification {
     pub(crate) jitter: u32,
     #[prost(bool, required, tag = "14")]
     pub(crate) msg_boundaries: bool,
-    /// In 1/10000; 10000 for any.
+    /// Largest share of lost SDUs in 1/10000; 10000: any.
     #[prost(uint32, required, tag = "15")]
     pub(crate) loss: u32,
 }
@@ -174,7 +174,7 @@ pub(crate) struct FlowControl {
     pub(crate) policy_4: Option<Policy>,
 }
 
-/// Flow control by window.
+/// Window-based flow control.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Window {
     #[prost(uint32, required, tag = "1")]
@@ -187,7 +187,7 @@ pub(crate) struct Window {
     pub(crate) policy_2: Option<Policy>,
 }
 
-/// Flow control by rate.
+/// Rate-based flow control.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Rate {
     #[prost(uint32, required, tag = "1")]
@@ -241,7 +241,7 @@ impl Policy {
         Some(Policy::default())
     }
 
-    /// The set of policies that every implementation has.
+    /// The default policy, which every implementation has.
     fn standard() -> Option<Policy> {
         Some(Policy {
             name: "default".into(),
@@ -251,12 +251,12 @@ impl Policy {
     }
 }
 
-/// What a member needs to write the object of a flow.
+/// The values from which the object of a flow is written.
 pub(super) struct FlowParameters<'a> {
-    /// Applications here and there.
+    /// The applications at this end and at the other end.
     pub(super) local: &'a str,
     pub(super) remote: &'a str,
-    /// Ports, addresses and CEP-ids: here and there.
+    /// Port-ids, addresses and CEP-ids: of this end and of the other end.
     pub(super) ports: (u32, u32),
     pub(super) addresses: (u64, u64),
     pub(super) ceps: (u32, u32),
@@ -290,18 +290,18 @@ impl FlowObject {
         }
     }
 
-    /// The connection that the flow has at present.
+    /// The present connection of the flow.
     pub(super) fn connection(&self) -> Option<&ConnectionId> {
         self.connections.get(self.current as usize)
     }
 
-    /// Whether the numbers of the object fit the fields that they are for.
+    /// True when the numbers in the object fit the fields in which they are used.
     pub(super) fn is_sound(&self) -> bool {
         let port = |port: u64| u32::try_from(port).is_ok();
         port(self.source_port) && port(self.destination_port) && self.source_address != 0
     }
 
-    /// The cube with what the requester wants otherwise in it. Unreasonable wishes are cut.
+    /// The cube with the parameters that the requester changed, limited to reasonable values.
     pub(super) fn adapt(&self, cube: &QosCube) -> QosCube {
         let mut cube = cube.clone();
         if let Some(dtp) = &self.dtp {
@@ -343,7 +343,7 @@ impl QosSpecification {
         }
     }
 
-    /// The specification for the called application.
+    /// Converts to a flow specification for the called application.
     pub(super) fn read(&self) -> FlowSpec {
         FlowSpec {
             max_delay_us: self.delay,
@@ -436,8 +436,8 @@ impl Retransmission {
     }
 }
 
-/// The cube for a specification: with flow control and without retransmission when any number of
-/// SDUs may be missing, with retransmission otherwise; the first that is so.
+/// Chooses the first cube for a specification: with retransmission if there is a limit on missing
+/// SDUs; otherwise with flow control and without retransmission.
 ///
 /// # Errors
 /// The DIF has no such cube.
@@ -454,10 +454,10 @@ pub(super) fn choose<'a>(spec: &FlowSpec, cubes: &'a [QosCube]) -> Result<&'a Qo
     cubes.iter().find(fits).ok_or(NoCube { wants_all })
 }
 
-/// The DIF has no QoS cube for a specification.
+/// Error: the DIF has no QoS cube for a specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoCube {
-    /// There is a limit on missing SDUs.
+    /// The specification limits the number of missing SDUs.
     wants_all: bool,
 }
 

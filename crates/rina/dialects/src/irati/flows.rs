@@ -1,4 +1,4 @@
-//! Flows: messages about them, and the way of these messages from member to member.
+//! Flows: the messages about them, and how these messages are forwarded from member to member.
 //!
 //! ```text
 //!   17                            20                            16
@@ -11,11 +11,11 @@
 //!    a_data {M_DELETE Flow key=17-2}, from whichever side ends the flow
 //! ```
 //!
-//! The initiator, 17, chooses the name of the flow. So it sends M_DELETE also when it abandons a
-//! request, whose M_CREATE_R may have been lost, and it sends every M_DELETE three times: its
-//! port-id rests meanwhile, and a member without such a flow does nothing.
+//! The initiator, 17, chooses the name of the flow. So it can send M_DELETE also when it abandons a
+//! request whose M_CREATE_R may have been lost. It sends every M_DELETE three times. Its port-id is
+//! held back meanwhile, and a member without such a flow ignores the message.
 //!
-//! Such a message goes from neighbour to neighbour, since its PCI has no destination.
+//! These messages are forwarded from neighbour to neighbour, since their PCI has no destination.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -39,9 +39,9 @@ use crate::interop::flow_allocator::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer, Outgoing, Role,
 };
 
-/// Times and numbers of the flow allocator.
+/// Times and numbers of IRATI's flow allocator.
 pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
-    // Port-ids are those of the system; the first N-1 flow has 1.
+    // Port-ids are unique in a system of IRATI, and the first N-1 flow has port-id 1.
     first_port: 2,
     first_invoke_id: objects::FIRST_ID,
     ends_are_numbered: false,
@@ -53,14 +53,14 @@ pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
     flows: 16_384,
 };
 
-/// Writes the messages about flows.
+/// Encodes the messages about flows.
 #[derive(Debug, Default)]
 pub(super) struct FlowCodec {
     /// This member's address.
     pub(super) own: u64,
 }
 
-/// What is kept of a request.
+/// The part of a request that is kept to answer it.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     name: String,
@@ -98,7 +98,7 @@ impl Codec for FlowCodec {
     }
 
     fn accept(&self, flow: &Flow<Request>, request: &Request) -> Message {
-        // IRATI loses the order on the way back, and does not look at it.
+        // IRATI drops the order flag on the way back and does not check it.
         let spec = FlowSpec {
             in_order: false,
             ..flow.spec
@@ -118,7 +118,7 @@ impl Codec for FlowCodec {
 
     fn end(&self, flow: &Flow<Request>, reason: &str) -> Message {
         let end = Message::object(Opcode::Delete, class::FLOW, &self.name(flow));
-        // Every message has the fields of a result, and IRATI does not read them in a request.
+        // Every message has the fields of a result; IRATI does not read them in a request.
         match reason {
             "" => end,
             reason => end.with_error(result::ERROR, reason),
@@ -156,8 +156,8 @@ impl Irati {
                 name: remote.to_string(),
             });
         }
-        // For a caller that is itself registered here this member comes last: an IPCP that calls
-        // any member of its DIF is one of the holders of that DIF's name.
+        // If the caller is registered here itself, this member comes last: an IPCP that calls any
+        // member of its DIF has itself registered that DIF's name.
         let own_cost = if self.directory.is_registered(local) {
             u64::MAX
         } else {
@@ -190,7 +190,7 @@ impl Irati {
         self.flows.allocate(now, allocation, dt)
     }
 
-    /// The name of the member with an address; its digits when it has not been heard of.
+    /// The name of the member with an address; the address as text if no name is known.
     pub(super) fn name_of(&self, address: u64) -> String {
         if address == self.address {
             return self.own.clone();
@@ -200,7 +200,7 @@ impl Irati {
         found.map_or_else(|| address.to_string(), |(name, _)| name.clone())
     }
 
-    /// Sends the messages of the flow allocator and reports its events.
+    /// Sends the messages of the flow allocator, and reports its events.
     pub(super) fn drain_flows(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         while let Some(Outgoing { address, message }) = self.flows.poll_message() {
             let data = AData {
@@ -227,8 +227,8 @@ impl Irati {
         }
     }
 
-    /// Gives a message to the neighbour that leads to a member, but not back to where it came
-    /// from.
+    /// Sends a message to the neighbour on the route to a member, but not back to the N-1 flow
+    /// `from`.
     fn forward(
         &mut self,
         now: Instant,
@@ -250,7 +250,7 @@ impl Irati {
         }
     }
 
-    /// A message for this member or another; `outer` is the one that it came in.
+    /// Handles a message to this member or another one; `outer` is the message that contains it.
     pub(super) fn on_a_data(
         &mut self,
         now: Instant,
@@ -342,7 +342,7 @@ impl Irati {
     /// Checks whether a flow may be offered to an application.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// Why the flow is refused.
     fn check_flow(
         &self,
         local: &str,
@@ -371,8 +371,8 @@ impl Irati {
         Ok(())
     }
 
-    /// Where the called application is now, if it is known to be elsewhere and the request may
-    /// still be passed on.
+    /// The member to which the called application has moved, if it is known and the request may
+    /// still be forwarded.
     fn moved_to(&self, offer: &Offer<Request>) -> Option<u64> {
         if self.directory.is_registered(&offer.local) || offer.request.object.hops == 0 {
             return None;
@@ -405,7 +405,8 @@ impl Irati {
             message: objects::RULES.encode(&inner),
         };
         let outer = objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
-        // Back to where it came from is a way here: the request has another destination now.
+        // The route may lead back through the neighbour that sent the request, since its
+        // destination has changed.
         self.forward(now, None, holder, &outer, dt);
     }
 
@@ -418,15 +419,15 @@ impl Irati {
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
         let flow = self.flows.get(FlowKey(key.1));
-        // Once answered, its invoke id may be that of another request, which this is no answer to.
+        // After the answer, the same invoke id may belong to another request.
         let is_asked = key.0 == self.address
             && flow.is_some_and(|flow| {
                 let is_initiator_role = flow.role == Role::Initiator && flow.is_unanswered();
                 is_initiator_role && flow.invoke_id == message.invoke_id
             });
         if !is_asked {
-            // No flow waits for it any more, and the other side must not keep its half. An answer
-            // that has come twice says nothing new about a flow that is there.
+            // No flow waits for the answer any more, so the other side must not keep its end. A
+            // second copy of an answer, for a flow that exists, changes nothing.
             if key.0 == self.address && flow.is_none() && message.result == result::SUCCESS {
                 let end = Message::object(Opcode::Delete, class::FLOW, &message.name);
                 self.flows.send_stray_end(src, end);
@@ -446,7 +447,7 @@ impl Irati {
                 if !is_sound || object.source_address != src {
                     return Err("flow-unsound");
                 }
-                // The application may have moved, and the request with it.
+                // The application may have moved, and the request was forwarded to its new member.
                 let member = self.name_of(src);
                 self.flows.answered_by(FlowKey(key.1), src, &member);
                 Ok(accepted)
@@ -477,7 +478,7 @@ impl Irati {
             let flow = self.flows.get(*key);
             flow.is_some_and(|flow| flow.role == Role::Initiator && flow.address == src)
         };
-        // Both ends may be here: the one that said it is gone already.
+        // Both ends may be at this member; then the end that sent the message is already removed.
         let ended = caller
             .filter(is_initiator_role)
             .or(called.filter(|_| key.0 == src || src == self.address));
@@ -491,7 +492,7 @@ impl Irati {
     }
 }
 
-/// A-DATA, encoded: `message` from one member to another.
+/// Encodes an A-DATA message, which carries `message` from one member to another.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn a_data(src: u64, dst: u64, message: alloc::vec::Vec<u8>) -> alloc::vec::Vec<u8> {
     let data = AData { src, dst, message };

@@ -1,4 +1,4 @@
-//! Signs of life of neighbours: what is sent, heard, and done when it is missing.
+//! Keep-alive between neighbours: sending, receiving, and the handling of silence.
 
 use alloc::string::ToString;
 
@@ -10,16 +10,17 @@ use carina_time::Instant;
 use super::Irati;
 use super::objects::{self, class};
 
-/// How many times the keep-alives that may be missed are doubled at most, for a neighbour that
-/// enrolls again and again and never answers one: some eight hours with questions every 30 s.
+/// How many times at most the number of allowed missed keep-alives is doubled, for a neighbour that
+/// enrolls again and again but never answers one. With an interval of 30 s that is some eight
+/// hours.
 const DOUBLED_MAX: u32 = 8;
 
-/// Neighbours that enroll and do not answer keep-alives: most that are remembered.
+/// Largest number of neighbours remembered that enroll but do not answer keep-alives.
 const UNRESPONSIVE_MAX: usize = 256;
 
 impl Irati {
-    /// A neighbour has been silent for too long. It may have died before it answered the first
-    /// question, or be one that lives and answers none: then it will enroll again, and is given
+    /// Handles a neighbour that has been silent for too long. It may have died before it answered
+    /// the first keep-alive. Or it lives but never answers; then it will enroll again, and gets
     /// twice the time.
     pub(super) fn on_missed_keepalive(
         &mut self,
@@ -42,18 +43,18 @@ impl Irati {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.retry_in(now);
         }
-        // The other end of the flow may be gone without a word.
+        // The other end of the flow may have ended without notice.
         let reason = reason.to_string();
         self.log.push(Event::DropN1 { n1, reason });
     }
 
-    /// M_READ of what every member answers.
+    /// Sends M_READ of an object that every member answers, as a keep-alive.
     pub(super) fn send_keepalive(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let message = Message::object(Opcode::Read, class::WATCHDOG, objects::WATCHDOG);
         self.send(now, n1, &objects::with_invoke_id(message), dt);
     }
 
-    /// Something came from the other end.
+    /// Records that a message arrived from the other end.
     pub(super) fn heard(&mut self, now: Instant, n1: N1Port, is_watchdog: bool) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.heard = now;

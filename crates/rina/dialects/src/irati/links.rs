@@ -1,8 +1,8 @@
-//! The link-state database as flow-state objects, and the routes that follow from it.
+//! The link-state database as flow-state objects, and the routes computed from it.
 //!
-//! An object is one member's report of its link to another, with a sequence number. Changes are
-//! sent to all neighbours but the one that they came from, a little later, so that several go in
-//! one message. A neighbour that sends an outdated object gets the present one.
+//! An object is one member's report of its link to another, with a sequence number. A changed
+//! object is sent to all neighbours except the one from which it came, after a delay that collects
+//! several changes in one message. A neighbour that sends an outdated object gets the present one.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -23,31 +23,31 @@ use crate::interop::link_state::{
     Key, Limits, LinkReport, LinkState, MergeOutcome, ReachableMember,
 };
 
-/// How often the age of an object grows by one.
+/// Duration of a tick, the unit of an object's age.
 const TICK: Duration = Duration::from_millis(997);
-/// Ticks after which an object is forgotten.
+/// Age in ticks at which an object is removed.
 const AGE_MAX: u64 = 10_000;
 /// How long changes are collected before they are sent.
 const PROPAGATION_DELAY: Duration = Duration::from_millis(101);
 /// How long changes are collected before routes are computed.
 const COMPUTATION_DELAY: Duration = Duration::from_millis(103);
-/// Objects in a message.
+/// Largest number of objects in a message.
 const OBJECTS_MAX: usize = 15;
-/// Bytes of a message that are not its objects.
+/// Bytes of a message besides its objects.
 const FRAME_BYTES: usize = 128;
-/// Addresses that a member may have at once: two while it changes them.
+/// Largest number of addresses that a member may have at a time: two while it changes them.
 const ADDRESSES_MAX: usize = 4;
-/// Objects of others.
+/// Largest number of objects.
 const LINKS_MAX: usize = 16_384;
-/// How long after a member was lost its registrations are forgotten.
+/// How long after the loss of a member its registrations are removed.
 const LOST_TIME: Duration = Duration::from_secs(5);
-/// Next hops of equal cost.
+/// Largest number of next hops of equal cost, and whether there are alternates.
 const PATHS: Paths = Paths {
     max: 8,
     has_alternates: true,
 };
 
-/// Bounds and times of the database.
+/// Limits and times of the database.
 pub(super) fn limits() -> Limits {
     Limits {
         entries: LINKS_MAX,
@@ -59,15 +59,15 @@ pub(super) fn limits() -> Limits {
     }
 }
 
-/// What is known of links and members.
+/// What this member knows about links and members.
 pub(super) struct Topology {
     pub(super) links: LinkState,
-    /// Addresses by name, the present one first.
+    /// Addresses by member name, the present one first.
     pub(super) members: BTreeMap<String, Vec<u64>>,
     pub(super) reaches: Vec<ReachableMember>,
-    /// Next hops by address, and the cost.
+    /// Next hops and cost, by address.
     pub(super) routes: BTreeMap<u64, (Vec<u64>, u64)>,
-    /// Members that were lost, and when their registrations are forgotten.
+    /// Members that were lost, and when their registrations are removed.
     pub(super) lost: BTreeMap<u64, Instant>,
     send_at: Option<Instant>,
     compute_at: Option<Instant>,
@@ -102,7 +102,7 @@ impl Topology {
 }
 
 impl Irati {
-    /// A member of this name has this address.
+    /// Records the address of a member.
     pub(super) fn learn_address(&mut self, now: Instant, name: &str, address: u64) {
         let old = self
             .topology
@@ -113,7 +113,7 @@ impl Irati {
         }
     }
 
-    /// This member's word about its link to a neighbour.
+    /// Reports this member's link to a neighbour: its cost, or `None` for no link.
     pub(super) fn report_link(&mut self, now: Instant, neighbour: &str, cost: Option<u32>) {
         if self.topology.links.report(now, neighbour, cost) {
             let key = (self.own.clone(), neighbour.into());
@@ -128,7 +128,7 @@ impl Irati {
             .get_or_insert(now + COMPUTATION_DELAY);
     }
 
-    /// Queues entries to be sent to all neighbours but one.
+    /// Queues entries for all neighbours except one.
     fn queue_links(&mut self, now: Instant, keys: &[Key], except: Option<N1Port>) {
         for (n1, flow) in &mut self.n1s {
             if flow.is_up() && Some(*n1) != except {
@@ -138,20 +138,20 @@ impl Irati {
         self.topology.send_at.get_or_insert(now + PROPAGATION_DELAY);
     }
 
-    /// Queues all links that are up to be sent to one neighbour.
+    /// Queues all links that are up for one neighbour.
     pub(super) fn queue_all_links(&mut self, now: Instant, n1: N1Port) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
         let all = self.topology.links.iter(now);
-        // What the neighbour says itself it knows, except what it may have said before it began
-        // anew: then it must make a later version.
+        // Including the neighbour's own reports: if it has restarted, it must make later versions
+        // than those from before.
         let up = all.filter(|(_, report)| report.is_up);
         flow.pending_links.extend(up.map(|(key, _)| key.clone()));
         self.topology.send_at.get_or_insert(now + PROPAGATION_DELAY);
     }
 
-    /// Objects of a neighbour.
+    /// Handles the objects of a neighbour.
     pub(super) fn on_links(&mut self, now: Instant, n1: N1Port, message: &Message) {
         let Ok(states) = values::read::<FlowStates>(message) else {
             return self.discard(n1, "links-unreadable");
@@ -186,7 +186,7 @@ impl Irati {
             cost: state.cost.max(1),
             seq: state.seq.into(),
             is_up,
-            // The end of an object is kept for as long as any other, whatever age it claims.
+            // The end of an object is kept for the full time, whatever age it has.
             age: if is_up {
                 u64::from(state.age) * TICK
             } else {
@@ -221,7 +221,7 @@ impl Irati {
         }
     }
 
-    /// A neighbour has this version itself.
+    /// Records that a neighbour has this version, so it need not be sent to it.
     fn note_received(&mut self, n1: N1Port, key: &Key) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.pending_links.remove(key);
@@ -288,7 +288,7 @@ impl Irati {
         }
     }
 
-    /// An entry of the database as an object; none when an address is not known.
+    /// An entry of the database as an object; `None` when an address is unknown.
     pub(super) fn flow_state(&self, now: Instant, key: &Key) -> Option<FlowState> {
         let report = self.topology.links.get(now, key)?;
         let addresses = |name: &str| {
@@ -315,7 +315,7 @@ impl Irati {
         })
     }
 
-    /// Works out the routes anew.
+    /// Recomputes the routes.
     pub(super) fn compute(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let topology = &mut self.topology;
         let _ = topology.links.take_changed();
@@ -356,9 +356,9 @@ impl Irati {
         self.directory.touch_all();
     }
 
-    /// An entry of a lost member came: the member is back, and its links are still on their way.
-    /// What it has is kept for as long again. Returns whether others would forget it soon,
-    /// too, because they have heard nothing of it: once for each time that it is kept.
+    /// Handles an entry of a lost member: it is back, and its links are still to arrive. Its
+    /// registrations are kept for the full time again. Returns true, once for each time, if other
+    /// members would soon remove them because they do not know yet.
     pub(super) fn keep_lost(&mut self, now: Instant, address: u64) -> bool {
         let Some(at) = self.topology.lost.get_mut(&address) else {
             return false;

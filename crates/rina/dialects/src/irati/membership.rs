@@ -1,4 +1,4 @@
-//! Membership: its address, how it begins and how it ends.
+//! Membership in a DIF: the IPCP's address, joining and leaving.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -21,13 +21,13 @@ impl Irati {
         addresses::last(self.config.widths.address)
     }
 
-    /// Addresses of others, with their owners.
+    /// Addresses of other members, with the names of their owners.
     pub(super) fn taken(&self) -> BTreeMap<u64, String> {
         let members = self.topology.members.iter();
         let mut taken: BTreeMap<u64, String> = members
             .flat_map(|(name, all)| all.iter().map(|address| (*address, name.clone())))
             .collect();
-        // Those that enroll at this moment.
+        // Includes IPCPs that are enrolling now.
         let peers = self.n1s.values().map(|flow| &flow.peer);
         let peers = peers.filter(|peer| peer.address != 0);
         taken.extend(peers.map(|peer| (peer.address, peer.name.clone())));
@@ -37,10 +37,10 @@ impl Irati {
         taken
     }
 
-    /// The address of an IPCP that joins, which says that it has `wanted`.
+    /// Chooses the address of a joining IPCP, which claims to have `wanted` (0 for none).
     ///
     /// # Errors
-    /// Why it is not admitted.
+    /// Why it gets no address, and so is not admitted.
     pub(super) fn assign(&self, peer: &Peer, wanted: u64) -> Result<u64, AddressError> {
         let mut taken = self.taken();
         taken.retain(|_, owner| *owner != peer.name);
@@ -49,10 +49,10 @@ impl Irati {
             .assign(&peer.name, &peer.instance, wanted, last, &taken)
     }
 
-    /// This IPCP was given an address while it joins.
+    /// Takes the address that a member assigned to this joining IPCP.
     ///
     /// # Errors
-    /// It cannot have that one.
+    /// This IPCP cannot use the address.
     pub(super) fn take_address(
         &mut self,
         address: u64,
@@ -75,7 +75,7 @@ impl Irati {
         Ok(())
     }
 
-    /// An attempt has failed: back to the address that this IPCP had before.
+    /// Restores the address that this IPCP had before a failed attempt.
     pub(super) fn reset_address(&mut self, dt: &mut dyn DataTransfer) {
         if self.is_member {
             return;
@@ -85,7 +85,7 @@ impl Irati {
         dt.set_address(Address(self.address));
     }
 
-    /// Takes up membership, if it has not.
+    /// Becomes a member, if this IPCP is not one yet.
     pub(super) fn become_member(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if self.is_member {
             return;
@@ -125,7 +125,7 @@ impl Irati {
         self.become_member(now, dt);
     }
 
-    /// Leaves the DIF: withdraws registrations and releases neighbours.
+    /// Leaves the DIF: ends flows, withdraws registrations and releases neighbours.
     pub(super) fn leave(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if !self.is_member {
             let text = "this IPCP is no member of a DIF";
@@ -156,7 +156,7 @@ impl Irati {
         for event in self.directory.changes(&is_there) {
             self.log.push(event);
         }
-        // Applications are still there, for when it comes back.
+        // The applications stay registered here, for the next membership.
         for name in registered {
             self.directory.register(&name);
         }
@@ -165,7 +165,7 @@ impl Irati {
         self.log.push(Event::Left { reason });
     }
 
-    /// Ends the neighbourhood with a member, and admits it no more.
+    /// Releases a neighbour, and does not admit it any more.
     pub(super) fn expel(&mut self, now: Instant, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         let Some(n1) = self.n1_of(member) else {
             let text = format!(

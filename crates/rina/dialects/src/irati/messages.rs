@@ -1,4 +1,4 @@
-//! What is done with a message: by its opcode and its object.
+//! Handles a message by its opcode and its object.
 
 use carina_cdap::{Message, Opcode};
 use carina_ipcp::api::N1Port;
@@ -11,11 +11,11 @@ use super::objects::{self, class, result};
 use super::values::{self, AData, Constants, DirectoryEntries, DirectoryEntry, FlowStates};
 use super::values::{Naming, Number};
 
-/// Entries of the database or the directory in the answer to a question for all of them.
+/// Largest number of entries in the answer to M_READ of the link-state database or the directory.
 const SHOWN_MAX: usize = 15;
 
 impl Irati {
-    /// A management PDU from an N-1 flow. Anyone may have written it.
+    /// Handles a management PDU from an N-1 flow. The PDU is untrusted.
     pub(super) fn on_management(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Irati {
         }
     }
 
-    /// The other side ends whatever there was.
+    /// Handles M_RELEASE: the other side ends the connection or the attempt.
     fn on_release(
         &mut self,
         now: Instant,
@@ -71,8 +71,8 @@ impl Irati {
                 None => "it has released the connection",
             };
             self.disconnect(now, n1, reason, false, dt);
-            // It may be an attempt that went wrong at its side only, or it has left the DIF: then
-            // it refuses.
+            // The other side may have lost only its own attempt; if it has left the DIF, it will
+            // refuse.
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.retry_in(now);
             }
@@ -81,7 +81,7 @@ impl Irati {
         }
     }
 
-    /// An answer that is no M_CONNECT_R. Its class and name may be empty.
+    /// Handles an answer other than M_CONNECT_R. Its class and name may be empty.
     fn on_answer(
         &mut self,
         now: Instant,
@@ -127,8 +127,8 @@ impl Irati {
                 self.on_object(now, n1, message, dt);
             }
             _ if self.is_idle(n1) => {
-                // It takes this one for a neighbour: its own end of the connection is all that is
-                // left of it, because the last M_RELEASE was lost.
+                // The other side takes this IPCP for a neighbour: it still has a connection that
+                // this side has ended, because the last M_RELEASE was lost.
                 self.discard(n1, "no-connection");
                 self.send(now, n1, &Message::new(Opcode::Release), dt);
             }
@@ -144,7 +144,7 @@ impl Irati {
         flow.is_some_and(|flow| matches!(flow.stage, super::n1::Stage::Idle))
     }
 
-    /// An operation of a neighbour on an object, or one that was put off while this IPCP joined.
+    /// Handles an operation of a neighbour on an object, or one deferred while this IPCP joined.
     pub(super) fn on_object(
         &mut self,
         now: Instant,
@@ -167,8 +167,8 @@ impl Irati {
                 self.on_entry_ended(now, n1, key, dt);
             }
             (Opcode::Create | Opcode::Write, objects::CONSTANTS) => self.on_constants(n1, message),
-            // Names that stand for several are not used; cubes are those of the own template; the
-            // neighbour was learned from its enrollment; an answer has no use.
+            // Ignored: whatevercast names are not used; cubes are configured at each member;
+            // neighbours are known from their enrollment; answers are of no use.
             (Opcode::Create | Opcode::Write, objects::WHATEVERCAST | objects::CUBES)
             | (Opcode::Create | Opcode::Write | Opcode::ReadR, objects::NEIGHBOURS) => {
                 self.log.count("objects-ignored");
@@ -180,7 +180,7 @@ impl Irati {
         }
     }
 
-    /// Constants of the DIF as another member has them: they should be the same.
+    /// Compares another member's constants of the DIF with this member's: they should be equal.
     fn on_constants(&mut self, n1: N1Port, message: &Message) {
         let Ok(theirs) = values::read::<Constants>(message) else {
             return self.discard(n1, "constants-unreadable");
@@ -207,7 +207,7 @@ impl Irati {
         }
     }
 
-    /// The constants of this member's configuration.
+    /// The constants in this member's configuration, as they are encoded.
     pub(super) fn constants(&self) -> Constants {
         let widths = self.config.widths;
         Constants {
@@ -231,7 +231,7 @@ impl Irati {
         }
     }
 
-    /// M_READ of an object that others may read.
+    /// Handles M_READ of an object.
     fn on_read(
         &mut self,
         now: Instant,
@@ -285,7 +285,7 @@ impl Irati {
         }
     }
 
-    /// Constants and cubes, for an IPCP that was given an address.
+    /// Sends constants and cubes, to an IPCP to which an address was assigned.
     pub(super) fn send_constants(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let value = self.constants();
         let message =

@@ -19,8 +19,8 @@
 //!        data_transfer::DataTransfer (and its events back)
 //! ```
 //!
-//! The flow allocator, the link-state database and the directory behind these files are those of
-//! `interop`. `docs/how-to/irati.md` has the protocol.
+//! The flow allocator, the link-state database and the directory that these files use are in
+//! `interop`. `docs/how-to/irati.md` describes the protocol.
 
 mod addresses;
 mod authentication;
@@ -76,7 +76,7 @@ pub(crate) use addresses::KNOWN_ADDRESSES;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use flows::a_data;
 
-/// The dialect of IRATI.
+/// The profile of the IRATI dialect.
 pub(crate) const DIALECT: DialectProfile = DialectProfile {
     dialect: Dialect::Irati,
     describe: |catalogue| {
@@ -90,7 +90,7 @@ pub(crate) const DIALECT: DialectProfile = DialectProfile {
     connect_names: Some(|message| names::of_connect(&objects::RULES, message)),
 };
 
-/// No policy changes while an IRATI DIF runs: its members do not tell one another of a change.
+/// No policy can change while an IRATI DIF runs: members do not tell one another of a change.
 fn adopt(policy: &mut Descriptor) -> bool {
     policy.is_live = false;
     if policy.component == component::DELIMITING {
@@ -102,14 +102,14 @@ fn adopt(policy: &mut Descriptor) -> bool {
     has_policy(policy.component, policy.name)
 }
 
-/// How often everything is sent to neighbours again: nothing is repeated when a PDU is lost.
+/// Interval at which all state is sent to neighbours again, because a lost PDU is not repeated.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Expelled members that are remembered.
+/// Largest number of expelled members that are remembered.
 const EXPELLED_MAX: usize = 256;
-/// Messages of this member to itself in one turn.
+/// Largest number of messages of this member to itself that are handled in one call.
 const OWN_MAX: usize = 64;
 
-/// Management of one IPC process.
+/// Layer management of one IPCP in an IRATI DIF.
 ///
 /// See [`LayerManagement`].
 pub(crate) struct Irati {
@@ -123,18 +123,19 @@ pub(crate) struct Irati {
     addresses: KnownAddresses,
     access: Box<dyn AccessControl>,
     authentication: Authentication,
-    /// Data transfer knows the configuration.
+    /// Data transfer has been given the configuration.
     is_configured: bool,
-    /// 0 without an address.
+    /// Address of this IPCP; 0 for none.
     address: u64,
     is_member: bool,
-    /// It left the DIF; set back by a new N-1 flow or [`Command::Enroll`].
+    /// This IPCP has left the DIF and does not enroll by itself. A new N-1 flow or
+    /// [`Command::Enroll`] clears the flag.
     has_left: bool,
     n1s: BTreeMap<N1Port, N1>,
     wanted_n1s: BTreeMap<(String, String), WantedN1>,
     expelled: BTreeSet<String>,
-    /// Neighbours that were missed without ever having answered a question for a sign of life, and
-    /// how many times their time was doubled for it.
+    /// Neighbours that were lost without ever having answered a keep-alive, and how many times
+    /// their allowed time was doubled.
     unresponsive: BTreeMap<String, u32>,
     topology: Topology,
     directory: Directory<u64>,
@@ -143,13 +144,13 @@ pub(crate) struct Irati {
     flows: FlowAllocator<FlowCodec>,
     own_messages: VecDeque<values::AData>,
     refresh_at: Instant,
-    /// The earliest deadline, worked out after each call.
+    /// The earliest deadline, recomputed after each call.
     due: Option<Instant>,
 }
 
 impl Irati {
-    /// Management of an IPCP that is no member yet. The same `seed` and the same calls give the
-    /// same behaviour.
+    /// Makes the layer management of an IPCP that is not a member yet. The same `seed` and the same
+    /// calls give the same behaviour.
     ///
     /// # Errors
     /// A name is not well formed, or a policy of the configuration does not exist in this dialect.
@@ -170,7 +171,8 @@ impl Irati {
         let spec = known_addresses(&given);
         let place = component::ADDRESS_ASSIGNMENT.to_string();
         given.policies.insert(place, spec.clone());
-        // Of what the dialect lays down it can say more.
+        // Checks policies that the dialect fixes before the catalogue does, for a better error
+        // message.
         check_policies(&given)?;
         catalogue.check(&given)?;
         let addresses: KnownAddresses = catalogue.make(component::ADDRESS_ASSIGNMENT, &spec)?;
@@ -211,7 +213,7 @@ impl Irati {
         self.random.next_u64()
     }
 
-    /// Counts a message of the IPCP behind an N-1 flow as discarded.
+    /// Counts a discarded message of the IPCP behind an N-1 flow, and reports it.
     fn discard(&mut self, n1: N1Port, what: &'static str) {
         let peer = match self.n1s.get(&n1).map(N1::display_name) {
             Some(name) if !name.is_empty() => name.to_string(),
@@ -220,7 +222,7 @@ impl Irati {
         self.log.discard(&peer, what);
     }
 
-    /// Gives the configuration to data transfer, once. False when it does not like it.
+    /// Gives the configuration to data transfer, once. Returns false when data transfer refuses it.
     fn configure(&mut self, now: Instant, dt: &mut dyn DataTransfer) -> bool {
         if self.is_configured {
             return true;
@@ -240,9 +242,10 @@ impl Irati {
         self.is_configured
     }
 
-    /// Everything that follows from what has just happened.
+    /// Handles the consequences of the call.
     fn process_pending(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
-        // A conversation of this member with itself ends; what is left waits for the next call.
+        // An exchange of this member with itself ends; what exceeds the bound waits for the next
+        // call.
         for _ in 0..OWN_MAX {
             self.drain_flows(now, dt);
             let Some(data) = self.own_messages.pop_front() else {
@@ -272,7 +275,7 @@ impl Irati {
         all.flatten().min()
     }
 
-    /// Sends everything to neighbours again.
+    /// Sends all link-state objects and directory entries to neighbours again.
     fn refresh(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.refresh_at = now + self.random.about(REFRESH_INTERVAL);
         for n1 in self.up() {
@@ -291,7 +294,7 @@ impl LayerManagement for Irati {
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
             Command::Enroll { n1 } => self.enroll_through(now, n1, dt),
             Command::GiveUpN1 { n1, reason } => self.detach_n1(now, n1, &reason, dt),
-            // No other member reads the RIB.
+            // Nothing to do, since no other member reads the RIB.
             Command::N1Difs { .. } => {}
             Command::Leave => self.leave(now, dt),
             Command::Expel { id, member } => self.expel(now, id, &member, dt),
@@ -346,11 +349,12 @@ impl LayerManagement for Irati {
             TransferEvent::Rollover {
                 owner: Owner::Flow(flow),
             } => {
-                // Numbers wrap in this dialect; a data transfer that cannot has to stop.
+                // Sequence numbers wrap in this dialect; a data transfer that cannot wrap them must
+                // end the flow.
                 let reason = "the sequence numbers of its connection are used up";
                 self.flows.failed(now, flow, reason, dt);
             }
-            // There are no management channels in this dialect.
+            // This dialect has no management channels.
             TransferEvent::Channel { .. }
             | TransferEvent::Failed { .. }
             | TransferEvent::Rollover { .. } => self.log.count("channel-unexpected"),
@@ -410,10 +414,10 @@ impl core::fmt::Debug for Irati {
     }
 }
 
-/// Checks that no policy is asked for that this dialect does not have.
+/// Checks that the configuration has no policy that this dialect does not support.
 ///
 /// # Errors
-/// The first of them, with what there is.
+/// The first such policy, with the valid ones.
 fn check_policies(config: &DifConfig) -> Result<(), Unsupported> {
     for (component, only) in FIXED {
         let Some(spec) = config.policies.get(component) else {
@@ -436,7 +440,7 @@ fn check_policies(config: &DifConfig) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// Components without a choice, and what they do.
+/// Components with a single policy in this dialect, and its name.
 const FIXED: [(&str, &str); 5] = [
     (component::ROUTING, "link-state"),
     (component::DIRECTORY, "replicated"),
@@ -445,7 +449,7 @@ const FIXED: [(&str, &str); 5] = [
     (component::SDU_PROTECTION, "none"),
 ];
 
-/// Whether a component has a policy in this dialect, of those that exist.
+/// True when a policy of a component can be used in this dialect.
 fn has_policy(component: &str, name: &str) -> bool {
     if let Some((_, only)) = FIXED.iter().find(|(fixed, _)| *fixed == component) {
         return name == *only;
@@ -453,13 +457,13 @@ fn has_policy(component: &str, name: &str) -> bool {
     match component {
         component::ADDRESS_ASSIGNMENT => name == KNOWN_ADDRESSES,
         component::AUTHENTICATION => name == "none" || name == XOR_PASSWORD,
-        // The PCI has no room for one.
+        // The PCI has no field for a checksum.
         component::PCI_CHECKSUM => name == "none",
         _ => true,
     }
 }
 
-/// The policy of addresses that a configuration asks for.
+/// The address policy that a configuration selects.
 fn known_addresses(config: &DifConfig) -> PolicySpec {
     let spec = config.policies.get(component::ADDRESS_ASSIGNMENT);
     let mut spec = spec.cloned().unwrap_or_default();
@@ -469,9 +473,9 @@ fn known_addresses(config: &DifConfig) -> PolicySpec {
     spec
 }
 
-/// Values in parts of so many, and of no more than `room` bytes each (one value at least).
+/// Splits values into parts of at most `count` values and `room` bytes each (at least one value).
 fn parts<T: prost::Message>(values: Vec<T>, count: usize, room: usize) -> Vec<Vec<T>> {
-    // Tag and length in front of each.
+    // Bytes of tag and length in front of each value.
     const FIELD_BYTES: usize = 4;
     let mut parts: Vec<Vec<T>> = Vec::new();
     let mut bytes = 0;

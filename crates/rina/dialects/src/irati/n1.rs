@@ -1,4 +1,4 @@
-//! An N-1 flow, and how far the IPCPs at its ends are.
+//! An N-1 flow, and the state of the exchange between the IPCPs at its ends.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -13,40 +13,41 @@ use carina_time::{Duration, Instant};
 use super::objects::result;
 use crate::interop::link_state::Key;
 
-/// How long a step of an enrollment may take.
+/// Time limit of a step of an enrollment.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause before the next attempt.
 pub(super) const RETRY_SOON: Duration = Duration::from_millis(500);
 
-/// An N-1 flow.
+/// State of an N-1 flow in layer management.
 pub(super) struct N1 {
     pub(super) props: N1Properties,
     pub(super) stage: Stage,
-    /// When the present step of an enrollment has taken too long.
+    /// Deadline of the present step of an enrollment.
     pub(super) until: Instant,
     pub(super) peer: Peer,
     pub(super) attempts: u32,
-    /// When this side asks (again).
+    /// When this side starts an attempt; `None` for never.
     pub(super) retry_at: Option<Instant>,
-    /// The failure has been reported, and no attempt since has got further.
+    /// The failure has been reported to the owner, and no attempt since has succeeded.
     pub(super) failure_reported: bool,
-    /// Since when it waits for an attempt through another N-1 flow.
+    /// Since when this side's attempt is deferred because of one over another N-1 flow.
     pub(super) deferred_since: Option<Instant>,
-    /// M_CONNECT of the other side that came while this one was asking.
+    /// M_CONNECT of the other side that arrived during this side's own attempt.
     pub(super) pending_connect: Option<Message>,
-    /// A neighbour that asks to enroll again must show until then that it is alive as such.
+    /// A neighbour that wants to enroll again must answer a keep-alive by then, to prove that it
+    /// has not restarted.
     pub(super) suspect_until: Option<Instant>,
-    /// Entries of the link-state database to be sent to the neighbour.
+    /// Link-state entries to send to the neighbour.
     pub(super) pending_links: BTreeSet<Key>,
-    /// When anything came.
+    /// When the last message arrived.
     pub(super) heard: Instant,
     pub(super) watch_at: Instant,
     pub(super) missed: u32,
-    /// It has answered a question for a sign of life.
+    /// The neighbour has answered a keep-alive.
     pub(super) has_answered: bool,
-    /// It is used no more: when it is given back (`None` when that has happened, and only its end
-    /// is waited for), and why.
+    /// The flow is given up: when it is returned (`None` once it has been returned and only its end
+    /// is awaited), and why.
     pub(super) detaching: Option<(Option<Instant>, String)>,
 }
 
@@ -61,18 +62,18 @@ pub(super) struct Peer {
 /// How an attempt to join has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// Something did not come or cannot be read: another attempt may fare better at once.
+    /// A message did not arrive or is malformed: another attempt may succeed at once.
     Broken,
-    /// It was refused, and there is no use in another attempt soon. Whether the reason passes is
-    /// not known.
+    /// The other side refused. Another attempt soon is useless; whether the reason is lasting is
+    /// unknown.
     Refused,
-    /// It was refused for a reason that time does not change.
+    /// The other side refused for a lasting reason.
     ForGood,
 }
 
 impl Failure {
-    /// What the result of an answer means. Only one refusal is final: the others also stand for
-    /// what passes, such as an IPCP that is not a member yet.
+    /// The failure that the result code of an answer means. Only one code means a lasting reason;
+    /// the others are also used for passing ones, such as an IPCP that is not a member yet.
     pub(super) fn of_result(code: i32) -> Failure {
         match code {
             result::ACCESS => Failure::ForGood,
@@ -81,7 +82,7 @@ impl Failure {
     }
 }
 
-/// How far two IPCPs are; see [`enrollee`](super::enrollee) for the order.
+/// The stage of the exchange; [`enrollee`](super::enrollee) shows their order.
 pub(super) enum Stage {
     Idle,
     /// Joining: M_CONNECT was sent.
@@ -90,11 +91,12 @@ pub(super) enum Stage {
     },
     /// Joining: M_START was sent.
     Starting,
-    /// Joining: objects come, then M_STOP. They count when all is over.
+    /// Joining: objects arrive, then M_STOP. The objects are applied when the enrollment is
+    /// complete.
     Learning {
         learned: Vec<Message>,
     },
-    /// Joining: something was missing and has been asked for; M_STOP is answered afterwards.
+    /// Joining: missing objects were requested; M_STOP is answered afterwards.
     Reading {
         learned: Vec<Message>,
         token: String,
@@ -115,16 +117,16 @@ pub(super) enum Stage {
     Stopping {
         token: String,
     },
-    /// Admitting: M_START of the operation was sent.
+    /// Admitting: M_START of the operational status was sent.
     Confirming {
         token: String,
     },
-    /// Neighbours.
+    /// Both are neighbours.
     Up,
 }
 
 impl Stage {
-    /// What is waited for; none when nothing is.
+    /// The message that this side waits for; `None` when it waits for none.
     pub(super) fn step(&self) -> Option<&'static str> {
         match self {
             Stage::Idle | Stage::Up => None,
@@ -140,7 +142,7 @@ impl Stage {
         }
     }
 
-    /// This side joins.
+    /// True when this side is joining.
     pub(super) fn is_joining(&self) -> bool {
         matches!(
             self,
@@ -162,7 +164,7 @@ impl Stage {
     }
 }
 
-/// N-1 flows that were lost and are asked for again.
+/// An N-1 flow that was lost and is requested again.
 #[derive(Clone, Debug)]
 pub(super) struct WantedN1 {
     pub(super) at: Instant,
@@ -199,12 +201,13 @@ impl N1 {
         self.stage.state_name()
     }
 
-    /// The other side is the initiator: cancels this side's next attempt.
+    /// Cancels this side's next attempt, because the other side is the initiator.
     pub(super) fn cancel_retry(&mut self) {
         (self.retry_at, self.deferred_since) = (None, None);
     }
 
-    /// Asks again soon; the side that did not ask for the N-1 flow gives the other a chance first.
+    /// Schedules an attempt soon. The side that did not request the N-1 flow first leaves time for
+    /// the other side's attempt.
     pub(super) fn retry_in(&mut self, now: Instant) {
         let pause = if self.props.is_initiator {
             RETRY_SOON
@@ -214,7 +217,7 @@ impl N1 {
         self.retry_at = Some(now + pause);
     }
 
-    /// A name for the other end, for messages to people.
+    /// A name of the other end, for messages to people.
     pub(super) fn display_name(&self) -> &str {
         match self.peer.name.as_str() {
             "" => &self.props.remote,

@@ -1,4 +1,4 @@
-//! N-1 flows, and the neighbours that they lead to.
+//! N-1 flows, and the neighbours at their other ends.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,18 +15,18 @@ use super::Irati;
 use super::n1::{Failure, N1, Peer, RETRY_SOON, STEP_TIMEOUT, Stage, WantedN1};
 use super::objects;
 
-/// Attempts to enroll in a row before it counts as failed.
+/// Number of consecutive attempts to enroll after which enrollment counts as failed.
 const ATTEMPTS: u32 = 3;
-/// Pause after a refusal, or after attempts that have failed.
+/// Pause after a refusal, or after that many failed attempts.
 const RETRY_LATER: Duration = Duration::from_secs(30);
-/// How long the last message has to leave an N-1 flow.
+/// Time for the last message to be sent before an N-1 flow is returned.
 const RELEASE_GRACE: Duration = Duration::from_millis(500);
-/// Keep-alives that may stay unanswered.
+/// Number of keep-alives that may stay unanswered.
 const MISSED_MAX: u32 = 3;
-/// First and longest pause before a lost N-1 flow is asked for again.
+/// First and longest pause before a lost N-1 flow is requested again.
 const WANTED_FIRST: Duration = Duration::from_secs(1);
 const WANTED_MAX: Duration = Duration::from_secs(30);
-/// Lost N-1 flows that are asked for again, at most.
+/// Largest number of lost N-1 flows that are requested again.
 const WANTED_N1S_MAX: usize = 256;
 
 impl Irati {
@@ -46,7 +46,7 @@ impl Irati {
         dt.add_n1(n1, &props);
         self.wanted_n1s
             .remove(&(props.dif.clone(), props.remote.clone()));
-        // A flow that this side asked for is to be used.
+        // A flow that this side requested is meant to be used.
         self.has_left &= !props.is_initiator;
         let starts = !self.is_member || props.is_initiator;
         self.n1s.insert(n1, N1::new(now, props));
@@ -95,7 +95,7 @@ impl Irati {
         }
     }
 
-    /// Enrolls through this N-1 flow, whatever was before.
+    /// Enrolls through this N-1 flow, whatever its state.
     pub(super) fn enroll_through(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         self.has_left = false;
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -103,7 +103,8 @@ impl Irati {
             return self.log.notice("enroll", &text);
         };
         flow.failure_reported = false;
-        // Where nothing has come for a step, the count goes on: its end gives the N-1 flow back.
+        // If nothing has arrived for the time of a step, attempts continue to count, so that the
+        // N-1 flow is returned after the last one.
         if now.since(flow.heard) < STEP_TIMEOUT {
             flow.attempts = 0;
         }
@@ -112,14 +113,14 @@ impl Irati {
         }
     }
 
-    /// Starts the exchange, unless the IPCP at the other end is a neighbour already.
+    /// Starts the exchange, unless the IPCP at the other end is already a neighbour.
     pub(super) fn initiate(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get(&n1).filter(|flow| flow.detaching.is_none()) else {
             return;
         };
         let remote = flow.display_name().to_string();
         let is_known = self.n1_of(&remote).is_some();
-        // One that joins through two flows at once would be two neighbours for a while.
+        // An IPCP that joins through two flows at once would count as two neighbours for a while.
         let is_busy = !self.is_member
             && self
                 .n1s
@@ -145,26 +146,26 @@ impl Irati {
         self.connect(now, n1, dt);
     }
 
-    /// The N-1 flow by which `name` is a neighbour.
+    /// The N-1 flow through which the IPCP `name` is a neighbour.
     pub(super) fn n1_of(&self, name: &str) -> Option<N1Port> {
         let by_name = |(_, flow): &(&N1Port, &N1)| flow.is_up() && flow.peer.name == name;
         self.n1s.iter().find(by_name).map(|(n1, _)| *n1)
     }
 
-    /// The N-1 flow by which the member with this address is a neighbour.
+    /// The N-1 flow through which the member with this address is a neighbour.
     pub(super) fn n1_to(&self, address: u64) -> Option<N1Port> {
         let by_address = |(_, flow): &(&N1Port, &N1)| flow.is_up() && flow.peer.address == address;
         self.n1s.iter().find(by_address).map(|(n1, _)| *n1)
     }
 
-    /// N-1 flows that lead to neighbours.
+    /// The N-1 flows that lead to neighbours.
     pub(super) fn up(&self) -> Vec<N1Port> {
         let up = self.n1s.iter().filter(|(_, flow)| flow.is_up());
         up.map(|(n1, _)| *n1).collect()
     }
 
-    /// N-1 flows whose other ends are to hear of what changes: neighbours, and IPCPs that join and
-    /// have everything up to now.
+    /// The N-1 flows to which changes are sent: those of neighbours, and those of joining IPCPs
+    /// that have received the state so far.
     pub(super) fn update_recipients(&self) -> Vec<N1Port> {
         let hears = |stage: &Stage| {
             matches!(
@@ -191,13 +192,13 @@ impl Irati {
         dt.send_management(now, Target::N1(n1), &bytes);
     }
 
-    /// Both are members and neighbours from here on.
+    /// Makes the IPCP at the other end of an N-1 flow a neighbour.
     pub(super) fn neighbour_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let watch = self.watch_interval();
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        // A member that was admitted has got the directory before.
+        // A member that was admitted has received the directory before.
         let has_joined = flow.stage.is_joining();
         flow.stage = Stage::Up;
         (flow.attempts, flow.missed, flow.failure_reported) = (0, 0, false);
@@ -217,8 +218,8 @@ impl Irati {
         }
     }
 
-    /// Tells data transfer and the other members by which N-1 flows an IPCP is a neighbour now:
-    /// mostly by one, by more when several were asked for before any of them had led there.
+    /// Tells data transfer and the other members through which N-1 flows an IPCP is a neighbour
+    /// now. That is usually one, but more if several were requested before any of them led there.
     fn link_changed(&mut self, now: Instant, peer: &Peer, dt: &mut dyn DataTransfer) {
         let leads = |flow: &N1| flow.is_up() && flow.peer.address == peer.address;
         let there = self.n1s.iter().filter(|(_, flow)| leads(flow));
@@ -231,7 +232,7 @@ impl Irati {
         self.report_link(now, &peer.name, there.first().map(|(cost, _)| *cost));
     }
 
-    /// Ends the connection over an N-1 flow in any state; with `releases` by M_RELEASE.
+    /// Ends the connection over an N-1 flow in any state; with `releases`, sends M_RELEASE.
     pub(super) fn disconnect(
         &mut self,
         now: Instant,
@@ -246,7 +247,7 @@ impl Irati {
         let stage = core::mem::replace(&mut flow.stage, Stage::Idle);
         flow.pending_links.clear();
         (flow.suspect_until, flow.pending_connect) = (None, None);
-        // The initiator of the N-1 flow makes another attempt later.
+        // The side that requested the N-1 flow tries again later.
         if flow.props.is_initiator {
             flow.retry_at.get_or_insert(now + RETRY_LATER);
         }
@@ -266,7 +267,7 @@ impl Irati {
         });
     }
 
-    /// Stops using an N-1 flow: releases its neighbour, then returns it.
+    /// Gives an N-1 flow up: releases its neighbour, then returns the flow.
     pub(super) fn detach_n1(
         &mut self,
         now: Instant,
@@ -280,7 +281,7 @@ impl Irati {
         {
             (flow.retry_at, flow.deferred_since) = (None, None);
             flow.detaching = Some((Some(now + RELEASE_GRACE), reason.to_string()));
-            // Another that leads there was not needed up to now.
+            // Another N-1 flow to the same neighbour may be idle because it was not needed so far.
             for flow in self.n1s.values_mut() {
                 flow.retry_at = flow.retry_at.map(|at| at.min(now + RETRY_SOON));
             }
@@ -315,7 +316,7 @@ impl Irati {
         } else {
             self.give_up(now, n1, reason, failure);
             if is_silent {
-                // Its other end may be gone without a word; a new one would tell.
+                // The other end may have ended without notice; a new N-1 flow would show that.
                 let reason = reason.to_string();
                 self.log.push(Event::DropN1 { n1, reason });
             }
@@ -326,8 +327,8 @@ impl Irati {
         self.initiate_deferred(now);
     }
 
-    /// Starts the attempt that has been deferred longest while others went on, so that neither one
-    /// N-1 flow with many refusals nor many with one each hold up another.
+    /// Starts the attempt that has been deferred longest, so that no N-1 flow is held up by the
+    /// refusals on others.
     pub(super) fn initiate_deferred(&mut self, now: Instant) {
         let flows = self.n1s.values_mut();
         let waits =
@@ -337,7 +338,7 @@ impl Irati {
         }
     }
 
-    /// The attempts through an N-1 flow have failed; others follow now and then.
+    /// Ends a series of failed attempts over an N-1 flow. Others follow at long intervals.
     fn give_up(&mut self, now: Instant, n1: N1Port, reason: &str, failure: Failure) {
         let is_member = self.is_member;
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -354,14 +355,14 @@ impl Irati {
         }
     }
 
-    /// Makes no further attempt through this N-1 flow.
+    /// Makes no further attempts over this N-1 flow.
     pub(super) fn stop_retrying(&mut self, n1: N1Port) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.retry_at = None;
         }
     }
 
-    /// Interval of keep-alives.
+    /// Interval of keep-alives; `None` for no keep-alives.
     fn watch_interval(&self) -> Option<Duration> {
         let ms = u64::from(self.config.keepalive_ms);
         (ms > 0).then_some(Duration::from_millis(ms))
@@ -459,7 +460,7 @@ impl Irati {
         self.send_keepalive(now, n1, dt);
     }
 
-    /// Neighbours by name, with what they are reached through.
+    /// Neighbours by name, each with the N-1 flow that leads to it.
     pub(super) fn neighbours(&self) -> BTreeMap<&str, (N1Port, &N1)> {
         let up = self.n1s.iter().filter(|(_, flow)| flow.is_up());
         up.map(|(n1, flow)| (flow.peer.name.as_str(), (*n1, flow)))

@@ -1,4 +1,4 @@
-//! Names and classes of objects, and the messages that act on them.
+//! Names and classes of objects, and the messages that operate on them.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,17 +7,17 @@ use carina_cdap::{Message, Opcode, Party, Rules};
 
 use super::values::{self, Naming};
 
-/// Enrollment.
+/// Object of the enrollment procedure.
 pub(super) const ENROLLMENT: &str = "/difm/enr";
 /// Neighbours of a member.
 pub(super) const NEIGHBOURS: &str = "/difm/enr/neighs";
-/// Answers M_READ as long as the member lives.
+/// Keep-alive object: every running member answers M_READ of it.
 pub(super) const WATCHDOG: &str = "/difm/enr/wd";
-/// Whether a member is in operation.
+/// Operational status of a member.
 pub(super) const STATUS: &str = "/difm/ops";
 /// The directory.
 pub(super) const DIRECTORY: &str = "/difm/nsm/dft";
-/// Names that stand for several applications.
+/// Whatevercast names.
 pub(super) const WHATEVERCAST: &str = "/difm/nsm/whatnms";
 /// Constants of data transfer.
 pub(super) const CONSTANTS: &str = "/dt";
@@ -25,11 +25,11 @@ pub(super) const CONSTANTS: &str = "/dt";
 pub(super) const CUBES: &str = "/ra/qoscubes";
 /// The link-state database.
 pub(super) const LINKS: &str = "/ra/fsos";
-/// Name and class of a message that passes members on its way.
+/// Name and class of A-DATA, a message that members forward.
 pub(super) const A_DATA: &str = "a_data";
-/// Name and class of a password's challenge.
+/// Name and class of the challenge of password authentication.
 pub(super) const CHALLENGE: &str = "challenge request";
-/// Name and class of the reply to it.
+/// Name and class of the reply to the challenge.
 pub(super) const CHALLENGE_REPLY: &str = "challenge reply";
 
 const FLOW: &str = "/fa/flows/key=";
@@ -49,12 +49,12 @@ pub(super) mod class {
     pub(in super::super) const FLOW: &str = "Flow";
 }
 
-/// Entity and instance of an IPCP in the names of a connection.
+/// Application entity of an IPCP in the names of a connection.
 const ENTITY: &str = "Management";
-/// Instance of every IPCP.
+/// Application process instance of every IPCP.
 pub(super) const INSTANCE: &str = "1";
 
-/// Results of answers.
+/// Result codes of answers.
 pub(super) mod result {
     pub(in super::super) const SUCCESS: i32 = 0;
     pub(in super::super) const ERROR: i32 = -1;
@@ -62,14 +62,14 @@ pub(super) mod result {
     pub(in super::super) const UNSUPPORTED: i32 = -4;
     pub(in super::super) const UNREADABLE: i32 = -5;
     pub(in super::super) const REJECTED: i32 = -6;
-    /// No access rights: no other attempt will fare better.
+    /// No access rights; another attempt will fail too.
     pub(in super::super) const ACCESS: i32 = -7;
 }
 
-/// Field rules of the dialect.
+/// Rules for CDAP fields in this dialect.
 pub(super) const RULES: Rules = Rules::IRATI;
 
-/// An IPCP as a party of a connection.
+/// An IPCP as a party of a connection, by its name.
 pub(super) fn party(name: &str) -> Party {
     Party {
         ap: name.into(),
@@ -79,7 +79,7 @@ pub(super) fn party(name: &str) -> Party {
     }
 }
 
-/// M_CONNECT from `own` to `other`.
+/// Makes the M_CONNECT from `own` to `other`.
 pub(super) fn connect(own: &str, other: &str) -> Message {
     Message {
         invoke_id: FIRST_ID,
@@ -91,7 +91,7 @@ pub(super) fn connect(own: &str, other: &str) -> Message {
     }
 }
 
-/// A request about an object. Its invoke id is 0: it wants no answer.
+/// Makes a request about an object. Its invoke id is 0: it expects no answer.
 pub(super) fn request(
     opcode: Opcode,
     class: &str,
@@ -104,7 +104,8 @@ pub(super) fn request(
     }
 }
 
-/// A request whose answer is awaited before the next one: its invoke id is always the first.
+/// Makes a request expect an answer. The next such request waits for it, so all have the same
+/// invoke id.
 pub(super) fn with_invoke_id(message: Message) -> Message {
     Message {
         invoke_id: FIRST_ID,
@@ -115,23 +116,23 @@ pub(super) fn with_invoke_id(message: Message) -> Message {
 /// The smallest invoke id.
 pub(super) const FIRST_ID: i32 = 1;
 
-/// Name of the flow that the member at `address` asked for from its port `port`.
+/// Name of the flow that the member at `address` requested from its port-id `port`.
 pub(super) fn flow(address: u64, port: u32) -> String {
     format!("{FLOW}{address}-{port}")
 }
 
-/// The key in a flow's name: address and port of its initiator.
+/// Parses a flow's name: address and port-id of its initiator.
 pub(super) fn flow_key(name: &str) -> Option<(u64, u32)> {
     let (address, port) = name.strip_prefix(FLOW)?.split_once('-')?;
     Some((address.parse().ok()?, port.parse().ok()?))
 }
 
-/// Name of an entry of the directory.
+/// Object name of a directory entry.
 pub(super) fn directory_entry(name: &Naming) -> String {
     format!("{DIRECTORY_ENTRY}{}", name.key())
 }
 
-/// The key in the name of a directory's entry.
+/// The key in the object name of a directory entry.
 pub(super) fn directory_key(name: &str) -> Option<&str> {
     name.strip_prefix(DIRECTORY_ENTRY)
 }

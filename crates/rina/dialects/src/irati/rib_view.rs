@@ -127,7 +127,7 @@ impl Irati {
             let Ok((descriptor, params)) = self.catalogue.resolve(component, &spec) else {
                 continue;
             };
-            // Parameters of an authentication may be secrets.
+            // Parameters of an authentication policy may be secrets.
             let params: Vec<(&str, String)> = match component {
                 component::AUTHENTICATION => Vec::new(),
                 _ => params

@@ -1,5 +1,5 @@
-//! An N-1 flow from this IPCP to itself. An IPCP that asks for any member of its DIF asks for the
-//! DIF's name, and its own system may be the one that answers to it.
+//! An N-1 flow from this IPCP to itself. An IPCP that looks for any member of its DIF calls the
+//! DIF's name, and its own system may answer to that name.
 
 use alloc::string::ToString;
 
@@ -13,9 +13,10 @@ use super::Irati;
 use super::n1::Stage;
 
 impl Irati {
-    /// Returns both ends of an N-1 flow to this IPCP itself, if an M_CONNECT with its name that
-    /// came over `n1` shows that it is one: this IPCP has sent one for the same name over another
-    /// end in the same N-1 DIF.
+    /// Detects and returns an N-1 flow to this IPCP itself. `message` is an M_CONNECT with this
+    /// IPCP's own name, received over `n1`. It is this IPCP's own if this IPCP has called the same
+    /// name over another N-1 flow of the same N-1 DIF. Then both ends are returned, and the result
+    /// is true.
     pub(super) fn return_n1_to_itself(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What can be configured elsewhere and not in this dialect.
+//! Configuration that other dialects accept but this one does not.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,17 +8,17 @@ use core::fmt;
 use carina_ipcp::Cause;
 use carina_ipcp::layer::CreateError;
 
-/// Why a policy of a configuration is not one of this dialect.
+/// Why a configured policy cannot be used in this dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum Unsupported {
-    /// The component has no policy of this name.
+    /// The dialect has no such policy for the component.
     Policy {
         component: &'static str,
         policy: String,
         known: Vec<&'static str>,
     },
-    /// The dialect lays the parameter down.
+    /// The dialect fixes the value of the parameter.
     Parameter {
         component: &'static str,
         parameter: String,

@@ -1,8 +1,8 @@
-//! Values of objects, in the Protocol Buffers (version 2) of this dialect.
+//! Values of objects, encoded with Protocol Buffers (version 2) as in IRATI.
 //!
-//! Fields marked `required` are written even when they are 0 or empty, because the other
-//! implementation writes them; on receipt an absent field counts as 0 or empty. Every structure
-//! lies in field 6 of an object's value, scalars too.
+//! Fields marked `required` are written even when they are 0 or empty, because IRATI writes them.
+//! On receipt an absent field counts as 0 or empty. Every structure, even a scalar, is encoded in
+//! field 6 of an object's value.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -25,24 +25,24 @@ pub(crate) struct Naming {
     pub(crate) aei: String,
 }
 
-/// What an IPCP that joins and the member it joins through say of it.
+/// What joining IPCP and member exchange about an enrollment.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct EnrollmentInformation {
-    /// Address of the IPCP that joins; 0 when it has none.
+    /// Address of the joining IPCP; 0 for none.
     #[prost(uint64, required, tag = "1")]
     pub(crate) address: u64,
-    /// N-1 DIFs through which it can be reached.
+    /// N-1 DIFs through which the sender can be reached.
     #[prost(string, repeated, tag = "2")]
     pub(crate) supporting_difs: Vec<String>,
-    /// It may begin before the member has said that it should.
+    /// The joining IPCP may operate before the member has started it.
     #[prost(bool, required, tag = "3")]
     pub(crate) starts_early: bool,
-    /// Drawn by the member, returned at the end.
+    /// Random text that the member chooses and the joining IPCP returns at the end.
     #[prost(string, required, tag = "4")]
     pub(crate) token: String,
 }
 
-/// A neighbour; at the end of an enrollment also the IPCP that has enrolled.
+/// A neighbour. At the end of an enrollment, it describes the IPCP that has enrolled.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Neighbour {
     #[prost(string, required, tag = "1")]
@@ -60,14 +60,14 @@ pub(crate) struct Neighbour {
     pub(crate) supporting_difs: Vec<String>,
 }
 
-/// Several neighbours.
+/// A list of neighbours.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Neighbours {
     #[prost(message, repeated, tag = "1")]
     pub(crate) all: Vec<Neighbour>,
 }
 
-/// Where an application is.
+/// The location of an application.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct DirectoryEntry {
     #[prost(message, optional, tag = "1")]
@@ -78,7 +78,7 @@ pub(crate) struct DirectoryEntry {
     pub(crate) seq: u32,
 }
 
-/// A part of the directory.
+/// A list of directory entries.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct DirectoryEntries {
     #[prost(message, repeated, tag = "1")]
@@ -102,19 +102,19 @@ pub(crate) struct FlowState {
     pub(crate) seq: u32,
     #[prost(bool, required, tag = "7")]
     pub(crate) is_up: bool,
-    /// In ticks of the age.
+    /// Age in ticks.
     #[prost(uint32, required, tag = "8")]
     pub(crate) age: u32,
 }
 
-/// A part of the link-state database.
+/// A list of link-state objects.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FlowStates {
     #[prost(message, repeated, tag = "1")]
     pub(crate) all: Vec<FlowState>,
 }
 
-/// A message that passes members on its way.
+/// A message that members forward to its destination.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct AData {
     #[prost(uint64, required, tag = "1")]
@@ -125,22 +125,22 @@ pub(crate) struct AData {
     pub(crate) message: Vec<u8>,
 }
 
-/// A text as an object's whole value. It holds the result of an exclusive or, which need not be
-/// UTF-8.
+/// A text as the whole value of an object. It may be the result of an exclusive or, which need not
+/// be UTF-8.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Text {
     #[prost(bytes = "vec", required, tag = "1")]
     pub(crate) text: Vec<u8>,
 }
 
-/// A number as an object's whole value.
+/// A number as the whole value of an object.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Number {
     #[prost(uint64, required, tag = "1")]
     pub(crate) number: u64,
 }
 
-/// Constants of a DIF, as a member sends them to one that joins without an address.
+/// Constants of a DIF, which a member sends to an IPCP that joined without an address.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Constants {
     #[prost(uint32, required, tag = "1")]
@@ -179,39 +179,38 @@ pub(crate) struct Constants {
     pub(crate) ctrl_seq: u32,
 }
 
-/// Why the value of an object cannot be read.
+/// Error: the value of an object is missing or malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 
-/// Writes a structure as the value of an object.
+/// Encodes a structure as the value of an object.
 pub(crate) fn value(structure: &impl Message) -> Value {
     Value::Bytes(structure.encode_to_vec())
 }
 
-/// Reads the structure in a message's value.
+/// Decodes the structure in a message's value.
 ///
 /// # Errors
-/// The value is missing, or it is another one.
+/// The value is missing or malformed.
 pub(crate) fn read<T: Message + Default>(message: &Cdap) -> Result<T, Unreadable> {
     let bytes = message.value.as_ref().and_then(Value::as_bytes);
     T::decode(bytes.ok_or(Unreadable)?).map_err(|_| Unreadable)
 }
 
 impl Naming {
-    /// The name that the text `process|instance|entity|entity instance` means; parts at the end
-    /// may be missing.
+    /// Parses `process|instance|entity|entity instance`; parts at the end may be missing.
     pub(crate) fn of(text: &str) -> Naming {
         let Name { ap, api, ae, aei } = Name::of(text);
         Naming { ap, api, ae, aei }
     }
 
-    /// The text, without empty parts at the end.
+    /// Writes the text form, without empty parts at the end.
     pub(crate) fn text(&self) -> String {
         let Naming { ap, api, ae, aei } = self.clone();
         Name { ap, api, ae, aei }.to_string()
     }
 
-    /// The form in names of objects, always of four parts.
+    /// Writes the form that object names contain, always with four parts.
     pub(crate) fn key(&self) -> String {
         [&self.ap[..], &self.api, &self.ae, &self.aei].join("-")
     }

@@ -1,4 +1,4 @@
-//! Port-ids, which are the keys of flows: which one is free, and which rests after its flow.
+//! Allocation of port-ids, which are the keys of flows. A freed port-id is held back for a while.
 
 use carina_ipcp::api::FlowKey;
 use carina_time::Instant;
@@ -6,7 +6,7 @@ use carina_time::Instant;
 use super::{Codec, Flow, FlowAllocator, Role};
 
 impl<C: Codec> FlowAllocator<C> {
-    /// The lowest port-id that is free and has rested.
+    /// The lowest free port-id that is not held back. `None` when there are too many flows.
     pub(super) fn free_key(&mut self, now: Instant) -> Option<FlowKey> {
         while let Some((_, port)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
             self.free.insert(port);
@@ -31,8 +31,8 @@ impl<C: Codec> FlowAllocator<C> {
         Some(flow)
     }
 
-    /// As `remove`, for a flow of which [`Event::Closed`] follows: the key is not used again before
-    /// its owner has that.
+    /// Like `remove`, for a flow whose [`Event::Closed`] follows. The key is not reused until the
+    /// owner of the IPCP has received that event.
     pub(in crate::interop) fn remove_closed(
         &mut self,
         now: Instant,
@@ -43,7 +43,7 @@ impl<C: Codec> FlowAllocator<C> {
         Some(flow)
     }
 
-    /// The owner of the IPCP knows that a flow has ended.
+    /// Releases the key of a flow, since the owner of the IPCP has received the flow's end.
     pub(crate) fn end_is_known(&mut self, key: FlowKey) {
         if let Some(until) = self.unknown_ends.remove(&key) {
             let at = self.resting.partition_point(|(other, _)| *other <= until);
@@ -55,7 +55,7 @@ impl<C: Codec> FlowAllocator<C> {
         let flow = self.flows.remove(&key)?;
         match flow.role {
             Role::Initiator => {
-                // Once answered, the invoke id may be that of a newer flow's request.
+                // After the answer, the same invoke id may belong to a newer flow's request.
                 if self.asked.get(&flow.invoke_id) == Some(&key) {
                     self.asked.remove(&flow.invoke_id);
                 }
