@@ -1,18 +1,20 @@
-//! **arp**: gives frames of IPv4 the MAC address of the next hop, and answers for its own address.
-//! (RFC 826)
+//! **arp**: gives IPv4 frames the MAC address of their next hop, and answers ARP requests for its
+//! own address. (RFC 826)
 //!
-//! - inputs, outputs: `south`, an Ethernet segment, and `north`. Frames from `north` get the MAC
-//!   addresses of this app and of the next hop, and go to `south`. Frames from `south` go to
-//!   `north`, but for ARP to this app's address
-//! - configuration: `address`, `mac`: of this app; `next`: IPv4 address of the next hop;
-//!   `next_mac`: its MAC address, which then need not be asked for
-//! - counters: `requests_sent`, `replies_sent`, `resolved`: how often the next hop's MAC address
-//!   was learned; `drop_unresolved`: frames for a next hop that has not answered; `drop_short`
-//! - cost: a write of 12 bytes
+//! - inputs, outputs: `south`, an Ethernet segment, and `north`. Frames from `north` get this app's
+//!   MAC address as source and the next hop's as destination, and go to `south`. Frames from
+//!   `south` go to `north`, except ARP for this app's address
+//! - configuration: `address`, `mac`: addresses of this app; `next`: IPv4 address of the next hop;
+//!   `next_mac`: MAC address of the next hop (default: found by ARP)
+//! - counters: `requests_sent`, `replies_sent`; `resolved`: how often the next hop's MAC address
+//!   was learned; `drop_unresolved`: frames for a next hop that has not answered; `drop_short`:
+//!   frames without a whole MAC header
+//! - cost: a write of 12 bytes per frame
 //!
-//! The next hop is asked once a second until it answers, and then once a minute; while it does not
-//! answer, the address that it had is used for three minutes more. An address that it announces
-//! (gratuitous ARP) is used at once, and asked for.
+//! The app asks for the next hop's MAC address once a second until it answers, and then once a
+//! minute. If the next hop stops answering, its last known address is used for three more minutes.
+//! If it announces another address (gratuitous ARP), the app uses that at once, and asks for
+//! confirmation.
 
 use std::net::Ipv4Addr;
 
@@ -28,7 +30,7 @@ use crate::mac_text::MacText;
 use crate::next_hop::{NORTH, NextHop, NextHopCounters, PORTS, SOUTH, check_macs};
 use crate::station::Station4;
 
-/// The configuration of the app.
+/// The configuration of the app `arp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArpConfig {
@@ -38,11 +40,11 @@ pub struct ArpConfig {
     pub mac: MacText,
     /// IPv4 address of the next hop.
     pub next: Ipv4Addr,
-    /// MAC address of the next hop, when it is known.
+    /// MAC address of the next hop; `None` finds it by ARP.
     pub next_mac: Option<MacText>,
 }
 
-/// The app.
+/// The app `arp`.
 pub struct Arp {
     station: Station4,
     next_hop: NextHop,
@@ -56,7 +58,7 @@ struct Counters {
     next_hop: NextHopCounters,
 }
 
-/// Why there is no such app.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum ArpError {
     #[error("next = {0}: must differ from address")]
@@ -147,14 +149,14 @@ impl Arp {
     }
 }
 
-/// ARP as a frame: a request to all stations, a reply to the one that has asked.
+/// An ARP message as a frame: a request goes to all stations, a reply to the station that asked.
 pub(crate) fn ether_of(arp: &Arp4) -> [u8; 60] {
     let to = if arp.is_reply {
         arp.target.0
     } else {
         Mac::BROADCAST.0
     };
-    // 60 bytes are the least that Ethernet carries, without the FCS. (IEEE 802.3 §4A.4.2)
+    // 60 bytes is the shortest Ethernet frame, without FCS. (IEEE 802.3 §4A.4.2)
     let mut bytes = [0; 60];
     bytes[..6].copy_from_slice(&to);
     bytes[6..12].copy_from_slice(&arp.sender.0);

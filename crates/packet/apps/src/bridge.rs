@@ -1,16 +1,17 @@
 //! **bridge**: a learning bridge (IEEE 802.1Q §8.7 and §8.8, without VLANs and spanning tree).
 //!
-//! A frame goes to the port behind which its destination was last seen; a group address, and a
-//! destination that was not seen, go to all other ports. A frame for the port that it came from is
-//! dropped.
+//! A frame goes to the port at which its destination was last seen as a source. A frame to a group
+//! address or an unknown destination goes to all other ports. A frame whose destination is at the
+//! port that it arrived from is dropped.
 //!
-//! - inputs, outputs: any; an input and the output of the same name are one port. A port with one
-//!   of both only sends or only receives
-//! - configuration: `age_s`: seconds after which an address that was not seen is forgotten, 10 to
-//!   1000000, 300 where nothing is said; `addresses`: how many are learned, 4 to 1048576, 8192
-//!   where nothing is said; `learn`: false floods every frame
-//! - counters: `flooded`; `drop_same_port`; `drop_short`: no MAC addresses; `drop_no_frame`: the
-//!   pool had none for a copy; `addresses_displaced`: learned ones that made room for others
+//! - inputs, outputs: any names; an input and an output of the same name form one port. A port with
+//!   only one of them only receives or only sends
+//! - configuration: `age_s`: seconds after which an unused address is forgotten, 10 to 1000000
+//!   (default: 300); `addresses`: most addresses to learn, 4 to 1048576 (default: 8192); `learn`:
+//!   whether to learn addresses; `false` floods every frame (default: `true`)
+//! - counters: `flooded`; `drop_same_port`; `drop_short`: frames without MAC addresses;
+//!   `drop_no_frame`: copies for which the pool had no frame; `addresses_displaced`: learned
+//!   addresses that were replaced by others
 //! - cost: two look-ups in a table of sets of 4 (one to learn, one to find); a flooded frame is
 //!   copied for each port but one
 
@@ -26,13 +27,13 @@ use serde::{Deserialize, Serialize};
 
 use self::table::MacTable;
 
-/// The configuration of a bridge.
+/// The configuration of the app `bridge`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BridgeConfig {
-    /// Seconds after which an address is forgotten.
+    /// Seconds after which an address that was not seen is forgotten.
     pub age_s: u64,
-    /// Addresses that are learned at most.
+    /// Most addresses that are learned.
     pub addresses: usize,
     /// Whether addresses are learned.
     pub learn: bool,
@@ -48,14 +49,14 @@ impl Default for BridgeConfig {
     }
 }
 
-/// The app.
+/// The app `bridge`.
 pub struct Bridge {
     age: Duration,
     table: Option<MacTable>,
-    /// The port of each input, and of each output: places in the list of names.
+    /// The port of each input, and of each output, as an index of `names`.
     inputs: Vec<u16>,
     outputs: Vec<u16>,
-    /// The output of each port.
+    /// The output of each port; `None` if the port only receives.
     output_of: Vec<Option<usize>>,
     names: Vec<String>,
     pool: Pool,
@@ -70,7 +71,7 @@ struct Counters {
     displaced: Counter,
 }
 
-/// Why there is no bridge.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum BridgeError {
     #[error("age_s = {0}: must be 10 to 1000000")]
@@ -132,7 +133,7 @@ impl AppConfig for BridgeConfig {
 
 impl FrameApp for Bridge {
     fn rewired(&mut self, ports: &PortNames<'_>) {
-        // A port keeps its number for as long as the app runs, so that what was learned holds.
+        // A port keeps its number as long as the app runs, so learned addresses stay valid.
         for name in ports.inputs.iter().chain(ports.outputs) {
             if !self.names.contains(name) {
                 self.names.push(name.clone());
@@ -167,7 +168,7 @@ impl Bridge {
         let now = ports.now();
         let mut known = None;
         if let Some(table) = &mut self.table {
-            // A group address is no source. (IEEE 802.1Q §8.7)
+            // A group address is never learned as a source. (IEEE 802.1Q §8.7)
             if !is_group(source) && table.learn(source, from, now, self.age) {
                 self.counters.displaced.add(1);
             }
@@ -202,7 +203,7 @@ impl Bridge {
     }
 }
 
-/// A MAC address as the lower 48 bits of a number, its first byte the lowest.
+/// A MAC address as the lower 48 bits of a number, its first byte lowest.
 fn address(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..6].copy_from_slice(bytes);

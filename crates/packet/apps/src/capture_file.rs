@@ -1,8 +1,8 @@
-//! The Ethernet frames of a capture file, in memory: for apps and commands that send them.
+//! Reads the Ethernet frames of a capture file into memory, for apps and commands that send them.
 //!
-//! Files are pcap or pcapng, of any byte order and unit of time. [`Stations`] gives packets of link
-//! types without MAC addresses theirs; other packets that are no frames are counted by reason. Of a
-//! file at most [`FILE_BYTES_MAX`] bytes are read, and no more than its frames is kept.
+//! Files are pcap or pcapng, of any byte order and time unit. Packets of link types without MAC
+//! addresses get those of [`Stations`]. Other packets that are not frames are counted by reason. At
+//! most [`FILE_BYTES_MAX`] bytes of a file are read, and only its frames are kept.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,11 +11,11 @@ use std::path::Path;
 use carina_wire::capture::{CaptureError, FrameReader, NoFrame, Skipped, Stations};
 use carina_wire::pcapng::LinkType;
 
-/// Frames one behind the other, without an allocation for each.
+/// A list of frames in contiguous memory, without an allocation per frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameList {
     bytes: Vec<u8>,
-    /// Where each frame ends.
+    /// The end of each frame in `bytes`.
     ends: Vec<usize>,
 }
 
@@ -26,7 +26,7 @@ impl FrameList {
         self.ends.push(self.bytes.len());
     }
 
-    /// Frame `index`, from 0.
+    /// The frame with number `index`, from 0.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
@@ -41,7 +41,7 @@ impl FrameList {
         self.ends.len()
     }
 
-    /// True without a frame.
+    /// Whether the list has no frame.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
@@ -53,33 +53,33 @@ impl FrameList {
     }
 }
 
-/// What was found in a file.
+/// The contents of a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturedFrames {
-    /// The frames.
+    /// The Ethernet frames.
     pub frames: FrameList,
-    /// When each was captured, in nanoseconds since 1970.
+    /// When each frame was captured, in nanoseconds since 1970.
     pub times_ns: Vec<u64>,
-    /// Packets that are no frames, by their reason.
+    /// Number of packets that are not frames, by reason.
     pub skipped: Skipped,
-    /// The first of them: its number in the file, from 1, and why.
+    /// The first packet that is not a frame: its number in the file, from 1, and the reason.
     pub first_skipped: Option<(u64, NoFrame)>,
-    /// Frames with MAC addresses of [`Stations`], because the capture has none.
+    /// Number of packets that got an Ethernet header with MAC addresses of [`Stations`].
     pub given_stations: u64,
-    /// The link type of the first of those.
+    /// Link type of the first of these packets.
     pub first_given: Option<LinkType>,
-    /// The file ends within a packet or block: what was wrong with its end.
+    /// Set if the file ends within a packet or block: describes the incomplete end.
     pub cut: Option<CaptureError>,
 }
 
-/// Why there are no frames.
+/// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureFileError {
     /// The file cannot be read.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// The file is no capture, or damaged.
+    /// The file is not a capture, or is damaged.
     #[error(transparent)]
     Format(#[from] CaptureError),
     /// The file is too long.
@@ -88,15 +88,15 @@ pub enum CaptureFileError {
 }
 
 impl CapturedFrames {
-    /// Reads a file.
+    /// Reads a capture file.
     ///
     /// # Errors
-    /// The file cannot be read, or is no capture.
+    /// The file cannot be read, is not a capture, or is too long.
     pub fn open(path: &Path, stations: Stations) -> Result<CapturedFrames, CaptureFileError> {
         CapturedFrames::read(File::open(path)?, stations)
     }
 
-    /// Reads the bytes of a file.
+    /// Reads a capture from its bytes.
     ///
     /// # Errors
     /// As for [`CapturedFrames::open`].
@@ -159,7 +159,7 @@ impl CapturedFrames {
     }
 }
 
-/// The most that is read of a file, in bytes.
+/// Most bytes that are read of a file.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 const PORTION_BYTES: usize = 1 << 16;
 
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_endless_file_is_refused_at_the_limit() {
-        // Behind the first one records of no bytes, without an end.
+        // Endless records without bytes follow the first one.
         let bytes = file(1, &[(60, &[1; 60])]);
         let read = |limit| {
             let input = bytes.chain(io::repeat(0)).take(1 << 20);

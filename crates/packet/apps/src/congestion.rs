@@ -1,12 +1,13 @@
-//! The traffic class of packets in tunnels: the one place where it goes out and comes back. (RFC
-//! 2003 §3.1, RFC 4301 §5.1.2, RFC 6040 §4, RFC 9601)
+//! Traffic class and ECN of tunnelled packets: how they are copied into the outer header, and how a
+//! congestion mark is copied back. (RFC 2003 §3.1, RFC 4301 §5.1.2, RFC 6040 §4, RFC 9601)
 //!
-//! The outer header gets the class of the packet within, also of one in a frame of Ethernet. At the
-//! end of the tunnel the packet keeps its class, and its mark of congestion becomes:
+//! The outer header gets the traffic class of the inner packet, also if this packet is inside an
+//! Ethernet frame. At the end of the tunnel the inner packet keeps its class, except for its ECN
+//! field, which becomes:
 //!
-//! | within | outside 0 | outside ECT(0) | outside ECT(1) | outside CE |
+//! | inner ECN | outer Not-ECT | outer ECT(0) | outer ECT(1) | outer CE |
 //! |---|---|---|---|---|
-//! | 0, does not know marks | 0 | 0 | 0 | dropped |
+//! | Not-ECT | Not-ECT | Not-ECT | Not-ECT | dropped |
 //! | ECT(0) | ECT(0) | ECT(0) | ECT(1) | CE |
 //! | ECT(1) | ECT(1) | ECT(1) | ECT(1) | CE |
 //! | CE | CE | CE | CE | CE |
@@ -14,17 +15,17 @@
 use carina_wire::ether::{TPID_CUSTOMER, TPID_PROVIDER};
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, checksum_after};
 
-/// The two bits of the class that tell of congestion. (RFC 3168 §5)
+/// The two bits of the traffic class that are the ECN field. (RFC 3168 §5)
 pub const ECN: u8 = 3;
-/// Their value in a packet that met congestion.
+/// ECN value "congestion experienced".
 pub const CE: u8 = 3;
-/// Their value in a packet whose ends do not know marks.
+/// ECN value "not ECN-capable".
 pub const NOT_ECT: u8 = 0;
-/// Their other values.
+/// ECN values "ECN-capable", ECT(1) and ECT(0).
 const ECT_1: u8 = 1;
 const ECT_0: u8 = 2;
 
-/// The traffic class of a packet of IPv4 or IPv6; 0 for anything else.
+/// The traffic class of an IPv4 or IPv6 packet; 0 for anything else.
 #[must_use]
 #[inline]
 pub fn class_of(packet: &[u8]) -> u8 {
@@ -35,8 +36,8 @@ pub fn class_of(packet: &[u8]) -> u8 {
     }
 }
 
-/// Gives a packet another traffic class; the checksum of IPv4 follows. Anything else stays as it
-/// is.
+/// Sets the traffic class of a packet, and updates the IPv4 checksum. Leaves anything but IP
+/// unchanged.
 pub fn set_class(packet: &mut [u8], class: u8) {
     match version_of(packet) {
         Some(4) => {
@@ -54,9 +55,9 @@ pub fn set_class(packet: &mut [u8], class: u8) {
     }
 }
 
-/// Gives a packet that comes out of a tunnel the mark of congestion that it has to have. False for
-/// one that has to be dropped: it met congestion, and its ends do not know the mark. What is no
-/// packet of IP stays as it is.
+/// Sets the ECN field of a decapsulated packet as the table above says, given the class of the
+/// outer header. Returns `false` if the packet must be dropped: it has met congestion but is not
+/// ECN-capable. Leaves anything but IP unchanged.
 #[must_use]
 #[inline]
 pub fn carry_mark(outer_class: u8, packet: &mut [u8]) -> bool {
@@ -77,8 +78,8 @@ pub fn carry_mark(outer_class: u8, packet: &mut [u8]) -> bool {
     true
 }
 
-/// Where the packet of IP in a frame of Ethernet begins, behind up to two tags; the frame's end for
-/// a frame of anything else.
+/// Offset of the IP packet in an Ethernet frame, behind up to two VLAN tags; the length of the
+/// frame if it carries anything else.
 #[must_use]
 #[inline]
 pub fn packet_in(frame: &[u8]) -> usize {
@@ -98,7 +99,7 @@ pub fn packet_in(frame: &[u8]) -> usize {
 
 const TAGS_MAX: usize = 2;
 
-/// The version of a packet whose header is there.
+/// The IP version of a packet, if its header is complete.
 #[inline]
 fn version_of(packet: &[u8]) -> Option<u8> {
     match (packet.first()? >> 4, packet.len()) {
@@ -129,7 +130,7 @@ mod tests {
         six
     }
 
-    /// Figure 4 of RFC 6040, a row for each mark within; `None` is dropped.
+    /// Figure 4 of RFC 6040, with a row per inner ECN value; `None` means dropped.
     const TABLE: [(u8, [Option<u8>; 4]); 4] = [
         (NOT_ECT, [Some(0), Some(0), Some(0), None]),
         (ECT_0, [Some(2), Some(2), Some(1), Some(3)]),
@@ -142,7 +143,7 @@ mod tests {
         for (inner, row) in TABLE {
             for (outer, expected) in [NOT_ECT, ECT_0, ECT_1, CE].into_iter().zip(row) {
                 let (mut four, mut six) = (four(0xb8 | inner), six(0xb8 | inner));
-                // The rest of the class outside does not come back.
+                // Other bits of the outer class are not copied back.
                 let is_kept = carry_mark(outer | 0x40, &mut four);
                 assert_eq!(carry_mark(outer | 0x40, &mut six), is_kept);
                 let found = is_kept.then_some(class_of(&four));

@@ -1,31 +1,37 @@
-//! **esp**: protects packets of IPv4 and IPv6 by ESP in transport mode with AES-128-GCM. (RFC 4303,
+//! **esp**: protects IPv4 and IPv6 packets by ESP in transport mode with AES-128-GCM. (RFC 4303,
 //! RFC 4106) Tunnel mode: `esp_tunnel`.
 //!
-//! - inputs, outputs: `north`, packets as they are, and `south`, protected ones
+//! - inputs, outputs: `north`, unprotected packets, and `south`, protected packets
 //! - configuration:
-//!   - `spi`: of both directions, 256 to 4294967295
+//!   - `spi`: SPI of both directions, 256 to 4294967295
 //!   - `transmit_key`, `receive_key`: 16 bytes in hexadecimal; `transmit_salt`, `receive_salt`: 4
-//!   - `extended`: sequence numbers have 64 bits, of which 32 are sent; true where nothing is said
-//!   - `resync_threshold`, `resync_attempts`: after so many failures in a row, a packet is tried
-//!     with so many further values of the number's upper half; 1024 and 8 where nothing is said
-//! - counters: to the south `drop_not_ip`, `drop_short`, `drop_fragment`: a part of a packet,
-//!   `drop_no_room`, `drop_unfinished`, `drop_exhausted`. From the south `drop_not_esp`,
-//!   `drop_spi`, `drop_length`, `drop_replay`, seen or older than the last 128, `drop_forged`,
-//!   `drop_padding`, `drop_fragment`; `resynchronised`; `arp`: frames of ARP of both directions
+//!     bytes in hexadecimal
+//!   - `extended`: use sequence numbers of 64 bits, of which the lower 32 are sent (default:
+//!     `true`)
+//!   - `resync_threshold`: number of consecutive failures after which the receiver searches for the
+//!     sender's sequence number (default: 1024); `resync_attempts`: values of its upper half that
+//!     it tries per packet (default: 8)
+//! - counters: from `north`: `drop_not_ip`, `drop_short`, `drop_fragment`, `drop_no_room`,
+//!   `drop_unfinished`: frames with pending offload work that cannot be done, `drop_exhausted`: no
+//!   sequence number left. From `south`: `drop_not_esp`, `drop_spi`, `drop_length`, `drop_replay`:
+//!   sequence numbers that were seen or are older than the last 128, `drop_forged`, `drop_padding`,
+//!   `drop_fragment`; `resynchronised`. `arp`: ARP frames in both directions
 //! - cost: AES-GCM over the payload: some 80 ns at 64 bytes
 //!
-//! Frames of ARP pass as they are: ESP protects IP. Options of IPv4 stay in front of ESP, and so do
-//! the extension headers of IPv6 that nodes on the way read: hop-by-hop options, routing, and a
-//! fragment header of a packet that is whole. Destination options behind these are protected.
+//! ARP frames pass unprotected, because ESP protects IP only. IPv4 options stay in front of ESP. So
+//! do the IPv6 extension headers that routers on the path read: hop-by-hop options, routing header,
+//! and the fragment header of a packet that is whole. Destination options behind these are
+//! protected.
 //!
-//! Each direction has a key of its own: the same key and salt for both are refused, and two apps of
-//! a graph that send with the same ones, because nonces of AES-GCM would meet (RFC 4106 §2, §3.1).
-//! A key of zeros is refused.
+//! Each direction needs its own key. The app refuses the same key and salt for both directions, and
+//! a graph refuses two apps that send with the same ones: otherwise they would use the same AES-GCM
+//! nonces (RFC 4106 §2, §3.1). A key of zeros is refused.
 //!
-//! Sequence numbers begin with 1. A receiver refuses the numbers of a sender that began anew with
-//! the same keys as a replay: both ends begin together, or with new keys. The IV is the time of the
-//! start in nanoseconds plus the number, so that no nonce returns while a sender makes less than
-//! 10^9 packets a second, and its clock is not set back beyond its last start.
+//! Sequence numbers begin at 1. If only the sender restarts with the same keys, the receiver
+//! refuses its packets as replays; so restart both ends together, or with new keys. The IV is the
+//! sender's start time in nanoseconds plus the sequence number. No nonce therefore repeats, as long
+//! as a sender makes less than 10^9 packets per second and its clock is not set back before its
+//! last start.
 
 mod front;
 mod transform;
@@ -45,27 +51,28 @@ pub use self::window::{ReplayWindow, WINDOW};
 use crate::hex_text::SecretHex;
 use crate::metadata::{complete, forget};
 
-/// The configuration of the app.
+/// The configuration of the app `esp`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EspConfig {
     /// Security parameters index of both directions.
     pub spi: u32,
-    /// Key of packets to the south.
+    /// Key for packets to `south`.
     pub transmit_key: SecretHex<16>,
-    /// Salt of packets to the south.
+    /// Salt for packets to `south`.
     pub transmit_salt: SecretHex<4>,
-    /// Key of packets from the south.
+    /// Key for packets from `south`.
     pub receive_key: SecretHex<16>,
-    /// Salt of packets from the south.
+    /// Salt for packets from `south`.
     pub receive_salt: SecretHex<4>,
-    /// Sequence numbers have 64 bits.
+    /// Whether sequence numbers have 64 bits.
     #[serde(default = "yes")]
     pub extended: bool,
-    /// Failures before a search.
+    /// Number of consecutive failures before the receiver searches for the sender's sequence
+    /// number.
     #[serde(default = "threshold")]
     pub resync_threshold: u32,
-    /// Values that a search tries.
+    /// Number of values that a search tries per packet.
     #[serde(default = "attempts")]
     pub resync_attempts: u32,
 }
@@ -82,7 +89,7 @@ pub(crate) fn attempts() -> u32 {
     8
 }
 
-/// The app.
+/// The app `esp`.
 pub struct Esp {
     sender: Sender,
     receiver: Receiver,
@@ -93,7 +100,7 @@ pub struct Esp {
     arp: Counter,
 }
 
-/// Why there is no such app.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EspError {
     #[error("{name} = {spi}: must be 256 to 4294967295; those below are reserved")]
@@ -122,7 +129,8 @@ pub(crate) struct Direction<'a> {
     pub(crate) is_extended: bool,
 }
 
-/// How a receiver finds a sender that went on without it.
+/// When and how far a receiver searches for a sender whose sequence number has advanced beyond the
+/// window.
 #[derive(Clone, Copy)]
 pub(crate) struct Search {
     pub(crate) threshold: u32,
@@ -139,7 +147,7 @@ impl Search {
     }
 }
 
-/// Refuses a reserved SPI: 1 to 255 are. (RFC 4303 §2.1)
+/// Refuses a reserved SPI: 1 to 255 are reserved. (RFC 4303 §2.1)
 pub(crate) fn check_spi(name: &'static str, spi: u32) -> Result<(), EspError> {
     if spi < 256 {
         Err(EspError::Spi { name, spi })
@@ -148,8 +156,9 @@ pub(crate) fn check_spi(name: &'static str, spi: u32) -> Result<(), EspError> {
     }
 }
 
-/// Refuses keys that protect nothing. An IV is unique for one key and salt (RFC 4106 §3.1), and
-/// each end counts its own: with the same ones in both directions nonces meet.
+/// Refuses keys that give no protection. An IV must be unique for a key and salt (RFC 4106 §3.1),
+/// and each end counts its own IVs: with the same key and salt in both directions, nonces would
+/// repeat.
 pub(crate) fn check_keys(
     transmit: &Direction<'_>,
     receive: &Direction<'_>,
@@ -166,15 +175,15 @@ pub(crate) fn check_keys(
     }
 }
 
-/// The IV of a sender's first packet: the time, so that none returns after a restart.
+/// The IV of a sender's first packet: the time, so that no IV repeats after a restart.
 pub(crate) fn first_iv() -> Result<u64, EspError> {
-    // The one clock that goes on over a reboot; it decides no more than this.
+    // The only clock that continues over a reboot. It is used for nothing else.
     let clock = SystemTime::now().duration_since(UNIX_EPOCH);
     Ok(clock.map_err(|_| EspError::Clock)?.as_nanos() as u64)
 }
 
 impl Direction<'_> {
-    /// The key and the salt, with which only one app may send.
+    /// The key and salt, as a resource with which only one app may send.
     pub(crate) fn sole(&self) -> Sole {
         let value = [&self.key.bytes()[..], &self.salt.bytes()[..]].concat();
         let what = "transmit_key and transmit_salt";
@@ -186,10 +195,10 @@ impl Direction<'_> {
         Key::new(self.key.bytes(), *self.salt.bytes()).ok_or(EspError::Key)
     }
 
-    /// Its sender, with this first IV.
+    /// Makes the sender, with this first IV.
     ///
     /// # Errors
-    /// The key is refused.
+    /// The library refuses the key.
     pub(crate) fn sender(&self, first_iv: u64) -> Result<Sender, EspError> {
         Ok(Sender {
             key: self.key()?,
@@ -200,10 +209,10 @@ impl Direction<'_> {
         })
     }
 
-    /// Its receiver.
+    /// Makes the receiver.
     ///
     /// # Errors
-    /// The key is refused.
+    /// The library refuses the key.
     pub(crate) fn receiver(&self, search: Search) -> Result<Receiver, EspError> {
         Ok(Receiver {
             key: self.key()?,
@@ -219,7 +228,7 @@ impl Direction<'_> {
 }
 
 impl Receiver {
-    /// Changes how it finds a sender that went on without it.
+    /// Replaces the search parameters.
     pub(crate) fn search_by(&mut self, search: Search) {
         self.resync_threshold = search.threshold;
         self.resync_attempts = search.attempts;
@@ -282,7 +291,7 @@ impl AppConfig for EspConfig {
         })
     }
 
-    /// Keys and numbers stay while the search changes.
+    /// Only the search parameters can change without a new app; keys and sequence numbers stay.
     fn can_apply(&self, old: &EspConfig) -> bool {
         let old = EspConfig {
             resync_threshold: self.resync_threshold,
@@ -297,7 +306,7 @@ impl AppConfig for EspConfig {
     }
 }
 
-/// Names of counters, in the order of [`Unprotected`].
+/// Names of the counters, in the order of [`Unprotected`].
 const UNPROTECTED: [&str; 5] = [
     "drop_not_ip",
     "drop_short",
@@ -306,7 +315,7 @@ const UNPROTECTED: [&str; 5] = [
     "drop_exhausted",
 ];
 
-/// Names of counters, in the order of [`Refused`].
+/// Names of the counters, in the order of [`Refused`].
 const REFUSED: [&str; 7] = [
     "drop_not_esp",
     "drop_spi",

@@ -1,4 +1,4 @@
-//! **esp_tunnel**: a tunnel of packets of IPv4 and IPv6 over either, protected by ESP in tunnel
+//! **esp_tunnel**: a tunnel of IPv4 and IPv6 packets over IPv4 or IPv6, protected by ESP in tunnel
 //! mode with AES-128-GCM. (RFC 4303 §3.1.2, RFC 4106, RFC 4301 §5.1.2)
 //!
 //! ```text
@@ -6,28 +6,29 @@
 //!   | ciphertext of: packet, padding 1 2 3 …, its length 1, next header 4 or 41 | ICV 16
 //! ```
 //!
-//! - inputs, outputs: `north`, frames of IPv4 and IPv6, and `south`, the tunnel's packets
+//! - inputs, outputs: `north`, frames with IPv4 or IPv6 packets, and `south`, the tunnel's packets
 //! - configuration:
-//!   - `local`, `remote`: addresses of the ends, both of IPv4 or of IPv6; `hop_limit`: 64 where
-//!     nothing is said; `mac`, `next_mac`: Ethernet addresses of packets to the south, zeros where
-//!     nothing is said, for `arp` or `nd` to fill in
+//!   - `local`, `remote`: addresses of the two ends, both IPv4 or both IPv6; `hop_limit` (default:
+//!     64); `mac`, `next_mac`: source and destination MAC address of packets to `south` (default:
+//!     zeros, for `arp` or `nd` to fill in)
 //!   - `transmit_spi`, `receive_spi`: 256 to 4294967295; `transmit_key`, `receive_key`: 16 bytes in
-//!     hexadecimal; `transmit_salt`, `receive_salt`: 4
-//!   - `extended`, `resync_threshold`, `resync_attempts`: as `esp` has them
-//! - counters: to the south `drop_not_carried`: no IP; `drop_unfinished`: still to be cut;
-//!   `drop_no_room`; `drop_exhausted`. From the south `drop_not_ours`, `drop_length`,
-//!   `drop_checksum`, `drop_fragment`, `drop_spi`, `drop_replay`: seen, or older than the last 128;
-//!   `drop_forged`, `drop_padding`; `drop_congested`: met congestion, and its ends do not know the
-//!   mark; `drop_inner`: what was protected is no packet; `drop_extensions`: too many extension
-//!   headers of IPv6, or one that has to be refused; `dummies`: dummy packets of RFC 4303
-//!   §2.6; `resynchronised`
+//!     hexadecimal; `transmit_salt`, `receive_salt`: 4 bytes in hexadecimal
+//!   - `extended`, `resync_threshold`, `resync_attempts`: as for `esp`
+//! - counters: from `north`: `drop_not_carried`: frames without an IP packet; `drop_unfinished`:
+//!   frames with pending offload work that cannot be done; `drop_no_room`; `drop_exhausted`: no
+//!   sequence number left. From `south`: `drop_not_ours`, `drop_length`, `drop_checksum`,
+//!   `drop_fragment`, `drop_spi`; `drop_replay`: sequence numbers that were seen or are older than
+//!   the last 128; `drop_forged`, `drop_padding`; `drop_congested`: packets that met congestion but
+//!   are not ECN-capable; `drop_inner`: payloads that are not an IP packet; `drop_extensions`:
+//!   packets with too many IPv6 extension headers, or with one that must be refused; `dummies`:
+//!   dummy packets of RFC 4303 §2.6; `resynchronised`
 //! - cost: AES-GCM over the packet: some 80 ns at 64 bytes
 //!
-//! The outer header has the traffic class of the packet, and a mark of congestion that it gets on
-//! the way is copied back into the packet (RFC 6040). Keys, sequence numbers and IVs follow the
-//! rules of `esp`, which also refuses the same keys. Frames to the north have zeros as MAC
-//! addresses, for `arp` or `nd` to fill in. The tunnel does not ask who may send what through it:
-//! `pcap_filter` does.
+//! The outer header gets the traffic class of the packet, and a congestion mark that it receives on
+//! the path is copied back into the packet (RFC 6040). Keys, sequence numbers and IVs follow the
+//! rules of `esp`; equal keys are refused there, too. Frames to `north` have zeros as MAC
+//! addresses, for `arp` or `nd` to fill in. The tunnel does not check which addresses may be used
+//! inside it; put a `pcap_filter` behind it for that.
 
 use std::net::IpAddr;
 
@@ -52,45 +53,46 @@ use crate::metadata::{complete, forget};
 use crate::outer::{Arrived, NotOurs, Outer, ends};
 use crate::tunnel::{hop_limit, put_ether, strip_ether};
 
-/// The configuration of the app.
+/// The configuration of the app `esp_tunnel`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EspTunnelConfig {
-    /// Address of this end.
+    /// IP address of this end.
     pub local: IpAddr,
-    /// Address of the other end.
+    /// IP address of the other end.
     pub remote: IpAddr,
-    /// TTL or hop limit of packets to the south.
+    /// TTL or hop limit of packets to `south`.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source of packets to the south.
+    /// Source MAC address of packets to `south`.
     pub mac: Option<MacText>,
-    /// Destination of packets to the south.
+    /// Destination MAC address of packets to `south`.
     pub next_mac: Option<MacText>,
-    /// Security parameters index of packets to the south.
+    /// Security parameters index of packets to `south`.
     pub transmit_spi: u32,
-    /// Their key.
+    /// Key for packets to `south`.
     pub transmit_key: SecretHex<16>,
-    /// Their salt.
+    /// Salt for packets to `south`.
     pub transmit_salt: SecretHex<4>,
-    /// Security parameters index of packets from the south.
+    /// Security parameters index of packets from `south`.
     pub receive_spi: u32,
-    /// Their key.
+    /// Key for packets from `south`.
     pub receive_key: SecretHex<16>,
-    /// Their salt.
+    /// Salt for packets from `south`.
     pub receive_salt: SecretHex<4>,
-    /// Sequence numbers have 64 bits.
+    /// Whether sequence numbers have 64 bits.
     #[serde(default = "yes")]
     pub extended: bool,
-    /// Failures before a search.
+    /// Number of consecutive failures before the receiver searches for the sender's sequence
+    /// number.
     #[serde(default = "threshold")]
     pub resync_threshold: u32,
-    /// Values that a search tries.
+    /// Number of values that a search tries per packet.
     #[serde(default = "attempts")]
     pub resync_attempts: u32,
 }
 
-/// The app.
+/// The app `esp_tunnel`.
 pub struct EspTunnel {
     outer: Outer,
     sender: Sender,
@@ -100,7 +102,7 @@ pub struct EspTunnel {
     resynchronised: Counter,
 }
 
-/// Why a frame does not go into, or does not come out of, the tunnel.
+/// Why a frame is dropped at the entry or exit of the tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {
     NotCarried,
@@ -120,7 +122,7 @@ enum Refused {
     Extensions,
 }
 
-/// Names of counters, in the order of [`Refused`].
+/// Names of the counters, in the order of [`Refused`].
 const NAMES: [&str; REASONS] = [
     "drop_not_carried",
     "drop_unfinished",
@@ -176,16 +178,16 @@ impl From<NotOurs> for Refused {
     }
 }
 
-/// What came out of the tunnel.
+/// What a packet from the tunnel contained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
-    /// A packet.
+    /// An IP packet.
     Packet(Opened),
     /// A dummy packet. (RFC 4303 §2.6)
     Dummy,
 }
 
-/// What dummy packets have. (RFC 4303 §2.6)
+/// Next header value of dummy packets. (RFC 4303 §2.6)
 const NO_NEXT_HEADER: u8 = 59;
 
 impl EspTunnelConfig {
@@ -249,7 +251,7 @@ impl AppConfig for EspTunnelConfig {
         })
     }
 
-    /// Keys and numbers stay while the ends and the search change.
+    /// Ends and search parameters can change without a new app; keys and sequence numbers stay.
     fn can_apply(&self, old: &EspTunnelConfig) -> bool {
         let old = EspTunnelConfig {
             local: self.local,
@@ -265,7 +267,7 @@ impl AppConfig for EspTunnelConfig {
     }
 
     fn apply(&self, app: &mut EspTunnel) {
-        // What cannot be made replaces nothing: `can_apply` has said so.
+        // This cannot fail, because `can_apply` has made the same value.
         if let Ok(outer) = self.outer() {
             app.outer = outer;
         }
@@ -314,7 +316,7 @@ impl FrameApp for EspTunnel {
     }
 }
 
-/// Makes a frame of IP a packet of the tunnel.
+/// Encapsulates and protects the IP packet of a frame.
 fn protect(outer: &Outer, sender: &mut Sender, frame: &mut Frame) -> Result<(), Refused> {
     let ethertype = strip_ether(frame).map_err(|_| Refused::NotCarried)?;
     let next = match ethertype {
@@ -327,7 +329,7 @@ fn protect(outer: &Outer, sender: &mut Sender, frame: &mut Frame) -> Result<(), 
     is_done.then_some(()).ok_or(Refused::NoRoom)
 }
 
-/// Takes the packet out of one of the tunnel.
+/// Decapsulates a packet of the tunnel.
 fn open(outer: &Outer, receiver: &mut Receiver, frame: &mut Frame) -> Result<Came, Refused> {
     let Arrived { place, class } = outer.unwrap(frame.bytes())?;
     frame.truncate(place.end);
@@ -339,7 +341,7 @@ fn open(outer: &Outer, receiver: &mut Receiver, frame: &mut Frame) -> Result<Cam
         NO_NEXT_HEADER => return Ok(Came::Dummy),
         _ => return Err(Refused::Inner),
     };
-    // Behind the packet may be padding that hides its length. (RFC 4303 §2.7)
+    // Padding may follow the packet, to hide its length. (RFC 4303 §2.7)
     let length = packet_bytes(frame.bytes(), ethertype).ok_or(Refused::Inner)?;
     frame.truncate(length);
     if !carry_mark(class, frame.bytes_mut()) {
@@ -349,7 +351,7 @@ fn open(outer: &Outer, receiver: &mut Receiver, frame: &mut Frame) -> Result<Cam
     Ok(Came::Packet(opened))
 }
 
-/// Length of a packet by its header, if it is all there.
+/// Length of a packet by its header; `None` if the header is invalid or the packet is incomplete.
 fn packet_bytes(bytes: &[u8], ethertype: u16) -> Option<usize> {
     let half = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
     let (length, header) = match (ethertype, bytes.first()? >> 4) {

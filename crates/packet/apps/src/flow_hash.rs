@@ -1,12 +1,12 @@
-//! A hash by which the frames of a flow stay together.
+//! Hashes of frames by which the frames of a flow stay together.
 
 use carina_wire::ipv6::{FRAGMENT, Upper};
 
-/// A hash over what names the flow of a frame: of IPv4 and IPv6 the addresses, the protocol and,
-/// where the packet is no fragment, the ports of TCP, UDP and SCTP, behind extension headers; else
-/// the first 14 bytes.
+/// Hashes the fields that identify the flow of a frame. For IPv4 and IPv6 these are the addresses,
+/// the protocol and, unless the packet is a fragment, the ports of TCP, UDP and SCTP, also behind
+/// extension headers. For other frames they are the first 14 bytes.
 ///
-/// It spreads flows evenly. It is no defence against a sender that looks for collisions.
+/// The hash distributes flows evenly. It does not resist a sender that searches for collisions.
 #[must_use]
 pub fn flow_hash(frame: &[u8]) -> u32 {
     let mut hash = Mix::default();
@@ -23,7 +23,7 @@ pub fn flow_hash(frame: &[u8]) -> u32 {
         }
         ([0x86, 0xdd], [0x60..=0x6f, ..]) if packet.len() >= 40 => {
             hash.bytes(&packet[8..40]);
-            // All fragments of a packet count alike, the first one too.
+            // All fragments of a packet get the same hash, including the first one.
             match Upper::seen(packet) {
                 Some(Upper { part: Some(_), .. }) | None => hash.transport(FRAGMENT, None),
                 Some(upper) => hash.transport(upper.protocol, packet.get(upper.start..upper.end)),
@@ -34,9 +34,9 @@ pub fn flow_hash(frame: &[u8]) -> u32 {
     hash.end()
 }
 
-/// A hash over the addresses of a packet of IPv4 or IPv6 alone: its fragments have the hash of the
-/// whole, and so have packets of a tunnel whether they are fragments or carry some. `None` for
-/// anything else.
+/// Hashes only the addresses of an IPv4 or IPv6 packet. All fragments of a packet therefore get the
+/// hash of the whole packet. So do the packets of a tunnel, whether they are fragments or carry
+/// fragments. `None` for anything but IP.
 #[must_use]
 pub fn address_hash(packet: &[u8]) -> Option<u32> {
     let mut hash = Mix::default();
@@ -48,7 +48,8 @@ pub fn address_hash(packet: &[u8]) -> Option<u32> {
     Some(hash.end())
 }
 
-/// Which of `count` a hash chooses, 0 of none: by the upper bits, evenly, and without a division.
+/// Maps a hash evenly to a number below `count`, or to 0 if `count` is 0. Uses the upper bits, and
+/// no division.
 #[must_use]
 #[inline]
 pub fn choice(hash: u32, count: usize) -> usize {
@@ -60,7 +61,7 @@ struct Mix(u64);
 
 impl Mix {
     fn word(&mut self, word: u64) {
-        // Multiplication by an odd constant and a fold, as in the finaliser of SplitMix64.
+        // Multiplies by an odd constant and folds, like the finaliser of SplitMix64.
         let mixed = (self.0 ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         self.0 = mixed ^ mixed >> 32;
     }

@@ -1,4 +1,5 @@
-//! Packets of IP cut into fragments, and fragments read. (RFC 791 §3.2, RFC 8200 §4.5)
+//! Fragmentation of IP packets, parsing of fragments, and building of reassembled packets. (RFC 791
+//! §3.2, RFC 8200 §4.5)
 
 use carina_frame::{Frame, Pool};
 use carina_wire::inet::{Ipv4Header, checksum};
@@ -7,37 +8,37 @@ use carina_wire::ipv6::{FRAGMENT, FRAGMENT_BYTES, IPV6_BYTES, Upper};
 use crate::congestion::{CE, ECN, class_of, set_class};
 use crate::reassembly::{Fragment, Whole};
 
-/// Why a packet was not cut.
+/// Why a packet cannot be fragmented or reassembled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CutError {
-    /// It is no packet of IP.
+    /// The bytes are not a valid IP packet.
     #[error("no packet of IP")]
     Malformed,
-    /// It must not be cut.
+    /// The packet has the flag "don't fragment".
     #[error("the packet must not be cut")]
     DontFragment,
-    /// The MTU has no room for any payload.
+    /// The MTU leaves no room for a payload.
     #[error("an MTU of {0} bytes has no room for a fragment")]
     Mtu(usize),
-    /// The pool has no frame, or none that is long enough.
+    /// The pool has no frame, or its frames are too short.
     #[error("the pool has no frame")]
     NoFrame,
 }
 
-/// Bits of the word of IPv4 with the offset in units of 8 bytes.
+/// Fields in bytes 6 and 7 of an IPv4 header: two flags, and the offset in units of 8 bytes.
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-/// Whether a packet of IPv4 must not be cut.
+/// Whether an IPv4 packet has the flag "don't fragment".
 #[must_use]
 pub fn must_not_be_cut(packet: &[u8]) -> bool {
     packet.get(6).is_some_and(|flags| flags & 0x40 != 0)
 }
 
-/// What a fragment of IPv4 says of itself, with its header as head; `head_bytes` of other headers
-/// stand in front of the packet, and are part of the head.
+/// Parses an IPv4 fragment that follows `head_bytes` bytes of other headers. The fragment's head
+/// consists of these headers and its IPv4 header.
 #[must_use]
 pub fn fragment4<'a>(bytes: &'a [u8], head_bytes: usize, header: &Ipv4Header) -> Fragment<'a> {
     let packet = &bytes[head_bytes..];
@@ -51,8 +52,9 @@ pub fn fragment4<'a>(bytes: &'a [u8], head_bytes: usize, header: &Ipv4Header) ->
     }
 }
 
-/// What a fragment of IPv6 says of itself, and its identification; `None` when its headers lead to
-/// no fragment header of a packet that is cut. `bytes` end where the packet ends. As [`fragment4`].
+/// Parses an IPv6 fragment that follows `head_bytes` bytes of other headers, as [`fragment4`] does;
+/// also returns its identification. `None` if the packet has no fragment header. `bytes` must end
+/// where the packet ends.
 #[must_use]
 pub fn fragment6(bytes: &[u8], head_bytes: usize) -> Option<(Fragment<'_>, u32)> {
     let packet = bytes.get(head_bytes..)?;
@@ -69,10 +71,10 @@ pub fn fragment6(bytes: &[u8], head_bytes: usize) -> Option<(Fragment<'_>, u32)>
     Some((made, part.id))
 }
 
-/// A frame of a packet of IPv4 that was put together; `head_bytes` of other headers stand in front.
+/// Builds the frame of a reassembled IPv4 packet, behind `head_bytes` bytes of other headers.
 ///
 /// # Errors
-/// The packet is longer than any, or there is no frame for it.
+/// The packet is too long for IP, or the pool has no frame for it.
 pub fn whole4(whole: &Whole, head_bytes: usize, pool: &Pool) -> Result<Frame, CutError> {
     let (head, payload) = (&whole.head[..], &whole.payload[..]);
     let header_bytes = head.len().checked_sub(head_bytes);
@@ -88,11 +90,11 @@ pub fn whole4(whole: &Whole, head_bytes: usize, pool: &Pool) -> Result<Frame, Cu
     Ok(frame)
 }
 
-/// A frame of a packet of IPv6 that was put together. Its head has the fragment header at its end,
-/// which is left out. As [`whole4`].
+/// Builds the frame of a reassembled IPv6 packet, as [`whole4`] does. The fragment header at the
+/// end of the head is left out.
 ///
 /// # Errors
-/// The packet is longer than any, or there is no frame for it.
+/// The packet is too long for IP, or the pool has no frame for it.
 pub fn whole6(whole: &Whole, head_bytes: usize, pool: &Pool) -> Result<Frame, CutError> {
     let (head, payload) = (&whole.head[..], &whole.payload[..]);
     let packet = head.get(head_bytes..).ok_or(CutError::Malformed)?;
@@ -109,15 +111,16 @@ pub fn whole6(whole: &Whole, head_bytes: usize, pool: &Pool) -> Result<Frame, Cu
     Ok(frame)
 }
 
-/// Gives a packet the mark of congestion that a fragment of it has.
+/// Marks a reassembled packet as having met congestion, if one of its fragments was marked.
 fn mark(packet: &mut [u8], whole: &Whole) {
     if whole.is_marked {
         set_class(packet, class_of(packet) | CE);
     }
 }
 
-/// Takes the extension headers out of a packet of IPv6 behind `head_bytes` of other headers, and
-/// what follows the packet; `upper` is what was read of it. The payload stays where it is.
+/// Removes the extension headers of an IPv6 packet behind `head_bytes` bytes of other headers, and
+/// any bytes behind the packet. `upper` is the result of parsing the packet. The payload is not
+/// moved.
 pub fn without_extensions6(frame: &mut Frame, head_bytes: usize, upper: &Upper) {
     frame.truncate(head_bytes + upper.end);
     let extensions = upper.start - IPV6_BYTES;
@@ -147,11 +150,12 @@ fn sum_header(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Cuts a packet of IPv4 into fragments of at most `mtu` bytes; returns how many `each` got. A
-/// packet that is itself a fragment may be cut again.
+/// Fragments an IPv4 packet into packets of at most `mtu` bytes, passes them to `each`, and returns
+/// their number. The packet may itself be a fragment.
 ///
 /// # Errors
-/// It cannot be cut. With [`CutError::NoFrame`] `each` has had some of the fragments.
+/// The packet cannot be fragmented. After [`CutError::NoFrame`], `each` may have received some of
+/// the fragments.
 pub fn cut4(
     packet: &[u8],
     mtu: usize,
@@ -199,13 +203,14 @@ pub fn cut4(
     Ok(count)
 }
 
-/// The options that every fragment has, padded: those with the bit for it. (RFC 791 §3.1)
+/// The options that every fragment must repeat, with padding: those with the copied flag. (RFC 791
+/// §3.1)
 fn copied_options(header: &[u8]) -> ([u8; 40], usize) {
     let (mut copied, mut length) = ([0; 40], 0);
     let mut rest = &header[20..];
     while let [kind, behind @ ..] = rest {
         let kind = *kind;
-        // End of the list, and no operation.
+        // End of the option list, and no operation.
         if kind == 0 {
             break;
         }
@@ -226,11 +231,11 @@ fn copied_options(header: &[u8]) -> ([u8; 40], usize) {
     (copied, length.next_multiple_of(4))
 }
 
-/// Cuts a packet of IPv6 into fragments of at most `mtu` bytes, behind its first header; returns
-/// how many `each` got.
+/// Fragments an IPv6 packet into packets of at most `mtu` bytes. The fragment header follows the
+/// IPv6 header. Passes the fragments to `each`, and returns their number.
 ///
 /// # Errors
-/// As [`cut4`].
+/// As for [`cut4`].
 pub fn cut6(
     packet: &[u8],
     mtu: usize,
@@ -290,7 +295,7 @@ mod tests {
         }
     }
 
-    /// A packet whose options are: one that is copied, one that is not, padding.
+    /// A packet with an option that fragments repeat, one that they do not, and padding.
     fn packet4(payload: usize) -> Vec<u8> {
         let mut packet = vec![0x48, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0];
         packet.extend([10, 0, 0, 1, 10, 0, 0, 2]);

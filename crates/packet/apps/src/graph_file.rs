@@ -1,4 +1,4 @@
-//! Graphs in files: TOML with a table for each app, and a list of links.
+//! Graphs in files: TOML with a list of links, and a table for each app.
 //!
 //! ```toml
 //! links = ["source.output -> hop.input", "hop.output -> sink.input"]
@@ -14,13 +14,14 @@
 //! kind = "sink"
 //! ```
 //!
-//! `worker = 1` in an app's table has worker 1 run it. `workers = 2` at the top says how many there
-//! are, `cpus = [2, 3]` which processor each of them has. [`Workers`] places the other apps.
+//! `worker = 1` in an app's table makes worker 1 run the app. At the top, `workers = 2` sets the
+//! number of workers, and `cpus = [2, 3]` the processor of each. [`Workers`] places apps without
+//! `worker`.
 //!
 //! [`Workers`]: carina_engine::frames::Workers
 //!
-//! `kind` is the name of a kind of app ([`KINDS`]); the other keys of the table are its
-//! configuration, as the app's page has them.
+//! `kind` is the name of a kind of app ([`KINDS`]). The other keys of the table are the app's
+//! configuration, as the head of its module describes it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,17 +67,17 @@ use crate::vlan_tag::VlanTagConfig;
 use crate::vlan_untag::VlanUntagConfig;
 use crate::vxlan::VxlanConfig;
 
-/// A kind of app that files can name.
+/// A kind of app that graph files can use.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// Its name.
+    /// The name of the kind.
     pub name: &'static str,
-    /// Keys that name files which are part of the configuration.
+    /// Keys whose values are paths of files that belong to the configuration.
     files: &'static [&'static str],
     read: fn(toml::Table) -> Result<Arc<dyn AnyConfig>, toml::de::Error>,
 }
 
-/// The stock kinds of apps. Ports have kinds beside them, which `carina_ports` has.
+/// The stock kinds of apps. The kinds of ports are in `carina_ports`.
 pub const KINDS: [Kind; 33] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
@@ -124,9 +125,9 @@ impl Kind {
         }
     }
 
-    /// With keys that name files whose contents are part of the configuration: a relative path
-    /// begins at the directory of the graph's file, and a change of such a file is one of the
-    /// graph.
+    /// Declares keys whose values are paths of files that belong to the configuration. A relative
+    /// path starts at the directory of the graph's file. A change of such a file counts as a change
+    /// of the graph.
     #[must_use]
     pub const fn with_files(self, keys: &'static [&'static str]) -> Kind {
         Kind {
@@ -135,13 +136,14 @@ impl Kind {
         }
     }
 
-    /// Completes the paths of files in the configuration of an app, and returns them.
+    /// Makes the paths of files in an app's configuration complete, and returns them.
     fn files(&self, table: &mut toml::Table, directory: &Path) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for key in self.files {
             if let Some(toml::Value::String(path)) = table.get_mut(*key) {
                 let whole = directory.join(&*path);
-                // What is not UTF-8 stays as it was written.
+                // A path that is not UTF-8 cannot be put back into the table, so the written one
+                // stays.
                 if let Some(text) = whole.to_str() {
                     text.clone_into(path);
                 }
@@ -152,57 +154,57 @@ impl Kind {
     }
 }
 
-/// Why a file is no graph.
+/// Why a graph file is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphFileError {
-    /// It is not TOML, or has other keys than `links` and `apps`.
+    /// The text is not TOML, or has unknown keys at the top.
     #[error("line {line}: {text}")]
     Toml {
         /// The line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The fault.
         text: String,
     },
-    /// An app has no kind.
+    /// The table of an app lacks `kind`.
     #[error("apps.{app}: kind is missing; it is one of {known}")]
     NoKind {
-        /// The app.
+        /// Name of the app.
         app: String,
-        /// The kinds that there are.
+        /// The known kinds.
         known: String,
     },
-    /// The number of a worker is wrong.
+    /// `worker` is not a valid number of a worker.
     #[error("apps.{app}: worker = {value}: must be a whole number from 0 to {}", WORKERS_MAX - 1)]
     Worker {
-        /// The app.
+        /// Name of the app.
         app: String,
-        /// What stands there.
+        /// The invalid value.
         value: String,
     },
-    /// There is no such kind.
+    /// The kind of an app is unknown.
     #[error("apps.{app}: kind = {kind:?}: must be one of {known}")]
     Kind {
-        /// The app.
+        /// Name of the app.
         app: String,
-        /// The word.
+        /// The unknown kind.
         kind: String,
-        /// The kinds that there are.
+        /// The known kinds.
         known: String,
     },
-    /// The configuration of an app is wrong.
+    /// The configuration of an app is invalid.
     #[error("{}apps.{app} ({kind}): {reason}", at_line(*line))]
     App {
         /// The line in the graph's file, from 1.
         line: Option<usize>,
-        /// The app.
+        /// Name of the app.
         app: String,
-        /// Its kind.
+        /// Kind of the app.
         kind: &'static str,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
-    /// A link or a name is wrong.
+    /// A link or the name of an app is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
@@ -212,13 +214,14 @@ fn at_line(line: Option<usize>) -> String {
 }
 
 impl GraphFileError {
-    /// With the line of what is wrong, of an app in this text.
+    /// Adds the line of the fault to the error of an app in this text.
     fn in_text(mut self, text: &str) -> GraphFileError {
         if let GraphFileError::App {
             line, app, reason, ..
         } = &mut self
         {
-            // Reasons begin with the key, or name none: then the app's line is nearest.
+            // Reasons begin with a key. If a reason names none, the line of the app's table is
+            // used.
             let reason = reason.strip_prefix("unknown field `").unwrap_or(reason);
             let end = reason.find(|c: char| !(c.is_ascii_alphanumeric() || "_.".contains(c)));
             let path = &reason[..end.unwrap_or(0)];
@@ -247,27 +250,27 @@ struct File {
     apps: BTreeMap<String, toml::Table>,
 }
 
-/// Reads a graph and checks it.
+/// Reads a graph, and checks it.
 ///
 /// # Errors
-/// The text is not TOML, an app is unknown or its configuration wrong, or a link leads nowhere.
+/// The text is not TOML, the configuration of an app is invalid, or a link leads nowhere.
 pub fn read_graph(text: &str) -> Result<Graph, GraphFileError> {
     read_graph_of(text, &[])
 }
 
-/// As [`read_graph`], of files that may name `more` kinds of apps than the stock ones.
+/// Like [`read_graph`], for files that may use `more` kinds of apps in addition to the stock kinds.
 ///
 /// # Errors
-/// As there.
+/// As for [`read_graph`].
 pub fn read_graph_of(text: &str, more: &[Kind]) -> Result<Graph, GraphFileError> {
     Ok(read_graph_in(text, Path::new(""), more)?.0)
 }
 
-/// As [`read_graph_of`], of a file in this directory; and the files that are part of the graph
-/// beside it ([`Kind::with_files`]).
+/// Like [`read_graph_of`], for a file in `directory`. Also returns the other files that belong to
+/// the graph ([`Kind::with_files`]).
 ///
 /// # Errors
-/// As there.
+/// As for [`read_graph`].
 pub fn read_graph_in(
     text: &str,
     directory: &Path,
@@ -314,10 +317,10 @@ fn worker_number(app: &str, value: &toml::Value) -> Result<usize, GraphFileError
     })
 }
 
-/// Reads the configuration of one app: a table with its kind and the keys of that kind.
+/// Reads the configuration of one app: a table with `kind` and the keys of that kind.
 ///
 /// # Errors
-/// There is no such kind, also not among `more`, or its configuration is wrong.
+/// The kind is neither a stock kind nor in `more`, or the configuration is invalid.
 pub fn read_app(
     name: &str,
     table: toml::Table,

@@ -5,22 +5,24 @@
 //!   Ethernet 14 | IPv4 20 or IPv6 40, protocol 47 | flags 2, Ethertype 2 | key 4, if any | payload
 //! ```
 //!
-//! - inputs, outputs: `north`, what is carried, and `south`, the tunnel's packets
-//! - configuration: `local`, `remote`: addresses of the ends, both of IPv4 or of IPv6; `key`: 0 to
-//!   4294967295, without which packets must have no key; `payload`: `ethernet`, where nothing is
-//!   said, or `ip`; `hop_limit`: 64 where nothing is said; `mac`, `next_mac`: Ethernet addresses of
-//!   packets to the south, zeros where nothing is said, for `arp` or `nd` to fill in
-//! - counters: to the south `drop_no_room`, `drop_unfinished`: still to be cut, `drop_not_carried`:
-//!   no IP. From the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`,
-//!   `drop_key`: another key; `drop_extensions`: too many extension headers of IPv6, or one that
-//!   has to be refused; `drop_congested`: met congestion, and its ends do not know the mark
+//! - inputs, outputs: `north`, the tunnelled frames or packets, and `south`, the tunnel's packets
+//! - configuration: `local`, `remote`: addresses of the two ends, both IPv4 or both IPv6; `key`: 0
+//!   to 4294967295 (default: none, and packets must have none); `payload`: `ethernet` or `ip`
+//!   (default: `ethernet`); `hop_limit` (default: 64); `mac`, `next_mac`: source and destination
+//!   MAC address of packets to `south` (default: zeros, for `arp` or `nd` to fill in)
+//! - counters: from `north`: `drop_no_room`; `drop_unfinished`: frames with pending offload work
+//!   that cannot be done; `drop_not_carried`: frames without an IP packet. From `south`:
+//!   `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`; `drop_key`: packets with
+//!   another key; `drop_extensions`: packets with too many IPv6 extension headers, or with one that
+//!   must be refused; `drop_congested`: packets that met congestion but are not ECN-capable
 //! - cost: 38 to 62 bytes written, or compared
 //!
-//! With `payload = "ip"` frames to the north have zeros as MAC addresses. A checksum is checked,
-//! and not sent; sequence numbers are passed over, reserved bits are ignored.
+//! With `payload = "ip"`, frames to `north` have zeros as MAC addresses. The app verifies the
+//! checksum of received packets, but sends none. It ignores sequence numbers and reserved bits.
 //!
-//! The outer header has the traffic class of the packet that is carried, also of one in a frame of
-//! Ethernet, and the mark of congestion that it gets on the way goes back to that. (RFC 9601)
+//! The outer header gets the traffic class of the inner packet, also if this packet is in an
+//! Ethernet frame. A congestion mark that it receives on the path is copied back into the inner
+//! packet. (RFC 9601)
 
 use std::net::IpAddr;
 
@@ -36,43 +38,43 @@ use crate::tunnel::{
     Payload, Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit, put_ether, strip_ether,
 };
 
-/// The configuration of a tunnel.
+/// The configuration of the app `gre`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GreConfig {
-    /// Address of this end.
+    /// IP address of this end.
     pub local: IpAddr,
-    /// Address of the other end.
+    /// IP address of the other end.
     pub remote: IpAddr,
-    /// The key of both directions.
+    /// Key of both directions; `None` means packets without key.
     pub key: Option<u32>,
-    /// What is carried.
+    /// Whether frames or packets are tunnelled.
     #[serde(default)]
     pub payload: Payload,
-    /// TTL or hop limit of packets to the south.
+    /// TTL or hop limit of packets to `south`.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source of packets to the south.
+    /// Source MAC address of packets to `south`.
     pub mac: Option<MacText>,
-    /// Destination of packets to the south.
+    /// Destination MAC address of packets to `south`.
     pub next_mac: Option<MacText>,
 }
 
-/// The protocol between two ends.
+/// The tunnel protocol between two ends.
 pub struct Gre {
     outer: Outer,
     key: Option<u32>,
     payload: Payload,
 }
 
-/// Ethertype of whole frames. (RFC 1701, "Transparent Ethernet Bridging")
+/// Ethertype for whole Ethernet frames. (RFC 1701, "Transparent Ethernet Bridging")
 const BRIDGED: u16 = 0x6558;
 
 const HAS_CHECKSUM: u16 = 0x8000;
 const HAS_KEY: u16 = 0x2000;
 const HAS_SEQUENCE: u16 = 0x1000;
-/// Bits 1, 4 and 5, of RFC 1701's routing, and the version, which must be 0. Bits 6 to 12 are
-/// ignored. (RFC 2784 §2.3)
+/// Bits that must be 0: 1, 4 and 5, which RFC 1701 uses for routing, and the version. Bits 6 to 12
+/// are ignored. (RFC 2784 §2.3)
 const REFUSED: u16 = 0x4c07;
 
 impl TunnelKind for GreConfig {
@@ -89,7 +91,7 @@ impl TunnelKind for GreConfig {
 }
 
 impl Gre {
-    /// Where the packet of IP begins in what is carried.
+    /// Offset of the IP packet in the tunnelled payload.
     fn packet_in(&self, carried: &[u8]) -> usize {
         match self.payload {
             Payload::Ethernet => packet_in(carried),

@@ -1,21 +1,21 @@
-//! Bytes in configuration, as text of two digits for each.
+//! Bytes in configuration files, as hexadecimal text.
 
 use std::fmt;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// `N` bytes that are text in files: `00112233`, with or without `0x` in front.
+/// `N` bytes, written as hexadecimal digits in files: `00112233`, with or without `0x` in front.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HexText<const N: usize>(pub [u8; N]);
 
-/// As [`HexText`], for what must not be seen in a log: keys.
+/// Like [`HexText`], for keys: `Debug` does not show the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct SecretHex<const N: usize>(HexText<N>);
 
 impl<const N: usize> SecretHex<N> {
-    /// These bytes.
+    /// Wraps these bytes.
     #[must_use]
     pub fn new(bytes: [u8; N]) -> SecretHex<N> {
         SecretHex(HexText(bytes))
@@ -57,7 +57,7 @@ impl<'de, const N: usize> Deserialize<'de> for HexText<N> {
         let text = String::deserialize(deserializer)?;
         let digits = text.strip_prefix("0x").unwrap_or(&text);
         decode(digits).map(HexText).ok_or_else(|| {
-            // A key must not stand in a log.
+            // The error must not reveal the text, which may be a key and would be logged.
             let found = digits.chars().count();
             D::Error::custom(format!(
                 "{found} characters: must be {} digits 0 to f",

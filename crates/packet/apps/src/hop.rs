@@ -1,26 +1,27 @@
-//! **hop**: swaps the MAC addresses of each frame, and counts a hop in its IP header.
+//! **hop**: swaps the MAC addresses of each frame, and decrements the TTL or hop limit of its IP
+//! packet.
 //!
-//! The hop is the Time to Live of IPv4, with the header's checksum changed to match (RFC 1624), or
-//! the Hop Limit of IPv6. A packet that may make no further hop is dropped, as RFC 1812 §5.3.1 and
-//! RFC 8200 §3 say, without an ICMP message.
+//! For IPv4 the app decrements the TTL and updates the header checksum (RFC 1624); for IPv6 it
+//! decrements the hop limit. It drops a packet whose TTL or hop limit is 0 or 1, without an ICMP
+//! message. (RFC 1812 §5.3.1, RFC 8200 §3)
 //!
 //! - inputs: `input`
 //! - outputs: `output`
-//! - configuration: nothing
-//! - counters: `drop_hop_limit`: no hop is left; `drop_not_ip`: no header of IPv4 or IPv6 follows
-//!   the MAC addresses
+//! - configuration: none
+//! - counters: `drop_hop_limit`: packets whose TTL or hop limit is used up; `drop_not_ip`: frames
+//!   in which no IPv4 or IPv6 header follows the MAC header
 //! - cost: loads and stores of 16 bytes in the first cache line
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of a hop.
+/// The configuration of the app `hop`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HopConfig {}
 
-/// The app.
+/// The app `hop`.
 pub struct Hop {
     hop_limit: Counter,
     not_ip: Counter,
@@ -69,7 +70,7 @@ enum Refusal {
 
 #[inline]
 fn hop(frame: &mut [u8]) -> Result<(), Refusal> {
-    // The headers of Ethernet and IPv4; no IPv6 packet is shorter.
+    // The length of an Ethernet and an IPv4 header; an Ethernet frame with IPv6 is never shorter.
     let head = frame.first_chunk_mut::<34>().ok_or(Refusal::NotIp)?;
     match (head[12], head[13], head[14]) {
         (0x08, 0x00, 0x45..=0x4f) => {
@@ -79,7 +80,7 @@ fn hop(frame: &mut [u8]) -> Result<(), Refusal> {
             }
             head[22] = ttl - 1;
             let sum = u32::from(u16::from_be_bytes([head[24], head[25]])) + 0x0100;
-            // One's complement; 0xffff is never the sum of a header that is not zero.
+            // One's complement addition. The sum of a header that is not all zeros is never 0xffff.
             let sum = (sum + u32::from(sum >= 0xffff)) as u16;
             [head[24], head[25]] = sum.to_be_bytes();
         }
@@ -96,7 +97,7 @@ fn hop(frame: &mut [u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Swaps the two MAC addresses, which are the first 12 bytes: in registers, as two words.
+/// Swaps the two MAC addresses in the first 12 bytes, in two registers.
 #[inline]
 fn swap_addresses(head: &mut [u8; 34]) {
     let Some((first, rest)) = head.split_first_chunk_mut::<8>() else {

@@ -1,11 +1,13 @@
-//! **icmp_echo**: answers echo requests for an IPv4 address (RFC 792), and lets all else pass.
+//! **icmp_echo**: answers ICMP echo requests for an IPv4 address (RFC 792), and passes all other
+//! frames.
 //!
-//! - inputs, outputs: `south`, where requests come from, and `north`. Requests for the address are
-//!   answered to `south`; other frames from `south` go to `north`, and all from `north` to `south`
+//! - inputs, outputs: `south`, where requests arrive, and `north`. Requests for the address are
+//!   answered to `south`. Other frames from `south` go to `north`, and all frames from `north` go
+//!   to `south`
 //! - configuration: `address`: an IPv4 address
-//! - counters: `answered`; `drop_bad_checksum`: a request for the address with a wrong checksum of
-//!   IP or ICMP; `drop_fragment`: a part of a request for the address
-//! - cost: one comparison of 4 bytes; a request costs the sum over its bytes
+//! - counters: `answered`; `drop_bad_checksum`: requests for the address with a wrong IP or ICMP
+//!   checksum; `drop_fragment`: fragments of requests for the address
+//! - cost: one comparison of 4 bytes; for a request, a sum over its bytes
 
 use std::net::Ipv4Addr;
 
@@ -14,15 +16,15 @@ use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, Por
 use carina_wire::inet::{Ipv4Error, Ipv4Header, PROTOCOL_ICMP, checksum};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app.
+/// The configuration of the app `icmp_echo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IcmpEchoConfig {
-    /// The address for which requests are answered.
+    /// The address for which echo requests are answered.
     pub address: Ipv4Addr,
 }
 
-/// The app.
+/// The app `icmp_echo`.
 pub struct IcmpEcho {
     address: [u8; 4],
     answered: Counter,
@@ -58,16 +60,16 @@ impl AppConfig for IcmpEchoConfig {
 const SOUTH: usize = 0;
 const NORTH: usize = 1;
 
-/// What a frame is to who answers echo requests.
+/// What [`answer`] found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// No request for the address.
+    /// The frame is not an echo request for the address.
     Other,
-    /// A request, which is the answer now.
+    /// The frame was an echo request, and is now the reply.
     Answered,
-    /// A request with a wrong checksum of IP or ICMP.
+    /// An echo request with a wrong IP or ICMP checksum.
     BadChecksum,
-    /// A part of a request.
+    /// A fragment of ICMP to the address.
     Fragment,
 }
 
@@ -88,7 +90,7 @@ impl FrameApp for IcmpEcho {
     }
 }
 
-/// Turns an echo request for `address` into its answer, in place.
+/// Turns an echo request for `address` into its reply, in place. Leaves any other frame unchanged.
 pub fn answer(frame: &mut [u8], address: [u8; 4]) -> Found {
     let is_ours = frame
         .get(12..15)
@@ -108,7 +110,7 @@ pub fn answer(frame: &mut [u8], address: [u8; 4]) -> Found {
         return Found::Fragment;
     }
     let (head, message) = packet[..header.total_bytes].split_at_mut(header.header_bytes);
-    // Echo request, code 0, checksum, identifier, sequence number. (RFC 792)
+    // Echo request: type 8, code 0, checksum, identifier, sequence number. (RFC 792)
     if message.len() < 8 || message[..2] != [8, 0] {
         return Found::Other;
     }
@@ -116,7 +118,7 @@ pub fn answer(frame: &mut [u8], address: [u8; 4]) -> Found {
         return Found::BadChecksum;
     }
     message[0] = 0;
-    // The type was 8 in the upper half of a word. (RFC 1624)
+    // The type in the upper half of the first word changes from 8 to 0. (RFC 1624)
     let sum = u32::from(u16::from_be_bytes([message[2], message[3]])) + 0x0800;
     let sum = (sum + (sum >> 16)) as u16;
     message[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -131,5 +133,5 @@ pub fn answer(frame: &mut [u8], address: [u8; 4]) -> Found {
     Found::Answered
 }
 
-/// TTL of an answer. (RFC 1700, "IP time to live parameter")
+/// TTL of a reply. (RFC 1700, "IP time to live parameter")
 const REPLY_TTL: u8 = 64;

@@ -1,18 +1,19 @@
-//! **impair**: loses, delays, reorders and duplicates frames, and bounds their rate, as a bad line
-//! does.
+//! **impair**: loses, delays, reorders and duplicates frames, and limits their rate, like a bad
+//! line.
 //!
 //! - inputs: `input`
 //! - outputs: `output`
-//! - configuration: `loss`, `duplicate`, `reorder`: shares of frames, 0 to 1; `delay_us`;
-//!   `jitter_us`, by which the delay differs up or down; `bits_per_second`, 0 for no bound;
-//!   `queue_bytes`: what may wait for the rate and the delay, where nothing is said 16 MiB; `seed`;
-//!   all may be missing
-//! - counters: `drop_loss`, frames lost on purpose; `drop_full`, frames for which there was no
-//!   room; `drop_no_frame`: the pool had none for a second copy; `duplicated`, `reordered`
-//! - cost: a frame that waits is moved twice, and keeps its place in the pool
+//! - configuration, all optional: `loss`, `duplicate`, `reorder`: shares of frames, 0 to 1
+//!   (default: 0); `delay_us` (default: 0); `jitter_us`: largest deviation from the delay, up or
+//!   down (default: 0); `bits_per_second`: rate limit (default: 0, no limit); `queue_bytes`: bytes
+//!   that may wait for the rate or the delay (default: 16 MiB); `seed` of the random numbers
+//! - counters: `drop_loss`: frames lost on purpose; `drop_full`: frames for which the queue had no
+//!   room; `drop_no_frame`: duplicates for which the pool had no frame; `duplicated`, `reordered`
+//! - cost: a frame that waits is moved twice, and occupies a frame of the pool meanwhile
 //!
-//! At most 4096 frames wait, whatever their bytes. What is random repeats with the seed. A changed
-//! configuration holds for frames that come from then on; those that wait keep their times.
+//! At most 4096 frames wait, whatever their length. Random decisions repeat with the same seed. A
+//! changed configuration applies to frames that arrive from then on; waiting frames keep their
+//! times.
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
@@ -21,30 +22,30 @@ use carina_netdev::{Fault, FaultCounts, FaultPlan};
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
-/// The configuration of an impairment.
+/// The configuration of the app `impair`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImpairConfig {
-    /// Share of frames lost.
+    /// Share of frames that are lost, 0 to 1.
     pub loss: f64,
-    /// Share of frames that pass twice.
+    /// Share of frames that are sent twice, 0 to 1.
     pub duplicate: f64,
-    /// Share of frames that are not delayed, and so overtake others.
+    /// Share of frames that are not delayed, and so overtake others, 0 to 1.
     pub reorder: f64,
-    /// Delay of each frame, µs.
+    /// Delay of each frame, in µs.
     pub delay_us: u64,
-    /// How much the delay differs at most, µs.
+    /// Largest deviation from the delay, up or down, in µs.
     pub jitter_us: u64,
-    /// The rate, bits of frames; 0 for none.
+    /// Rate limit in bits per second; 0 means no limit.
     pub bits_per_second: u64,
-    /// Bytes that may wait.
+    /// Most bytes that may wait.
     pub queue_bytes: usize,
-    /// For all that is random.
+    /// Seed of all random decisions.
     pub seed: u64,
 }
 
 impl Default for ImpairConfig {
-    /// Nothing is impaired.
+    /// A configuration that impairs nothing.
     fn default() -> ImpairConfig {
         let plan = FaultPlan::default();
         ImpairConfig {
@@ -60,7 +61,7 @@ impl Default for ImpairConfig {
     }
 }
 
-/// The app.
+/// The app `impair`.
 pub struct Impair {
     line: Fault<Frame>,
     pool: Pool,
@@ -72,7 +73,7 @@ pub struct Impair {
     reordered: Counter,
 }
 
-/// Why there is no such app.
+/// A delay is out of range.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} = {us} µs: at most {DELAY_US_MAX} are possible")]
 struct DelayError {
@@ -81,10 +82,10 @@ struct DelayError {
 }
 
 impl ImpairConfig {
-    /// The plan that does it.
+    /// The fault plan that this configuration describes.
     ///
     /// # Errors
-    /// The first value that is out of its range.
+    /// A value is out of range; the error names the first one.
     pub fn plan(&self) -> Result<FaultPlan, AppError> {
         for (name, us) in [("delay_us", self.delay_us), ("jitter_us", self.jitter_us)] {
             if us > DELAY_US_MAX {
@@ -147,7 +148,8 @@ impl FrameApp for Impair {
     }
 
     fn push(&mut self, ports: &mut Ports<'_>) {
-        // None is less late than the delay because it came during the breath.
+        // Uses the latest possible arrival time, so that no frame is delayed by less than the
+        // configured time because it came during the breath.
         let now = ports.arrived_by().as_nanos();
         let (mut overfull, mut missing) = (0, 0);
         let (line, pool) = (&mut self.line, &self.pool);
@@ -175,7 +177,7 @@ impl FrameApp for Impair {
 }
 
 impl Impair {
-    /// Sends what has arrived at the other end of the line.
+    /// Sends the frames that are due.
     fn release(&mut self, ports: &mut Ports<'_>) {
         if self.line.is_empty() {
             return;
@@ -195,7 +197,7 @@ impl Impair {
     }
 }
 
-/// Frames that wait at most: a quarter of the pool of a graph.
+/// Most frames that may wait: a quarter of the default pool of a graph.
 const FRAMES_MAX: usize = 4096;
-/// The longest delay: a minute.
+/// The longest delay: a minute, in µs.
 const DELAY_US_MAX: u64 = 60_000_000;

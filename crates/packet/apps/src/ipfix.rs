@@ -1,28 +1,30 @@
-//! **ipfix**: measures flows of IPv4 and IPv6, and exports them by IPFIX over UDP. (RFC 7011, RFC
-//! 7012)
+//! **ipfix**: measures flows of IPv4 and IPv6 packets, and exports them by IPFIX over UDP. (RFC
+//! 7011, RFC 7012)
 //!
 //! - inputs: `input`
-//! - outputs: `output`, the frames that came in, and `export`, packets to the collector
+//! - outputs: `output`: the frames of `input`, unchanged; `export`: packets to the collector
 //! - configuration:
-//!   - `local`, `collector`: addresses, both of IPv4 or of IPv6; `port`, to which packets go, 4739
-//!     where nothing is said, and `local_port`, likewise; `hop_limit`: 64 where nothing is said;
-//!     `mac`, `next_mac`: Ethernet addresses of packets, zeros where nothing is said, for `arp` or
-//!     `nd` to fill in; `mtu`: the longest packet, 1500 where nothing is said
-//!   - `domain`: the observation domain, 1 where nothing is said
-//!   - `idle_timeout`, `active_timeout`: a flow ends after so many seconds without a packet, and
-//!     after so many in any case; 300 and 120 where nothing is said
-//!   - `flows`: of which so many are measured at a time, 20000 where nothing is said; beyond, the
-//!     one that was silent longest ends
-//!   - `template_refresh`: seconds after which templates are sent again, 600 where nothing is said
-//! - counters: `flows`: that are being measured; `exported`: flows that were; `evicted`: those of
-//!   them that had to make room; `messages`; `not_ip`, `malformed`: frames that are not measured;
-//!   `drop_no_frame`, `drop_no_room`: messages for which there was no memory, or that do not fit
+//!   - `local`, `collector`: IP addresses of this exporter and of the collector, both IPv4 or both
+//!     IPv6; `port`, `local_port`: UDP ports of the collector and of the exporter (default: 4739);
+//!     `hop_limit` (default: 64); `mac`, `next_mac`: source and destination MAC address of packets
+//!     to the collector (default: zeros, for `arp` or `nd` to fill in); `mtu`: length of the
+//!     longest packet (default: 1500)
+//!   - `domain`: observation domain (default: 1)
+//!   - `idle_timeout`: seconds without a packet after which a flow ends (default: 300);
+//!     `active_timeout`: seconds after which a flow ends even if it continues (default: 120)
+//!   - `flows`: most flows that are measured at a time (default: 20000); when a further one begins,
+//!     the flow that has been silent longest ends
+//!   - `template_refresh`: seconds between two transmissions of the templates (default: 600)
+//! - counters: `flows`: flows being measured at present; `exported`: flows that have ended;
+//!   `evicted`: flows that ended early to make room; `messages`; `not_ip`, `malformed`: frames that
+//!   were not measured; `drop_no_frame`: messages for which the pool had no frame; `drop_no_room`:
+//!   messages that did not fit into one
 //! - cost: a look-up in a table of flows
 //!
-//! Packets of a flow have the same addresses, protocol, ports and VLAN; of ICMP the same type and
-//! code. Of fragments but the first there are no ports. Records have the start and the end in
-//! milliseconds, packets, bytes from the header of IP on, flags of TCP, and why the flow has ended.
-//! Flows that have not ended go with the app.
+//! The packets of a flow have equal addresses, protocol, ports and VLAN; with ICMP, equal type and
+//! code. Fragments other than the first have no ports. A record contains start and end in
+//! milliseconds, packets, bytes from the IP header on, TCP flags, and the reason why the flow
+//! ended. Flows that are still being measured when the app ends are not exported.
 
 pub mod flow_table;
 pub mod message;
@@ -48,28 +50,28 @@ use crate::mac_text::MacText;
 use crate::outer::{Ends, EndsError, Outer};
 use crate::tunnel::hop_limit;
 
-/// The configuration of the app.
+/// The configuration of the app `ipfix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpfixConfig {
-    /// Where packets come from.
+    /// Source IP address of packets to the collector.
     pub local: IpAddr,
-    /// Where they go.
+    /// IP address of the collector.
     pub collector: IpAddr,
-    /// The collector's port.
+    /// UDP port of the collector.
     #[serde(default = "port")]
     pub port: u16,
-    /// The own port.
+    /// UDP port of this exporter.
     #[serde(default = "port")]
     pub local_port: u16,
     /// TTL or hop limit of packets to the collector.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Their source.
+    /// Source MAC address of packets to the collector.
     pub mac: Option<MacText>,
-    /// Their destination.
+    /// Destination MAC address of packets to the collector.
     pub next_mac: Option<MacText>,
-    /// The longest of them, in bytes.
+    /// Length of the longest IP packet to the collector, in bytes.
     #[serde(default = "mtu")]
     pub mtu: u16,
     /// The observation domain.
@@ -78,18 +80,18 @@ pub struct IpfixConfig {
     /// Seconds without a packet after which a flow ends.
     #[serde(default = "idle_timeout")]
     pub idle_timeout: u32,
-    /// Seconds after which it ends in any case.
+    /// Seconds after which a flow ends even if it continues.
     #[serde(default = "active_timeout")]
     pub active_timeout: u32,
-    /// Flows that are measured at a time.
+    /// Most flows that are measured at a time.
     #[serde(default = "flows")]
     pub flows: u32,
-    /// Seconds after which templates are sent again.
+    /// Seconds between two transmissions of the templates.
     #[serde(default = "template_refresh")]
     pub template_refresh: u32,
 }
 
-/// IPFIX over UDP. (RFC 7011 §10.3.1)
+/// The UDP port of IPFIX. (RFC 7011 §10.3.1)
 fn port() -> u16 {
     4739
 }
@@ -118,7 +120,7 @@ fn template_refresh() -> u32 {
     600
 }
 
-/// Why there is no such app.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum IpfixError {
     #[error("the collector is the remote end: {0}")]
@@ -133,9 +135,9 @@ enum IpfixError {
     Clock,
 }
 
-/// Some 200 bytes each.
+/// Most flows. Each needs some 200 bytes.
 const FLOWS_MAX: u32 = 10_000_000;
-/// Headers, and a message with a record of any template.
+/// Smallest MTU: headers, and a message with one record of any template.
 const MTU_MIN: u16 = 48 + Exporter::LONGEST_MIN as u16;
 
 impl IpfixConfig {
@@ -168,7 +170,7 @@ impl IpfixConfig {
         Ok(outer)
     }
 
-    /// The same with other timeouts.
+    /// This configuration with the timeouts of `other`.
     fn with_timeouts_of(&self, other: &IpfixConfig) -> IpfixConfig {
         IpfixConfig {
             idle_timeout: other.idle_timeout,
@@ -186,14 +188,14 @@ impl IpfixConfig {
     }
 }
 
-/// The app.
+/// The app `ipfix`.
 pub struct Ipfix {
     config: IpfixConfig,
     outer: Outer,
     pool: Pool,
     table: FlowTable,
     exporter: Exporter,
-    /// The system's time when the app was made, since 1970, and the engine's when it ran first.
+    /// The system's time since 1970 when the app was made, and the engine's time when it first ran.
     made: Duration,
     began: Option<Instant>,
     next_templates: Option<Instant>,
@@ -259,7 +261,7 @@ impl AppConfig for IpfixConfig {
         })
     }
 
-    /// Flows stay while their timeouts change.
+    /// Timeouts can change without a new app; the flows stay.
     fn can_apply(&self, old: &IpfixConfig) -> bool {
         *self == old.with_timeouts_of(self)
     }
@@ -297,7 +299,7 @@ impl FrameApp for Ipfix {
         self.began.get_or_insert(now);
         self.send_templates(ports);
         let timeouts = self.config.timeouts();
-        // What finds no room on the link stays in the table until the next time.
+        // Flows for which the link has no room stay in the table until the next tick.
         while ports.room(EXPORT) > 1
             && let Some(ended) = self.table.take_ended(&timeouts, now)
         {
@@ -311,19 +313,19 @@ impl FrameApp for Ipfix {
 }
 
 impl Ipfix {
-    /// The system's time, since 1970.
+    /// The system's time since 1970.
     fn time(&self, now: Instant) -> Duration {
         self.made + now.since(self.began.unwrap_or(now))
     }
 
-    /// The system's time when the engine's clock was 0.
+    /// The system's time since 1970 at which the engine's clock was 0.
     fn epoch(&self, now: Instant) -> Duration {
         let since = now.since(Instant::ZERO).as_nanos();
         Duration::from_nanos(self.time(now).as_nanos().saturating_sub(since))
     }
 
     fn export(&mut self, ended: &Ended, ports: &mut Ports<'_>) {
-        // A collector can read nothing before it has the templates. (RFC 7011 §8)
+        // A collector cannot parse records before it has the templates. (RFC 7011 §8)
         self.send_templates(ports);
         let now = ports.now();
         self.counters.exported.add(1);
@@ -344,7 +346,7 @@ impl Ipfix {
         self.send(&message, ports);
     }
 
-    /// Sends a message to the collector.
+    /// Sends a message to the collector in a UDP packet.
     fn send(&mut self, message: &[u8], ports: &mut Ports<'_>) {
         let Some(mut frame) = self.pool.take() else {
             return self.counters.no_frame.add(1);
@@ -358,7 +360,7 @@ impl Ipfix {
             return self.counters.no_room.add(1);
         }
         let pseudo = self.outer.pseudo_sum(length.into());
-        // 0 would say that there is no checksum. (RFC 768)
+        // 0 would mean that there is no checksum. (RFC 768)
         let sum = match checksum(frame.bytes(), pseudo) {
             0 => 0xffff,
             sum => sum,

@@ -1,20 +1,20 @@
-//! The filtering database: which address was last seen behind which port.
+//! The filtering database: stores the port at which each address was last seen.
 
 use std::hash::{BuildHasher, RandomState};
 
 use carina_time::{Duration, Instant};
 
-/// Addresses in sets of [`WAYS`]: an address is in the one set that its hash names, so that a
-/// look-up reads one set, and a flood of addresses displaces others but takes no more memory.
+/// A table of addresses in sets of [`WAYS`]. The hash of an address selects its set, so a look-up
+/// reads one set only. A flood of addresses replaces others, but needs no more memory.
 pub(super) struct MacTable {
     sets: Vec<[Entry; WAYS]>,
-    /// Unknown to senders, so that they cannot aim at a set.
+    /// A random number that senders cannot know, so that they cannot choose addresses of one set.
     seed: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// [`EMPTY`] in a place that is free.
+    /// The address; [`EMPTY`] if the place is free.
     address: u64,
     seen: Instant,
     port: u16,
@@ -24,7 +24,7 @@ const WAYS: usize = 4;
 const EMPTY: u64 = u64::MAX;
 
 impl MacTable {
-    /// For at least `addresses` addresses.
+    /// A table for at least `addresses` addresses.
     pub(super) fn new(addresses: usize) -> MacTable {
         let free = Entry {
             address: EMPTY,
@@ -43,15 +43,15 @@ impl MacTable {
         (mixed >> 32) as usize & (self.sets.len() - 1)
     }
 
-    /// The port of an address that was seen within `age`.
+    /// The port of an address, if it was seen within the last `age`.
     pub(super) fn find(&self, address: u64, now: Instant, age: Duration) -> Option<u16> {
         let set = &self.sets[self.set(address)];
         let entry = set.iter().find(|entry| entry.address == address)?;
         (now.since(entry.seen) <= age).then_some(entry.port)
     }
 
-    /// Notes that an address was seen behind a port. True when another one that is younger than
-    /// `age` had to make room.
+    /// Records that an address was seen at a port. Returns `true` if this replaced another address
+    /// that was seen within the last `age`.
     pub(super) fn learn(&mut self, address: u64, port: u16, now: Instant, age: Duration) -> bool {
         let index = self.set(address);
         let set = &mut self.sets[index];

@@ -1,31 +1,30 @@
-//! The headers that stay in front in transport mode, and what they say about what follows.
-//! (RFC 4303 §3.1.1)
+//! The headers that stay in front of ESP in transport mode. (RFC 4303 §3.1.1)
 //!
-//! Of IPv6 these are the extension headers that nodes on the way read; a packet that comes may have
-//! further ones in front of ESP, which stay as well.
+//! For IPv6 these are the extension headers that routers on the path read. A received packet may
+//! have further extension headers in front of ESP, which also stay.
 
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, checksum_after};
 use carina_wire::ipv6::{Boundary, IPV6_BYTES, Upper};
 
 const ETHER: usize = 14;
 
-/// The headers of Ethernet and IP of a packet that is whole.
+/// The Ethernet and IP headers of a packet that is not fragmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Front {
-    /// Their bytes, options of IPv4 and extension headers of IPv6 included.
+    /// Length of the headers in bytes, IPv4 options and IPv6 extension headers included.
     pub bytes: usize,
-    /// Bytes of the payload, which are there.
+    /// Length of the payload in bytes; the frame is at least that long.
     pub payload: usize,
-    /// Protocol of the payload.
+    /// Protocol number of the payload.
     pub next: u8,
-    /// Where that is named in a packet of IPv6.
+    /// Offset in an IPv6 packet of the field that has this number; `None` for IPv4.
     named_at: Option<usize>,
 }
 
-/// Where ESP is, or is to be.
+/// Where in an IPv6 packet the ESP header begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Behind what nodes on the way read.
+    /// Behind the extension headers that routers on the path read.
     BehindTheWay,
     /// Behind all extension headers.
     BehindAll,
@@ -34,16 +33,16 @@ pub(super) enum Place {
 /// Why a frame has no such headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Other {
-    /// It is no packet of IP.
+    /// The frame is not an IP packet.
     NotIp,
-    /// It is shorter than its header says.
+    /// The frame is shorter than its headers say.
     Length,
-    /// It is a part of a packet.
+    /// The packet is a fragment.
     Fragment,
 }
 
 impl Front {
-    /// Those of a frame.
+    /// Reads the headers of a frame.
     #[inline]
     pub fn of(frame: &[u8], place: Place) -> Result<Front, Other> {
         let ethertype = frame.get(12..ETHER).ok_or(Other::NotIp)?;
@@ -65,7 +64,7 @@ impl Front {
         if header_bytes < 20 || total < header_bytes {
             return Err(Other::Length);
         }
-        // More fragments, or an offset. (RFC 791 §3.1)
+        // The flag "more fragments" or an offset is set. (RFC 791 §3.1)
         if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
             return Err(Other::Fragment);
         }
@@ -101,8 +100,8 @@ impl Front {
         })
     }
 
-    /// Writes length and protocol of another payload into the headers, which begin the frame.
-    /// False when no packet of IP is so long.
+    /// Writes the length and protocol of a new payload into the headers at the front of `frame`.
+    /// Returns `false` if the packet would be too long for IP.
     #[must_use]
     #[inline]
     pub fn say(&self, frame: &mut [u8], payload: u16, next: u8) -> bool {
@@ -119,7 +118,7 @@ impl Front {
         let Some(total) = payload.checked_add((self.bytes - ETHER) as u16) else {
             return false;
         };
-        // The checksum changes by what changes, so that a wrong one stays wrong.
+        // Updates the checksum incrementally, so that a wrong checksum stays wrong.
         let half = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
         let sum = checksum_after(half(10), half(2), total);
         let sum = checksum_after(sum, packet[9].into(), next.into());

@@ -1,5 +1,5 @@
-//! ESP with AES-GCM: behind headers that stay, as in transport mode, or around a whole packet, as
-//! in tunnel mode. (RFC 4303, RFC 4106)
+//! ESP with AES-GCM: in transport mode behind headers that stay, in tunnel mode around a whole
+//! packet. (RFC 4303, RFC 4106)
 //!
 //! ```text
 //!   headers that stay | SPI 4 | sequence number 4 | IV 8
@@ -13,28 +13,28 @@ use carina_wire::inet::PROTOCOL_ESP;
 use super::front::{Front, Other, Place};
 use super::window::ReplayWindow;
 
-/// SPI, sequence number and IV.
+/// Length of SPI, sequence number and IV, in bytes.
 const HEADER: usize = 16;
-/// The integrity check value.
+/// Length of the integrity check value (ICV), in bytes.
 const ICV: usize = 16;
-/// Padding makes the ciphertext a multiple of this. (RFC 4303 §2.4)
+/// Padding makes the ciphertext a multiple of this many bytes. (RFC 4303 §2.4)
 const ALIGNMENT: usize = 4;
 
-/// Key and salt of one direction.
+/// The key and the salt of one direction.
 pub struct Key {
     key: LessSafeKey,
     salt: [u8; 4],
 }
 
 impl Key {
-    /// `None` when the library refuses the key.
+    /// Makes a key; `None` if the library refuses it.
     #[must_use]
     pub fn new(key: &[u8; 16], salt: [u8; 4]) -> Option<Key> {
         let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, key).ok()?);
         Some(Key { key, salt })
     }
 
-    /// Salt and IV. (RFC 4106 §4)
+    /// The nonce: salt and IV. (RFC 4106 §4)
     fn nonce(&self, iv: [u8; 8]) -> Nonce {
         let mut nonce = [0; NONCE_LEN];
         nonce[..4].copy_from_slice(&self.salt);
@@ -43,8 +43,8 @@ impl Key {
     }
 }
 
-/// What is authenticated beside the ciphertext: SPI and the sequence number, of which an extended
-/// one is whole. (RFC 4106 §5)
+/// The data that is authenticated but not encrypted: SPI and sequence number, all 64 bits of it if
+/// it is extended. (RFC 4106 §5)
 fn associated(spi: u32, sequence: u64, is_extended: bool) -> ([u8; 12], usize) {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&spi.to_be_bytes());
@@ -57,37 +57,37 @@ fn associated(spi: u32, sequence: u64, is_extended: bool) -> ([u8; 12], usize) {
     }
 }
 
-/// The sending direction of a security association.
+/// The sending half of a security association.
 pub struct Sender {
     pub(super) key: Key,
     pub(super) spi: u32,
     pub(super) is_extended: bool,
-    /// Number of the last packet.
+    /// Sequence number of the last packet.
     pub(super) sequence: u64,
-    /// IV of the first packet. A nonce must never return with the same key, also after a restart.
+    /// IV of the first packet. With one key no nonce may ever repeat, not even after a restart.
     pub(super) first_iv: u64,
 }
 
-/// Why a packet is not protected.
+/// Why a packet could not be protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprotected {
-    /// It is no packet of IP.
+    /// The frame is not an IP packet.
     NotIp,
-    /// It is shorter than its header says.
+    /// The packet is shorter than its headers say.
     Length,
-    /// It is a part of a packet: transport mode is for whole ones. (RFC 4303 §3.1.1)
+    /// The packet is a fragment; transport mode protects whole packets. (RFC 4303 §3.1.1)
     Fragment,
-    /// No room for what ESP adds.
+    /// The frame has no room for what ESP adds.
     NoRoom,
-    /// All sequence numbers were used. (RFC 4303 §3.3.3)
+    /// No sequence number is left. (RFC 4303 §3.3.3)
     Exhausted,
 }
 
 impl Sender {
-    /// Protects a packet in place.
+    /// Protects a packet in place, in transport mode.
     ///
     /// # Errors
-    /// The frame may have changed then, and must be dropped.
+    /// The packet could not be protected. The frame may have been changed, and must be dropped.
     pub fn protect(&mut self, frame: &mut Frame) -> Result<(), Unprotected> {
         let front = Front::of(frame.bytes(), Place::BehindTheWay)?;
         frame.truncate(front.bytes + front.payload);
@@ -96,11 +96,11 @@ impl Sender {
         has_length.then_some(()).ok_or(Unprotected::NoRoom)
     }
 
-    /// Protects what stands behind the first `front` bytes, a payload of the protocol `next`.
-    /// Returns its length with all that ESP adds.
+    /// Protects the bytes behind the first `front` bytes: a payload of protocol `next`. Returns the
+    /// length of the protected payload, with all that ESP adds.
     ///
     /// # Errors
-    /// The frame may have changed then, and must be dropped.
+    /// The payload could not be protected. The frame may have been changed, and must be dropped.
     pub fn protect_behind(
         &mut self,
         frame: &mut Frame,
@@ -149,37 +149,39 @@ impl Sender {
     }
 }
 
-/// The receiving direction of a security association.
+/// The receiving half of a security association.
 pub struct Receiver {
     pub(super) key: Key,
     pub(super) spi: u32,
     pub(super) is_extended: bool,
     pub(super) window: ReplayWindow,
-    /// Failures one after the other, after which the upper half of the number is searched for.
+    /// Number of consecutive failures after which the receiver searches for the upper half of the
+    /// sequence number.
     pub(super) resync_threshold: u32,
-    /// Values of the upper half that a packet is tried with then.
+    /// Number of upper halves that a search tries per packet.
     pub(super) resync_attempts: u32,
     pub(super) failures: u32,
-    /// A copy of a packet for a second try: opening destroys what is not authentic.
+    /// Buffer for a copy of the packet during a search, because a failed decryption destroys the
+    /// packet.
     pub(super) copy: Vec<u8>,
 }
 
 /// Why a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is no ESP over IP.
+    /// The packet is not ESP over IP.
     NotEsp,
-    /// It is of another security association.
+    /// The packet belongs to another security association.
     Spi,
-    /// It is cut, or its ciphertext is not aligned.
+    /// The packet is truncated, or its ciphertext is not aligned.
     Length,
-    /// Its number was seen, or is too old.
+    /// The sequence number was seen before, or is too old.
     Replay,
-    /// It is not authentic.
+    /// The packet is not authentic.
     Forged,
-    /// Its padding is malformed.
+    /// The padding is malformed.
     Padding,
-    /// It is a part of a packet, which was not put together.
+    /// The packet is a fragment.
     Fragment,
 }
 
@@ -203,20 +205,20 @@ impl From<Other> for Refused {
     }
 }
 
-/// What [`Receiver::open`] did.
+/// How [`Receiver::open`] has found the sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// As expected.
+    /// The number was within the expected range.
     InStep,
-    /// The upper half of the number was found by search.
+    /// A search found the upper half of the number.
     Resynchronised,
 }
 
 impl Receiver {
-    /// Checks and decrypts a packet in place.
+    /// Authenticates and decrypts a packet in place, in transport mode.
     ///
     /// # Errors
-    /// The frame may have changed then, and must be dropped.
+    /// The packet is refused. The frame may have been changed, and must be dropped.
     pub fn open(&mut self, frame: &mut Frame) -> Result<Opened, Refused> {
         let front = Front::of(frame.bytes(), Place::BehindAll)?;
         if front.next != PROTOCOL_ESP {
@@ -229,11 +231,11 @@ impl Receiver {
         has_length.then_some(opened).ok_or(Refused::Length)
     }
 
-    /// Checks and decrypts what stands behind the first `front` bytes; leaves its payload there,
-    /// and returns the protocol of that.
+    /// Authenticates and decrypts the bytes behind the first `front` bytes. Leaves the payload
+    /// there, and returns its protocol.
     ///
     /// # Errors
-    /// The frame may have changed then, and must be dropped.
+    /// The packet is refused. The frame may have been changed, and must be dropped.
     pub fn open_behind(
         &mut self,
         frame: &mut Frame,
@@ -279,7 +281,8 @@ impl Receiver {
         Ok((opened, next))
     }
 
-    /// Opens what begins at the ESP header, and notes its number.
+    /// Decrypts the bytes from the ESP header on, and records the sequence number if they are
+    /// authentic.
     fn decrypt(&mut self, sequence: u64, packet: &mut [u8]) -> Option<()> {
         let (header, sealed) = packet.split_first_chunk_mut::<HEADER>()?;
         let iv = header.last_chunk::<8>()?;
@@ -291,7 +294,8 @@ impl Receiver {
         Some(())
     }
 
-    /// Tries the next values of the number's upper half. (RFC 4303, appendix A3)
+    /// Tries to decrypt with the next values of the sequence number's upper half. (RFC 4303,
+    /// appendix A3)
     fn search(&mut self, from: u64, packet: &mut [u8]) -> Option<Opened> {
         let copy = std::mem::take(&mut self.copy);
         let mut sequence = from;
@@ -309,8 +313,8 @@ impl Receiver {
     }
 }
 
-/// Takes header, trailer and ICV off a packet that was decrypted, behind `front` bytes; returns the
-/// protocol of what is left there.
+/// Removes ESP header, trailer and ICV of a decrypted packet, behind the first `front` bytes;
+/// returns the protocol of the payload.
 fn unwrap(frame: &mut Frame, front: usize) -> Result<u8, Refused> {
     let bytes = frame.bytes_mut();
     let end = bytes.len() - ICV;

@@ -1,25 +1,26 @@
-//! The sequence numbers that a receiver has seen. (RFC 4303 §3.4.3 and appendix A)
+//! The anti-replay window of a receiver. (RFC 4303 §3.4.3 and appendix A)
 
-/// The window of the last [`WINDOW`] numbers up to the highest that was authentic.
+/// Records which of the last [`WINDOW`] sequence numbers were seen, up to the highest authentic
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayWindow {
     top: u64,
-    /// Bit n: `top - n` was seen.
+    /// Bit n is set if the number `top - n` was seen.
     seen: u128,
 }
 
-/// Numbers that a packet may be late by.
+/// Size of the window: how much lower than the highest number a number may be.
 pub const WINDOW: u64 = 128;
 
 impl ReplayWindow {
-    /// Before the first packet, which has the number 1.
+    /// The window before the first packet, which has number 1.
     #[must_use]
     pub fn new() -> ReplayWindow {
         ReplayWindow { top: 0, seen: 1 }
     }
 
-    /// The whole number of a packet that carries its lower half: the one that is nearest to the
-    /// window, and not below it. (RFC 4303, appendix A2.2)
+    /// The full sequence number of a packet that carries only the lower half `low`: the nearest
+    /// number that is not below the window. (RFC 4303, appendix A2.2)
     #[must_use]
     pub fn extended(&self, low: u32) -> u64 {
         let (top_high, top_low) = (self.top >> 32, self.top as u32);
@@ -27,7 +28,8 @@ impl ReplayWindow {
         let high = if u64::from(top_low) >= WINDOW - 1 {
             top_high + u64::from(low < bottom)
         } else if low >= bottom {
-            // Below a multiple of 2^32; before the first one there is nothing below.
+            // The number is below a multiple of 2^32. Before the first multiple there is nothing
+            // below.
             top_high.saturating_sub(1)
         } else {
             top_high
@@ -35,7 +37,7 @@ impl ReplayWindow {
         high << 32 | u64::from(low)
     }
 
-    /// False for a number that was seen, is too old, or is 0.
+    /// Whether a number is acceptable: not 0, not seen before, and not below the window.
     #[must_use]
     pub fn is_new(&self, number: u64) -> bool {
         match self.top.checked_sub(number) {
@@ -44,7 +46,7 @@ impl ReplayWindow {
         }
     }
 
-    /// Notes the number of a packet that was authentic.
+    /// Records the number of an authentic packet.
     pub fn accept(&mut self, number: u64) {
         match self.top.checked_sub(number) {
             Some(late) if late < WINDOW => self.seen |= 1 << late,
@@ -61,7 +63,7 @@ impl ReplayWindow {
         }
     }
 
-    /// The highest number that was authentic.
+    /// The highest number of an authentic packet.
     #[must_use]
     pub fn top(&self) -> u64 {
         self.top

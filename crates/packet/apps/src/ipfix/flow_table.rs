@@ -1,7 +1,8 @@
-//! The flows that are being measured: a table of bounded size.
+//! The table of flows being measured, of bounded size.
 //!
-//! Each flow is on two lists: by its last packet, and by its first. So what ends by either time is
-//! found at the head of a list, and the flow that was silent longest makes room for another.
+//! Each flow is in two lists: one in the order of the flows' last packets, one in the order of
+//! their first. The next flow to end by either timeout is therefore at the head of a list, and so
+//! is the flow that has been silent longest.
 
 use std::collections::HashMap;
 
@@ -9,60 +10,60 @@ use carina_time::{Duration, Instant};
 
 use super::packet::{FlowKey, Packet};
 
-/// A flow, as far as it was measured.
+/// The measurements of a flow so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// When its first packet came.
+    /// When the flow's first packet arrived.
     pub first: Instant,
-    /// When its last packet came.
+    /// When the flow's last packet arrived.
     pub last: Instant,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets, from the IP header on.
     pub bytes: u64,
-    /// All flags of TCP that were seen.
+    /// All TCP flags that were seen, combined.
     pub tcp_flags: u16,
 }
 
 /// Why a flow has ended. (RFC 7012, flowEndReason)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
-    /// No packet came for the idle timeout.
+    /// No packet arrived during the idle timeout.
     Idle = 1,
-    /// It went on for the active timeout; what comes is another flow.
+    /// The flow has lasted for the active timeout; its further packets form a new flow.
     Active = 2,
-    /// Another flow needed its place.
+    /// The flow was removed to make room for another one.
     LackOfResources = 5,
 }
 
 /// A flow that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What its packets had in common.
+    /// The fields that identify the flow.
     pub key: FlowKey,
-    /// What was measured.
+    /// The measurements.
     pub flow: Flow,
-    /// Why it has ended.
+    /// Why the flow has ended.
     pub reason: EndReason,
 }
 
-/// When flows end.
+/// The timeouts after which flows end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// After so long without a packet.
+    /// Time without a packet.
     pub idle: Duration,
-    /// After so long in any case.
+    /// Time since the first packet.
     pub active: Duration,
 }
 
-/// The table.
+/// The flows being measured.
 #[derive(Debug)]
 pub struct FlowTable {
     places: HashMap<FlowKey, u32>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     flows_max: usize,
-    /// By the last packet, and by the first, the oldest at the head.
+    /// The flows in the order of their last and of their first packet, the oldest at the head.
     lists: [List; 2],
 }
 
@@ -73,7 +74,7 @@ struct Slot {
     links: [Link; 2],
 }
 
-/// The neighbours of a slot on a list; [`NONE`] at its ends.
+/// The neighbours of a slot in a list; [`NONE`] at either end.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     before: u32,
@@ -95,7 +96,7 @@ const UNLINKED: Link = Link {
 };
 
 impl FlowTable {
-    /// An empty table for at most so many flows.
+    /// An empty table for at most `flows_max` flows.
     #[must_use]
     pub fn new(flows_max: usize) -> FlowTable {
         FlowTable {
@@ -110,19 +111,20 @@ impl FlowTable {
         }
     }
 
-    /// Flows that are being measured.
+    /// Number of flows being measured.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// True without a flow.
+    /// Whether no flow is being measured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Measures a packet. Returns the flow that had to make room for that of the packet.
+    /// Adds a packet to its flow. Returns another flow if that was removed to make room for a new
+    /// one.
     pub fn measure(&mut self, packet: &Packet, now: Instant) -> Option<Ended> {
         if let Some(place) = self.places.get(&packet.key).copied() {
             let flow = &mut self.slots[place as usize].flow;
@@ -163,7 +165,7 @@ impl FlowTable {
         evicted
     }
 
-    /// Takes a flow that has ended by now out of the table.
+    /// Removes and returns a flow that has ended by `now`, if there is one.
     pub fn take_ended(&mut self, timeouts: &Timeouts, now: Instant) -> Option<Ended> {
         let is_due = |place: u32, since: fn(&Flow) -> Instant, timeout| {
             let slot = self.slots.get(place as usize)?;

@@ -1,4 +1,4 @@
-//! Messages of IPFIX. (RFC 7011 §3)
+//! Builds IPFIX messages. (RFC 7011 §3)
 //!
 //! ```text
 //!   version 10 2 | length 2 | export time 4 | sequence number 4 | observation domain 4
@@ -12,13 +12,13 @@ use carina_wire::inet::{PROTOCOL_ICMP, PROTOCOL_ICMP6};
 use super::flow_table::{Ended, Flow};
 use super::packet::{FlowKey, Version};
 
-/// Bytes of a message's header.
+/// Length of a message's header, in bytes.
 pub const HEADER: usize = 16;
 const SET_HEADER: usize = 4;
 const VERSION: u16 = 10;
 const TEMPLATE_SET: u16 = 2;
 
-/// An information element, and its length in bytes. (RFC 7012, IANA's registry)
+/// The number of an information element, and its length in bytes. (RFC 7012, IANA's registry)
 type Field = (u16, u16);
 
 const COMMON: [Field; 7] = [
@@ -38,17 +38,17 @@ const ADDRESSES4: [Field; 2] = [(8, 4), (12, 4)];
 const ADDRESSES6: [Field; 2] = [(27, 16), (28, 16)];
 /// sourceTransportPort, destinationTransportPort, tcpControlBits.
 const PORTS: [Field; 3] = [(7, 2), (11, 2), (6, 2)];
-/// icmpTypeCodeIPv4, and the same of IPv6.
+/// icmpTypeCodeIPv4, and icmpTypeCodeIPv6.
 const ICMP4: [Field; 1] = [(32, 2)];
 const ICMP6: [Field; 1] = [(139, 2)];
 
-/// A template: its number, and its fields.
+/// A template: its number, and groups of fields.
 struct Template {
     id: u16,
     parts: [&'static [Field]; 3],
 }
 
-/// Numbers of templates begin with 256. (RFC 7011 §3.4.1)
+/// The templates; their numbers begin at 256. (RFC 7011 §3.4.1)
 const TEMPLATES: [Template; 4] = [
     Template {
         id: 256,
@@ -69,7 +69,7 @@ const TEMPLATES: [Template; 4] = [
 ];
 
 impl Template {
-    /// The one of a flow, by its place.
+    /// The template for a flow.
     fn of(key: &FlowKey) -> &'static Template {
         let place = match (key.version, key.protocol) {
             (Version::V4, PROTOCOL_ICMP) => 2,
@@ -84,32 +84,32 @@ impl Template {
         self.parts.into_iter().flatten().copied()
     }
 
-    /// Bytes of a record.
+    /// Length of a record, in bytes.
     fn bytes(&self) -> usize {
         self.fields().map(|(_, length)| usize::from(length)).sum()
     }
 }
 
-/// Makes messages of flows that have ended.
+/// Collects records of ended flows into messages.
 #[derive(Debug)]
 pub struct Exporter {
     domain: u32,
-    /// The longest message, in bytes.
+    /// Length of the longest message, in bytes.
     longest: usize,
-    /// Records that were in messages before. (RFC 7011 §3.1)
+    /// Number of records in earlier messages. (RFC 7011 §3.1)
     sequence: u32,
-    /// The message that is being made; empty before its first record.
+    /// The message being built; empty before its first record.
     message: Vec<u8>,
-    /// Where its last set begins, and the template of that.
+    /// Offset of the message's last set, and the number of its template.
     set: Option<(usize, u16)>,
     records: u32,
 }
 
 impl Exporter {
-    /// The shortest message that has room for a record of any template.
+    /// Smallest limit of a message's length: room for a record of any template.
     pub const LONGEST_MIN: usize = 256;
 
-    /// One for an observation domain, whose messages have at most so many bytes.
+    /// An exporter for an observation domain, whose messages have at most `longest` bytes.
     #[must_use]
     pub fn new(domain: u32, longest: usize) -> Exporter {
         Exporter {
@@ -122,7 +122,7 @@ impl Exporter {
         }
     }
 
-    /// A message with all templates, made at `time` since 1970.
+    /// Builds a message with all templates; `time` is the present time since 1970.
     #[must_use]
     pub fn templates(&self, time: Duration) -> Vec<u8> {
         let mut message = vec![0; HEADER + SET_HEADER];
@@ -139,8 +139,8 @@ impl Exporter {
         message
     }
 
-    /// Adds a flow, whose times are counted from `began` since 1970. Returns the message that was
-    /// full before, made at `time`.
+    /// Adds a flow. The times in it count from `began`, a time since 1970. Returns the previous
+    /// message if that was full; `time` is the present time since 1970.
     pub fn add(&mut self, ended: &Ended, began: Duration, time: Duration) -> Option<Vec<u8>> {
         let template = Template::of(&ended.key);
         let is_open = self.set.is_some_and(|(_, id)| id == template.id);
@@ -163,7 +163,7 @@ impl Exporter {
         full
     }
 
-    /// The message that is being made, if it has any record.
+    /// Ends and returns the message being built, if it has a record.
     pub fn flush(&mut self, time: Duration) -> Option<Vec<u8>> {
         if self.records == 0 {
             return None;
@@ -184,7 +184,7 @@ impl Exporter {
 
     fn close(&self, message: &mut [u8], time: Duration) {
         let length = message.len() as u16;
-        // It ends in 2106, as RFC 7011 §3.1 has it.
+        // Seconds since 1970 in 32 bits, which end in 2106. (RFC 7011 §3.1)
         let seconds = (time.as_nanos() / 1_000_000_000) as u32;
         message[..2].copy_from_slice(&VERSION.to_be_bytes());
         message[2..4].copy_from_slice(&length.to_be_bytes());

@@ -1,4 +1,4 @@
-//! What is measured of a frame.
+//! Reads from a frame what IPFIX measures.
 
 use carina_frame::Frame;
 use carina_wire::ether::{TPID_CUSTOMER, TPID_PROVIDER};
@@ -7,24 +7,25 @@ use carina_wire::inet::{
 };
 use carina_wire::ipv6::{IPV6_BYTES, Upper};
 
-/// What packets of a flow have in common.
+/// The fields that identify a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
-    /// Version of IP.
+    /// IP version.
     pub version: Version,
-    /// Source address; one of IPv4 has zeros behind.
+    /// Source address; zeros follow an IPv4 address.
     pub source: [u8; 16],
-    /// Destination address, likewise.
+    /// Destination address; zeros follow an IPv4 address.
     pub destination: [u8; 16],
-    /// Protocol, behind extension headers.
+    /// Protocol number, found behind extension headers.
     pub protocol: u8,
-    /// Source and destination port, of fragments but the first 0; of ICMP 0, and type and code.
+    /// Source and destination port. Both are 0 for fragments other than the first. For ICMP they
+    /// are 0, and type and code.
     pub ports: [u16; 2],
-    /// VLAN of the outermost tag, 0 without one.
+    /// VLAN of the outermost tag, or 0 without a tag.
     pub vlan: u16,
 }
 
-/// The version of IP.
+/// An IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// IPv4.
@@ -33,37 +34,37 @@ pub enum Version {
     V6,
 }
 
-/// A packet as it is measured.
+/// What is measured of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Its flow.
+    /// The flow that the packet belongs to.
     pub key: FlowKey,
-    /// Its length from the header of IP on, as far as it is in the frame. (RFC 7012,
+    /// Length from the IP header on in bytes, as far as the packet is in the frame. (RFC 7012,
     /// octetDeltaCount)
     pub bytes: u64,
-    /// The flags of TCP.
+    /// The TCP flags; 0 for other protocols.
     pub tcp_flags: u16,
 }
 
 /// Why a frame is not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmeasured {
-    /// It has no packet of IP.
+    /// The frame has no IP packet.
     NotIp,
-    /// Its packet is cut, or its header malformed.
+    /// The packet is truncated, or its header is malformed.
     Malformed,
 }
 
-/// Tags that are looked behind.
+/// Most VLAN tags that are skipped.
 const TAGS_MAX: usize = 2;
-/// SCTP, which begins with ports as TCP and UDP do.
+/// SCTP. Like TCP and UDP, it begins with its ports.
 const SCTP: u8 = 132;
 
 impl Packet {
-    /// Reads a frame.
+    /// Reads the packet of a frame.
     ///
     /// # Errors
-    /// It is not measured.
+    /// The frame cannot be measured.
     pub fn read(frame: &Frame) -> Result<Packet, Unmeasured> {
         let bytes = frame.bytes();
         let word = |at: usize| {
@@ -101,7 +102,7 @@ fn ipv4(packet: &[u8]) -> Option<Packet> {
     let head = packet.first_chunk::<20>()?;
     let (header, total) = (usize::from(head[0] & 0x0f) * 4, half(head, 2));
     let is_good = head[0] >> 4 == 4 && header >= 20 && usize::from(total) >= header;
-    // Behind the packet may be padding of Ethernet; a frame that was cut may be shorter.
+    // Ethernet padding may follow the packet, and a truncated frame may be shorter.
     let end = packet.len().min(total.into());
     if !is_good || end < header {
         return None;
@@ -137,7 +138,8 @@ fn ipv6(packet: &[u8]) -> Option<Packet> {
     Some(with_ports(key, transport, upper.end))
 }
 
-/// A packet with what stands at the beginning of its transport header, as far as it is there.
+/// Reads ports, ICMP type and code, and TCP flags from the beginning of a transport header, as far
+/// as it is present.
 fn with_ports(mut key: FlowKey, transport: &[u8], bytes: usize) -> Packet {
     let mut tcp_flags = 0;
     match (key.protocol, transport) {
@@ -148,7 +150,7 @@ fn with_ports(mut key: FlowKey, transport: &[u8], bytes: usize) -> Packet {
         _ => {}
     }
     if key.protocol == PROTOCOL_TCP && transport.len() >= 14 {
-        // Flags and reserved bits. (RFC 9293 §3.1)
+        // The flags and the reserved bits. (RFC 9293 §3.1)
         tcp_flags = half(transport, 12) & 0x0fff;
     }
     Packet {
