@@ -6,8 +6,8 @@
 //!                            +--> bash/carina, zsh/_carina, fish/carina.fish
 //! ```
 //!
-//! `carina` has a page for each command. `carina-guest` and `carina-tools` have one page each, which
-//! refers to the command pages of `carina`.
+//! `carina` has a page for each command. `carina-guest` and `carina-tools` have one page each,
+//! which refers to the command pages of `carina`.
 #![forbid(unsafe_code)]
 
 mod manual;

@@ -1,5 +1,6 @@
-//! One reliable flow over a cable that is slower than its writer and drops what its short queue
-//! does not hold: a receiver of datagrams that reads more slowly than they arrive.
+//! Simulates one reliable flow over a cable that is slower than its writer, and that drops PDUs
+//! when its short queue is full. This is like a receiver of datagrams that reads more slowly than
+//! they arrive.
 
 use carina_ipcp::{Config, DifConfig};
 use carina_wire::FlowSpec;
@@ -14,30 +15,30 @@ use crate::session::{Ending, FlowRequest, Reader};
 use crate::stream::Lengths;
 use crate::world::World;
 
-/// What to run.
+/// Parameters of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Bottleneck {
-    /// The seed.
+    /// Seed of the simulation.
     pub seed: u64,
     /// The dialect of both members.
     pub dialect: Dialect,
-    /// Bits per second of the cable.
+    /// Rate of the cable in bits per second.
     pub rate_bps: u64,
-    /// Bytes that its queue holds.
+    /// Number of bytes that the queue of the cable holds.
     pub queue_bytes: u64,
 }
 
-/// How the flow went.
+/// Result of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Goodput {
-    /// Bits of SDUs that were read, per second.
+    /// Bits of SDU content that the reader got, per second.
     pub bps: u64,
-    /// Longest time in ns in which nothing was read, to the nearest 50 ms.
+    /// Longest time without anything read, in ns, rounded to 50 ms.
     pub longest_stall_ns: u64,
 }
 
 impl Bottleneck {
-    /// Writes for 20 s of virtual time.
+    /// Runs the simulation: writes for 20 s of virtual time.
     ///
     /// # Errors
     /// The flow fails, or the members do not find each other.
@@ -98,7 +99,7 @@ fn measure(world: &mut World, slots: [SlotId; 2], terms: Terms) -> Option<Goodpu
         world.fail("the members did not find each other".to_owned());
         return None;
     }
-    // Until both know both applications.
+    // Time in which each member learns of both applications.
     world.run_for(60_000 * MS);
     let request = FlowRequest {
         from: slots[0],
@@ -133,7 +134,7 @@ fn measure(world: &mut World, slots: [SlotId; 2], terms: Terms) -> Option<Goodpu
 
 const MS: u64 = 1_000_000;
 
-/// Fits into one PDU of every dialect.
+/// Length of the SDUs. They fit into one PDU in every dialect.
 const SDU_BYTES: usize = 1_400;
 
 const RUN_NS: u64 = 20_000 * MS;

@@ -1,5 +1,6 @@
-//! What must hold in a world that is left in peace: every member sees the same DIF and finds the
-//! shortest way, every flow has kept its promise or both ends know better, nothing is left over.
+//! The checks of a world without faults: all members agree about their DIF and their routes are
+//! shortest paths, every flow has kept its promise or both ends know that it failed, and no state
+//! is left over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,16 +12,16 @@ use crate::topology::{Edges, distances};
 use crate::view::View;
 use crate::world::World;
 
-/// What all members of a DIF should know; members by their places.
+/// What all members of a DIF should know. Members are identified by their index.
 struct Truth {
     names: Vec<String>,
     apps: BTreeSet<String>,
     edges: Edges,
-    /// Hops from each member to each other.
+    /// Number of hops from each member to each other one; `None` if there is no path.
     far: Vec<Vec<Option<u64>>>,
 }
 
-/// How what a member knows differs from what there is.
+/// A difference between what a member knows and the truth.
 #[derive(Debug)]
 enum Disagreement {
     Rib(RibError),
@@ -30,14 +31,14 @@ enum Disagreement {
         dst: u64,
         hops: u64,
     },
-    /// The next hop does not lie on a shortest path; `rest` is its own distance.
+    /// The next hop is not on a shortest path. `rest` is the distance from the next hop.
     Detour {
         dst: u64,
         hops: u64,
         next: u64,
         rest: Option<u64>,
     },
-    /// Names, applications or links, as they are shown.
+    /// Names, applications or links differ, in the form in which they are printed.
     Sees {
         what: &'static str,
         missing: String,
@@ -76,7 +77,7 @@ impl fmt::Display for Disagreement {
 }
 
 impl World {
-    /// Checks that all members of a DIF see the same and find the shortest ways.
+    /// Checks that all members of a DIF agree, and that their routes are shortest paths.
     pub fn check_dif(&mut self, dif: &str) {
         let slots: Vec<SlotId> = self.slots_of(dif).collect();
         let is_counted = |slot: &SlotId| {
@@ -85,7 +86,7 @@ impl World {
         };
         let live: Vec<SlotId> = slots.into_iter().filter(is_counted).collect();
         let truth = self.truth(&live);
-        // One view at a time: together they are as large as everything that is simulated.
+        // Views are read one at a time: all together would be as large as the simulated members.
         let mut first = None;
         for (at, slot) in live.iter().enumerate() {
             let seen = self.view(*slot);
@@ -133,7 +134,7 @@ impl World {
         }
     }
 
-    /// Names that are registered in this slot's IPCP.
+    /// Names that are registered in this slot's IPCP: applications, and IPCPs of higher DIFs.
     fn reachable(&self, slot: SlotId) -> Vec<&str> {
         let state = &self.slots[slot.0];
         let mut names: Vec<&str> = state.apps.iter().map(String::as_str).collect();
@@ -150,7 +151,7 @@ impl World {
         names
     }
 
-    /// Names of the IPCPs at the other ends of a slot's N-1 flows, each once.
+    /// Names of the IPCPs at the other ends of a slot's N-1 flows, without duplicates.
     fn neighbours(&self, slot: SlotId) -> impl Iterator<Item = &str> {
         let instance = self.slots[slot.0].instance.iter();
         let n1s = instance.flat_map(|instance| instance.n1s.iter().flatten());
@@ -158,7 +159,7 @@ impl World {
         names.into_iter()
     }
 
-    /// Why a session in peace is not over and done with; `None` when it is.
+    /// Why a session has not completed, although there were no faults; `None` if it has.
     #[must_use]
     pub fn probe_failed(&self, number: usize) -> Option<String> {
         let session = &self.sessions[number];
@@ -181,10 +182,10 @@ impl World {
         (!is_over || !is_through).then(|| format!("{caller:?}, {called:?}, {progress:?}"))
     }
 
-    /// True while a flow goes on, although slowly: it is open at both ends, has something left, and
-    /// moved some of it in the last `stall` ns; or one end has ended it, and that or an SDU
-    /// came less than that ago. A path of twenty cables that each lose 3 % loses half of all
-    /// PDUs, and retransmission backs off.
+    /// Whether a flow is slow but still makes progress. That is so if it is open at both ends with
+    /// data left, and moved some in the last `stall` ns; or if one end has ended it, and that or
+    /// the last SDU was less than `stall` ns ago. A path of twenty cables that each lose 3 % loses
+    /// half of all PDUs, and then retransmission backs off.
     #[must_use]
     pub fn has_slow_flow(&self, stall: u64) -> bool {
         let is_recent = |at: u64| self.now().saturating_sub(at) < stall;
@@ -195,7 +196,8 @@ impl World {
             match session.ends.each_ref().map(is_open) {
                 [true, true] => is_recent(session.moved_at) && session.stuck().is_some(),
                 [false, false] => false,
-                // What was written before the end still arrives, or the end is still on its way.
+                // SDUs that were written before the end may still arrive, or the report of the end
+                // is on its way.
                 _ => {
                     let changed_at = session.said_at.max(session.moved_at);
                     is_recent(changed_at) && !self.flow_ends.are_sent_once
@@ -204,7 +206,7 @@ impl World {
         })
     }
 
-    /// Checks that every session has kept its promise, or that both ends know better.
+    /// Checks that every session has kept its promise, or that both its ends know that it failed.
     pub fn check_sessions(&mut self) {
         let wrong: Vec<String> = self
             .sessions
@@ -226,7 +228,7 @@ impl World {
         }
     }
 
-    /// Checks that no member holds more than its N-1 flows and its flows need.
+    /// Checks that no member keeps more state than its N-1 flows and its flows need.
     pub fn check_leaks(&mut self) {
         for index in 0..self.slots.len() {
             let slot = SlotId(index);
@@ -261,8 +263,8 @@ impl World {
         }
     }
 
-    /// True when every IPCP that should be a member is one, with all N-1 flows that were planned
-    /// between living systems.
+    /// Whether every IPCP that should be a member is one, and has all N-1 flows that were planned
+    /// between systems that run.
     #[must_use]
     pub fn is_joined(&self) -> bool {
         self.slots.iter().all(|slot| {
@@ -302,8 +304,8 @@ impl Truth {
         differ("links", &links, &view.links)
     }
 
-    /// Every next hop of the table of the member at `at` lies on a shortest path; when that is so
-    /// of all, no walk can loop.
+    /// Checks that every next hop of the member at index `at` is on a shortest path. If that holds
+    /// for all members, no PDU can loop.
     fn check_table(&self, at: usize, view: &View) -> Result<(), Disagreement> {
         let addresses: Vec<Option<u64>> = self
             .names
@@ -343,8 +345,8 @@ impl Truth {
 }
 
 impl Session {
-    /// What is wrong with it when nothing happens any more. `are_ends_told_once`: one end may not
-    /// have heard from the other.
+    /// What is wrong with the session once nothing changes any more; `None` if nothing is. With
+    /// `are_ends_told_once`, one end may not have heard of the end from the other.
     fn wrong(&self, are_ends_told_once: bool) -> Option<String> {
         let [caller, called] = &self.ends;
         let caller = caller.as_ref().map(|end| &end.state);
@@ -356,7 +358,7 @@ impl Session {
             (Some(State::Requesting), _) => Some("the request was never answered".into()),
             (_, Some(State::Requesting)) => Some("the called side never got the request".into()),
             (Some(State::Open), Some(State::Open)) => self.stuck(),
-            // An end that has something to send must find out by itself.
+            // An end that still has something to send must detect the end by itself.
             (Some(State::Open), None | Some(_)) if are_ends_told_once => self.waits(0),
             (Some(_), Some(State::Open)) if are_ends_told_once => self.waits(1),
             (Some(State::Open), None) => Some("open at one end only".into()),
@@ -367,7 +369,7 @@ impl Session {
         }
     }
 
-    /// Why one end waits for ever although the other is gone.
+    /// Why one end waits forever, although the other has ended; `None` if it does not wait.
     fn waits(&self, side: usize) -> Option<String> {
         let [written, bytes, ..] = self.streams[side].progress();
         let is_waiting = !self.streams[side].is_written();
@@ -376,7 +378,7 @@ impl Session {
         })
     }
 
-    /// Why an open session does not progress.
+    /// Why an open session makes no progress; `None` if it is complete.
     fn stuck(&self) -> Option<String> {
         for (side, stream) in self.streams.iter().enumerate() {
             let [written, bytes, got, got_bytes] = stream.progress();

@@ -1,8 +1,9 @@
-//! Applications that have one flow after another: each asks for the next as soon as its own end of
-//! the last is over, while the other end, or what was said about it, is still on its way.
+//! Simulates applications that have one flow after another. Each requests its next flow as soon as
+//! its own end of the last one has ended. At that time the other end, or reports about the last
+//! flow, may still be on their way.
 //!
-//! Numbers are used again as soon as a dialect allows it, over cables that reorder what passes, so
-//! that the end of a flow meets the beginning of the next in every order.
+//! Flow identifiers are reused as soon as the dialect allows it, over cables that reorder PDUs. So
+//! the end of one flow and the start of the next meet in every order.
 
 use carina_ipcp::{Command, Config, DifConfig};
 use carina_wire::FlowSpec;
@@ -18,38 +19,38 @@ use crate::stream::Lengths;
 use crate::world::World;
 use carina_random::{Random, mix};
 
-/// What to run.
+/// Parameters of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Churn {
-    /// The seed.
+    /// Seed of the simulation.
     pub seed: u64,
-    /// What the members speak.
+    /// Dialect of the members.
     pub dialect: Dialect,
-    /// Flows that each caller has, one after another.
+    /// Number of flows that each caller has, one after another.
     pub rounds: usize,
 }
 
-/// One application that calls.
+/// An application that requests flows.
 struct Caller {
     from: SlotId,
     to: usize,
     rounds: usize,
-    /// Its session, and how that ends.
+    /// Number of its current session, and how the session will end.
     current: Option<(usize, Parting)>,
 }
 
 /// Which side ends a flow, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parting {
-    /// The calling side before it has an answer, after so many steps.
+    /// The calling side, before it has an answer, after this number of steps.
     Unanswered(u64),
-    /// A side when it has written everything.
+    /// This side, when it has written everything.
     Written(usize),
-    /// Both sides as soon as they have.
+    /// Both sides, each when it has written everything.
     Both,
 }
 
-/// Three members in a row.
+/// A simulation under way, of three members in a row.
 struct Run {
     world: World,
     random: Random,
@@ -58,10 +59,10 @@ struct Run {
 }
 
 impl Churn {
-    /// Runs it. Returns how many flows were asked for.
+    /// Runs the simulation. Returns the number of flows that were requested.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The failures of the run.
     pub fn run(&self, member_factory: MemberFactory) -> Result<u64, RunError> {
         let terms = Terms::of(self.dialect);
         let mut run = Run::new(self, member_factory);
@@ -82,7 +83,7 @@ impl Run {
     fn new(churn: &Churn, member_factory: MemberFactory) -> Run {
         let terms = Terms::of(churn.dialect);
         let mut random = Random::new(mix(churn.seed, 0xc407));
-        // Where requests are not repeated none may be lost.
+        // Where requests are not repeated, the cables lose none.
         let (loss, duplication) = if terms.repeats_management {
             (200, 1_000)
         } else {
@@ -153,7 +154,7 @@ impl Run {
         {
             return self.world.fail("not all members have joined".to_owned());
         }
-        // Everybody hears of every application.
+        // Time in which every member learns of every application.
         self.world.run_for(60_000 * MS);
         let end = self.world.now() + LIMIT_NS;
         while self.goes_on() {
@@ -179,7 +180,7 @@ impl Run {
         self.world.failures().is_empty() && self.callers.iter().any(is_busy)
     }
 
-    /// What a caller does now.
+    /// The next action of a caller.
     fn turn(&mut self, at: usize) {
         let Some((number, parting)) = self.callers[at].current else {
             return self.call(at);
@@ -202,7 +203,7 @@ impl Run {
                 let text = format!("session {number} is refused: {reason}");
                 self.world.fail(text);
             }
-            // The other end may know nothing of it yet.
+            // The other end may not have heard of the end yet.
             _ => {
                 self.callers[at].current = None;
                 self.call(at);
@@ -249,7 +250,7 @@ impl Run {
         }
     }
 
-    /// Ends a session where it is its time.
+    /// Ends a session if the time for it has come.
     fn part(&mut self, number: usize, parting: Parting) {
         let sides: &[usize] = match parting {
             Parting::Written(0) => &[0],
@@ -263,7 +264,7 @@ impl Run {
         }
     }
 
-    /// The calling application does not wait for the answer.
+    /// The calling application gives its request up without waiting for the answer.
     fn give_up(&mut self, number: usize) {
         let Some(end) = &mut self.world.sessions[number].ends[0] else {
             return;
@@ -285,8 +286,8 @@ const CALLERS_PER_PAIR: usize = 2;
 
 const MS: u64 = 1_000_000;
 
-/// How often callers look around.
+/// Interval between two actions of a caller.
 const STEP_NS: u64 = 2 * MS;
 
-/// Time in which all flows must be through.
+/// Time limit for all flows.
 const LIMIT_NS: u64 = 3_000_000 * MS;

@@ -1,7 +1,7 @@
-//! What is other in a scenario whose members do not speak the native dialect, and why.
+//! The differences of a scenario in another dialect than native, and the reasons for them.
 //!
-//! The graph, the cables, the faults and the calls of a seed are the same in all dialects, but for
-//! what a dialect's own rules make impossible. That is all here.
+//! Graph, cables, faults and calls of a seed are the same in all dialects, except for what the
+//! rules of a dialect make impossible. All these exceptions are in this module.
 
 use std::collections::BTreeMap;
 
@@ -57,10 +57,11 @@ impl Terms {
             restrictions: &[],
         };
         match dialect {
-            // Keep-alives: 3 of 20 s and their answer; asking again after 30 s at most; what a
-            // member says of itself comes every 30 s; addresses are compared every 10 s.
-            // M_DELETE of a flow names it by the port-id of the receiver, which comes with the
-            // answer, and has no room for a result: rlite takes no request with one.
+            // In rlite, a neighbour is lost after 3 keep-alives of 20 s and the wait for their
+            // answer. A request is repeated after at most 30 s. A member repeats its own
+            // information every 30 s. Addresses are compared every 10 s. M_DELETE of a flow names
+            // it by the receiver's port-id, which the sender learns from the answer only; it cannot
+            // carry a result, because rlite accepts no request with one.
             Dialect::Rlite => Terms {
                 repeats_management: false,
                 withdraws_requests: false,
@@ -71,8 +72,9 @@ impl Terms {
                 restrictions: &RLITE,
                 ..native
             },
-            // Keep-alives: 3 of 30 s; steps of 10 s, three attempts, the next ones 30 s later;
-            // everything is announced again about every 60 s. Connections end with MPL 60 s.
+            // In IRATI, a neighbour is lost after 3 keep-alives of 30 s. Enrollment has steps of 10
+            // s, three attempts, and the next ones 30 s later. Everything is announced again about
+            // every 60 s. Connections end with MPL 60 s.
             Dialect::Irati => Terms {
                 repeats_management: false,
                 slowness: 4,
@@ -133,7 +135,7 @@ impl Terms {
         if self.repeats_management {
             60 * SECOND + 2 * SECOND * members
         } else {
-            // Each attempt of each has to get through unharmed, one after another.
+            // Every attempt of every member has to succeed, one after another.
             600 * SECOND + 60 * SECOND * members
         }
     }
@@ -174,7 +176,7 @@ impl Terms {
         let (component, name, param) = match self.dialect {
             Dialect::Irati => {
                 config.max_pdu = config.max_pdu.min(profile.mtu as u32);
-                // In an order that has nothing to do with who joins when.
+                // Addresses are in an order that is independent of the order of joining.
                 let first = random.within(1, 1_000);
                 let entries: Vec<String> = (0..members as u64)
                     .map(|at| format!("m{at}={}", first + members as u64 - at))

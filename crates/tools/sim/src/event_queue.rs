@@ -3,19 +3,20 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Events in order of time; events of the same time in the order in which they were put in.
+/// A queue of events, in order of time; events of the same time stay in the order of their
+/// insertion.
 #[derive(Debug)]
 pub struct EventQueue<T> {
     now: u64,
     count: u64,
     heap: BinaryHeap<Reverse<Entry>>,
-    /// The events themselves, at the places that the heap names: events are large, and a heap
-    /// moves what it holds.
+    /// The events, at the indices that the heap refers to. The heap does not contain them, because
+    /// it moves its elements and events are large.
     events: Vec<Option<T>>,
     free: Vec<usize>,
 }
 
-/// When an event is due, its number among all, and its place. Numbers are unique.
+/// Key of an event: its time, a unique number in order of insertion, and its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     at: u64,
@@ -24,7 +25,7 @@ struct Entry {
 }
 
 impl<T> EventQueue<T> {
-    /// An empty queue whose clock stands at `now` ns.
+    /// An empty queue whose clock shows `now` ns.
     #[must_use]
     pub fn new(now: u64) -> EventQueue<T> {
         EventQueue {
@@ -36,13 +37,13 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// The time in ns.
+    /// The virtual time in ns.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// Puts an event in; one in the past happens now.
+    /// Inserts an event. An event in the past is due now.
     pub fn put(&mut self, at: u64, what: T) {
         let at = at.max(self.now);
         let number = self.count;
@@ -55,14 +56,14 @@ impl<T> EventQueue<T> {
         self.heap.push(Reverse(Entry { at, number, place }));
     }
 
-    /// Time of the next event.
+    /// Time of the next event in ns; `None` without events.
     #[must_use]
     pub fn next_at(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// Takes the next event of a time up to `end` and sets the clock to it. `None` when there is
-    /// none: the clock then shows `end`.
+    /// Removes and returns the next event if its time is at most `end`, and sets the clock to that
+    /// time. Otherwise returns `None` and sets the clock to `end`.
     pub fn take(&mut self, end: u64) -> Option<T> {
         if self.next_at().is_some_and(|at| at <= end) {
             let Reverse(entry) = self.heap.pop()?;
@@ -74,13 +75,13 @@ impl<T> EventQueue<T> {
         None
     }
 
-    /// Number of events that wait.
+    /// Number of events in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// True when no event waits.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()

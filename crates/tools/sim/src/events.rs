@@ -1,4 +1,4 @@
-//! What an IPCP says, and what the node around it does then.
+//! Events of an IPCP, and the reaction of the simulated node around it.
 
 use carina_ipcp::{Command, Event, FlowKey, N1Port, Reason};
 
@@ -6,10 +6,11 @@ use crate::model::{FlowOwner, SlotId};
 use crate::world::World;
 
 impl World {
-    /// Acts on one event of an IPCP.
+    /// Handles one event of an IPCP.
     pub(crate) fn dispatch_event(&mut self, id: SlotId, event: Event) {
         let now = self.now();
-        // An answer may be a whole RIB, and it is the simulation that has asked.
+        // An answer is not traced in full: it may be a whole RIB, and the simulation itself has
+        // requested it.
         let bytes = match &event {
             Event::Answer { id, result } => {
                 let count = result.as_ref().map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! What goes wrong in the world, and what is repaired.
+//! Faults of the world, and their repair.
 
 use carina_ipcp::Command;
 
@@ -6,7 +6,7 @@ use crate::model::{Below, CableId, Scheduled, SlotId, SystemId, User};
 use crate::world::World;
 
 impl World {
-    /// Crashes a system: everything in it is lost at once.
+    /// Crashes a system: all its state is lost at once.
     pub fn crash(&mut self, id: SystemId) {
         let now = self.now();
         let system = &mut self.systems[id.0];
@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// Restarts a crashed system: its IPCPs start and ask to join.
+    /// Restarts a crashed system: its IPCPs start and try to join.
     pub fn restart(&mut self, id: SystemId) {
         let now = self.now();
         let system = &mut self.systems[id.0];
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// True while the system runs.
+    /// Whether the system runs.
     #[must_use]
     pub fn is_up(&self, id: SystemId) -> bool {
         self.systems[id.0].is_up
@@ -67,7 +67,7 @@ impl World {
         self.detect(id);
     }
 
-    /// Mends a cable. Ends of flows whose other end is gone learn so.
+    /// Repairs a cable. Ends of flows learn it if their other end is gone.
     pub fn mend(&mut self, id: CableId) {
         let now = self.now();
         let cable = &mut self.cables[id.0];
@@ -88,32 +88,32 @@ impl World {
         self.maintain_ends(id);
     }
 
-    /// True while the cable carries PDUs.
+    /// Whether the cable carries PDUs.
     #[must_use]
     pub fn is_whole(&self, id: CableId) -> bool {
         self.cables[id.0].is_up
     }
 
-    /// Changes how a cable treats PDUs.
+    /// Changes how a cable treats PDUs. The MTU stays.
     pub fn set_profile(&mut self, id: CableId, profile: crate::link::Profile) {
         let mtu = self.cables[id.0].profile.mtu;
         self.cables[id.0].profile = crate::link::Profile { mtu, ..profile };
     }
 
-    /// A member leaves its DIF in order, and stays away until it is called back.
+    /// Makes a member leave its DIF in order. It stays away until [`World::come_back`].
     pub fn leave(&mut self, slot: SlotId) {
         self.slots[slot.0].is_wanted = false;
         self.abandon_sessions(slot);
         self.command(slot, Command::Leave);
     }
 
-    /// A member that left joins again.
+    /// Lets a member that left join again.
     pub fn come_back(&mut self, slot: SlotId) {
         self.slots[slot.0].is_wanted = true;
         self.maintain_n1_at(slot, self.now());
     }
 
-    /// True when the operator wants the slot's IPCP in the DIF.
+    /// Whether the slot's IPCP is supposed to be a member of its DIF.
     #[must_use]
     pub fn is_wanted(&self, slot: SlotId) -> bool {
         self.slots[slot.0].is_wanted
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Has every IPCP that needs a flow over this cable ask for it soon.
+    /// Schedules, for every IPCP that needs a flow over this cable, a request for it soon.
     fn maintain_ends(&mut self, id: CableId) {
         for end in self.cables[id.0].ends {
             for slot in self.systems[end.0].slots.clone() {

@@ -1,6 +1,7 @@
-//! A member far simpler than an IPCP, to test the simulator with: every PDU goes everywhere, once.
+//! A member that is far simpler than an IPCP, with which the simulator itself is tested. It sends
+//! every PDU to all neighbours, once.
 //!
-//! It works on links that lose nothing, and gives itself away on others. Text instead of PCI:
+//! It works on links without loss, and its failures show on other links. Its header is text:
 //!
 //! ```text
 //!   number of the PDU, destination name, kind, flow of the sender, flow of the receiver | content

@@ -1,4 +1,4 @@
-//! The IPCP as a member of a simulation.
+//! The real IPCP as a member of a simulation.
 
 use carina_dialects::DIALECTS;
 use carina_ipcp::{
@@ -11,8 +11,8 @@ use carina_wire::{Bytes, FlowSpec};
 use crate::member::{Member, MemberFactory};
 use carina_random::mix;
 
-/// Makes real IPCPs, with the protection and authentication of `carina-protect`. All know the same
-/// password, and keys come from the seed.
+/// Returns a factory of real IPCPs, with the protection and authentication of `carina-protect`. All
+/// of them know the same password, and their keys come from the seed.
 #[must_use]
 pub fn member_factory() -> MemberFactory {
     Box::new(|config: Config, seed: u64| {

@@ -1,4 +1,4 @@
-//! Arrangements of DIFs over systems and cables: one flat DIF, stacks, and DIFs by region.
+//! Arrangements of DIFs over systems and cables: one flat DIF, a stack of DIFs, and DIFs by region.
 
 use carina_ipcp::{Config, DifConfig};
 use carina_wire::dif::Dialect;
@@ -9,23 +9,23 @@ use crate::topology::Shape;
 use crate::world::World;
 use carina_random::Random;
 
-/// A DIF being laid out: its members, and the N-1 flows between them.
+/// A DIF that is being laid out, with the parameters of its members.
 #[derive(Clone, Debug)]
 pub struct Layer<'a> {
     /// Name of the DIF.
     pub dif: &'a str,
-    /// Its configuration.
+    /// Configuration of the DIF.
     pub config: &'a DifConfig,
-    /// Its systems; the first has the first member.
+    /// Systems of the DIF. The first one gets the first member.
     pub systems: &'a [SystemId],
-    /// N-1 flows over a lower DIF are reliable ones.
+    /// Whether N-1 flows over a lower DIF are requested as reliable.
     pub is_reliable: bool,
-    /// Members start at random within so many ns.
+    /// Members start at random times within this many ns.
     pub ramp_ns: u64,
 }
 
 impl Layer<'_> {
-    /// Puts a member on each of the systems.
+    /// Creates a member on each of the systems.
     pub fn slots(&self, world: &mut World, random: &mut Random) -> Vec<SlotId> {
         let now = world.now();
         let mut slots = Vec::with_capacity(self.systems.len());
@@ -51,8 +51,8 @@ impl Layer<'_> {
         self.connect(world, [a, b], [Below::Cable(cable); 2]);
     }
 
-    /// Connects two members over the members of a DIF below on their systems; the second one is
-    /// the initiator.
+    /// Connects two members over members of a lower DIF on their systems. The second one is the
+    /// initiator.
     pub fn over_slots(&self, world: &mut World, pair: [SlotId; 2], below: [SlotId; 2]) {
         self.connect(world, pair, below.map(Below::Ipcp));
     }
@@ -71,8 +71,8 @@ impl Layer<'_> {
     }
 }
 
-/// A line of systems with `depth` DIFs, each over the one below; all systems are in all DIFs.
-/// Returns the world and the slots by level, the lowest first.
+/// A line of systems with `depth` DIFs, each over the one below; every system is in every DIF.
+/// Returns the world, and the slots by level, the lowest level first.
 pub fn stack(
     mut world: World,
     depth: usize,
@@ -112,18 +112,18 @@ pub fn stack(
     (world, levels)
 }
 
-/// Regions of systems with a border system each, and a backbone between these.
+/// Regions of systems, each with a border system, and a backbone between the border systems.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    /// Systems by region; the first of each is the border.
+    /// The systems of each region; the first one is the border system.
     pub regions: Vec<Vec<SystemId>>,
-    /// Cables within each region: pairs of places in it.
+    /// The cables in each region, each with the indices of its two systems in the region.
     pub inner: Vec<Vec<([usize; 2], CableId)>>,
-    /// Cables between borders: pairs of regions.
+    /// The cables between border systems, each with its two regions.
     pub outer: Vec<([usize; 2], CableId)>,
 }
 
-/// Lays out systems and cables: in each region a tree with further edges, between the borders too.
+/// Creates systems and cables. Each region is a tree with further edges, and so is the backbone.
 pub fn ground(world: &mut World, regions: usize, systems: usize, profile: Profile) -> Ground {
     let mut random = world.random.fork();
     let detection = Some(100_000_000);
@@ -153,7 +153,7 @@ pub fn ground(world: &mut World, regions: usize, systems: usize, profile: Profil
     ground
 }
 
-/// One DIF over all cables. Returns its slots by region.
+/// Creates one DIF over all cables. Returns its slots by region.
 pub fn flat(
     world: &mut World,
     ground: &Ground,
@@ -186,9 +186,9 @@ pub fn flat(
     slots
 }
 
-/// A DIF in each region, one over the borders, and one above for `above` systems of each region,
-/// its border included, that talk to other regions. Returns the slots: of the regions, of the
-/// backbone, of the DIF above by region.
+/// Creates a DIF in each region, a DIF over the border systems, and a DIF above both. The latter
+/// has `above` systems of each region, the border system included, which talk to other regions.
+/// Returns the slots of the regions, those of the backbone, and those of the upper DIF by region.
 pub fn regional(
     world: &mut World,
     ground: &Ground,

@@ -1,8 +1,8 @@
-//! Networks of whole IPCPs on a virtual clock.
+//! Simulates networks of real IPCPs on a virtual clock.
 //!
-//! Everything of a simulation comes from its seed: the topology, the faults, what applications
-//! write. The same seed gives the same run, byte for byte, which [`trace::Trace`] proves by a
-//! number over everything that happened.
+//! Everything in a simulation comes from its seed: the topology, the faults, what applications
+//! write. The same seed gives the same run, byte for byte. [`trace::Trace`] proves it by a hash of
+//! all events.
 //!
 //! ```text
 //!   scenario   what is built, what goes wrong, what must hold afterwards

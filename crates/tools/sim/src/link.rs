@@ -1,4 +1,4 @@
-//! What a cable does to PDUs: loss, duplication, damage, delay and a queue.
+//! How a cable treats PDUs: loss, duplication, damage, delay, and a queue.
 
 use carina_random::Random;
 
@@ -7,28 +7,28 @@ use carina_random::Random;
 pub struct Profile {
     /// Propagation delay in ns.
     pub delay_ns: u64,
-    /// Up to so many ns more, drawn for each PDU; order is kept unless `reorder` says otherwise.
+    /// Largest random additional delay of each PDU, in ns. It does not change the order of PDUs.
     pub jitter_ns: u64,
-    /// Bits per second; 0 for a link without a limit.
+    /// Rate in bits per second; 0 for no limit.
     pub rate_bps: u64,
-    /// Bytes that may wait for their turn on a link with a rate.
+    /// Bytes that may wait on a link with a rate.
     pub queue_bytes: u64,
-    /// A full queue asks the sender to wait; else it drops.
+    /// Whether a full queue makes the sender wait; otherwise it drops the PDU.
     pub is_blocking: bool,
-    /// Lost PDUs, in 1/10000.
+    /// Share of lost PDUs, in 1/10000.
     pub loss: u32,
-    /// Doubled PDUs, in 1/10000.
+    /// Share of duplicated PDUs, in 1/10000.
     pub duplication: u32,
-    /// PDUs that are overtaken by later ones, in 1/10000.
+    /// Share of PDUs that later ones overtake, in 1/10000.
     pub reorder: u32,
-    /// PDUs in which a few bits change, in 1/10000.
+    /// Share of damaged PDUs, in which a few bits change, in 1/10000.
     pub corruption: u32,
     /// Longest PDU in bytes.
     pub mtu: usize,
 }
 
 impl Profile {
-    /// A link that does nothing but take a millisecond.
+    /// A link that only delays PDUs, by a millisecond.
     #[must_use]
     pub const fn clean() -> Profile {
         Profile {
@@ -45,13 +45,13 @@ impl Profile {
         }
     }
 
-    /// True when a PDU that goes in may not come out, or not as it was.
+    /// Whether a PDU may be lost or damaged.
     #[must_use]
     pub fn drops(&self) -> bool {
         self.loss + self.corruption > 0 || self.rate_bps > 0 && !self.is_blocking
     }
 
-    /// True when a PDU that goes in comes out once, whole and in order.
+    /// Whether every PDU arrives once, undamaged and in order.
     #[must_use]
     pub fn is_reliable(&self) -> bool {
         let may_drop = self.rate_bps > 0 && !self.is_blocking;
@@ -59,47 +59,47 @@ impl Profile {
     }
 }
 
-/// What was done to PDUs, and how many there were.
+/// Counts of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// PDUs put in.
+    /// PDUs sent.
     pub pdus: u64,
-    /// Their bytes.
+    /// Bytes in the PDUs sent.
     pub bytes: u64,
     /// Lost by chance or because the link was down.
     pub lost: u64,
     /// Lost because the queue was full.
     pub overflowed: u64,
-    /// Doubled.
+    /// Duplicated PDUs.
     pub doubled: u64,
-    /// Changed.
+    /// Damaged PDUs.
     pub corrupted: u64,
-    /// Held back.
+    /// PDUs that were delayed so that later ones overtake them.
     pub reordered: u64,
 }
 
 /// One direction of a link.
 #[derive(Clone, Debug, Default)]
 pub struct Pipe {
-    /// When the last bit of what was put in has left, in ns.
+    /// Time in ns at which the last bit so far has been sent.
     busy_until: u64,
-    /// When the last PDU that keeps order arrives.
+    /// Arrival time in ns of the last PDU that keeps the order.
     last_arrival: u64,
     tally: Tally,
 }
 
-/// PDUs that come out, with the times at which they do.
+/// PDUs that arrive, each with its arrival time in ns.
 pub type Arrivals = Vec<(u64, Vec<u8>)>;
 
 impl Pipe {
-    /// Bytes that wait, at `now`.
+    /// Bytes that wait to be sent, at `now`.
     #[must_use]
     pub fn backlog(&self, now: u64, profile: &Profile) -> u64 {
         let wait = u128::from(self.busy_until.saturating_sub(now));
         (wait * u128::from(profile.rate_bps) / 8 / 1_000_000_000) as u64
     }
 
-    /// When there will be room for `len` bytes; `now` when there is.
+    /// Time at which there is room for `len` bytes; `now` if there is room already.
     #[must_use]
     pub fn room_at(&self, now: u64, len: usize, profile: &Profile) -> u64 {
         if profile.rate_bps == 0 || !profile.is_blocking {
@@ -113,7 +113,7 @@ impl Pipe {
         }
     }
 
-    /// Puts a PDU in; what comes out is appended to `out`.
+    /// Sends a PDU. Appends the resulting arrivals to `out`.
     pub fn put(
         &mut self,
         now: u64,
@@ -154,14 +154,14 @@ impl Pipe {
         }
     }
 
-    /// Counts a PDU that a dead link swallowed.
+    /// Counts a PDU that was lost because the link is down.
     pub fn swallow(&mut self, len: usize) {
         self.tally.pdus += 1;
         self.tally.bytes += len as u64;
         self.tally.lost += 1;
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally
@@ -183,13 +183,13 @@ fn serialization_ns(bytes: u64, rate_bps: u64) -> u64 {
     (u128::from(bytes) * 8 * 1_000_000_000 / u128::from(rate_bps)) as u64
 }
 
-/// Flips one to three bits, or cuts the end off.
+/// Damages a PDU: flips one to three bits, or cuts off the end.
 fn damage(pdu: &mut Vec<u8>, random: &mut Random) {
     if random.chance(1_000) {
         pdu.truncate(random.index(pdu.len()));
         return;
     }
-    // Up to three bits: what any CRC-32 is sure to find in a PDU of this length.
+    // At most three bits: any CRC-32 detects that in a PDU of this length.
     let first = random.index(pdu.len());
     pdu[first] ^= 1 << random.below(8);
     for _ in 0..random.below(3) {

@@ -1,15 +1,16 @@
-//! What a simulation needs of an IPCP, so that the simulator itself can be tested with something
-//! far simpler than one.
+//! The interface of an IPCP that a simulation uses. Tests of the simulator implement it by
+//! something far simpler.
 
 use carina_ipcp::{AllocateError, Command, Config, CreateError, Delivery, Event, FlowKey, N1Port};
 use carina_wire::{Bytes, FlowSpec};
 
-/// An IPCP on the virtual clock. The methods are those of `carina_ipcp::Ipcp`.
+/// An IPCP on the virtual clock. Each method does what the method of `carina_ipcp::Ipcp` with the
+/// same name does.
 #[allow(missing_docs)]
 pub trait Member {
     fn handle(&mut self, now: u64, command: Command);
     /// # Errors
-    /// Why there can be no flow.
+    /// Why the flow cannot be allocated.
     fn allocate(
         &mut self,
         now: u64,
@@ -34,5 +35,5 @@ pub trait Member {
     fn poll_event(&mut self) -> Option<Event>;
 }
 
-/// Makes an IPCP from its configuration and a seed.
+/// Creates an IPCP from its configuration and a seed.
 pub type MemberFactory = Box<dyn FnMut(Config, u64) -> Result<Box<dyn Member>, CreateError>>;

@@ -13,11 +13,11 @@ use carina_random::Random;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SystemId(pub usize);
 
-/// A cable between two systems; its own N-1 DIF.
+/// A cable between two systems. Each cable is an N-1 DIF of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CableId(pub usize);
 
-/// The place of one IPCP on one system. The IPCP in it may crash and start again.
+/// The place of one IPCP on one system. The IPCP in it may crash and be replaced by a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotId(pub usize);
 
@@ -43,12 +43,12 @@ pub struct Attachment {
     pub is_reliable: bool,
 }
 
-/// Totals of a run so far.
+/// Totals of a run up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
     /// PDUs put on cables.
     pub wire_pdus: u64,
-    /// Their bytes.
+    /// Bytes in the PDUs put on cables.
     pub wire_bytes: u64,
     /// Flows that were allocated.
     pub flows: u64,
@@ -58,9 +58,9 @@ pub struct Tallies {
     pub sdu_bytes: u64,
     /// Times that an IPCP became a member.
     pub enrollments: u64,
-    /// When an IPCP last became a member or a neighbour, or ceased to be, in ns.
+    /// Time in ns at which an IPCP last became or ceased to be a member or a neighbour.
     pub changed_at: u64,
-    /// Notices for people.
+    /// Number of notices for people.
     pub notices: u64,
 }
 
@@ -75,9 +75,10 @@ pub(crate) struct Cable {
     pub ends: [SystemId; 2],
     pub profile: Profile,
     pub is_up: bool,
-    /// Changes whenever the cable goes up or down.
+    /// Changes each time the cable is cut or repaired.
     pub epoch: u32,
-    /// How long until both ends learn that the cable or the other system is dead; `None`: never.
+    /// Time in ns after which both ends detect that the cable or the other system is dead; `None`:
+    /// they never do.
     pub detection_ns: Option<u64>,
     pub pipes: [Pipe; 2],
     pub flows: BTreeMap<u32, [Option<User>; 2]>,
@@ -96,9 +97,9 @@ pub(crate) struct User {
 pub(crate) struct IpcpSlot {
     pub system: SystemId,
     pub config: Config,
-    /// Becomes the first member the first time it starts.
+    /// Whether the IPCP becomes the first member of the DIF when it starts for the first time.
     pub founds: bool,
-    /// The operator wants it in the DIF.
+    /// Whether the IPCP is supposed to be a member of the DIF.
     pub is_wanted: bool,
     pub attachments: Vec<Attachment>,
     pub apps: Vec<String>,
@@ -109,15 +110,15 @@ pub(crate) struct IpcpSlot {
 pub(crate) struct Instance {
     pub member: Box<dyn Member>,
     pub n1s: Vec<Option<N1>>,
-    /// By attachment.
+    /// State of each attachment, by index.
     pub links: Vec<Link>,
     pub flows: BTreeMap<FlowKey, FlowOwner>,
-    /// Flows that were deallocated here; the IPCP may not be through with them.
+    /// Flows that were deallocated here, but whose state the IPCP may still hold.
     pub gone: BTreeSet<FlowKey>,
     pub address: Option<Address>,
     pub armed: Option<u64>,
     pub maintains_n1_at: Option<u64>,
-    /// For the guard against endless work at one instant.
+    /// Guards against endless work at one moment: the time, and the number of actions at it.
     pub busy: (u64, u32),
 }
 
@@ -149,14 +150,14 @@ pub(crate) enum Link {
     Up(N1Port),
 }
 
-/// The user of a flow of an IPCP.
+/// The user of a flow that an IPCP provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlowOwner {
-    /// An end of a session of applications.
+    /// An application: number of its session, and index of its end.
     Session(usize, usize),
-    /// An IPCP above that waits for its attachment.
+    /// A higher IPCP whose request for this attachment is not answered yet.
     Requesting(SlotId, usize),
-    /// An IPCP above.
+    /// A higher IPCP, for which the flow is this N-1 flow.
     Upper(SlotId, N1Port),
 }
 
@@ -187,13 +188,13 @@ pub(crate) enum Scheduled {
         flow: u32,
         pdu: Vec<u8>,
     },
-    /// One end of a flow over a cable learns that the other is gone.
+    /// One end of a flow over a cable learns that the other end is gone.
     Ended {
         cable: CableId,
         side: usize,
         flow: u32,
     },
-    /// Both ends learn that the cable is dead.
+    /// Both ends detect that the cable is dead.
     Detected {
         cable: CableId,
         epoch: u32,
@@ -206,12 +207,12 @@ pub(crate) enum Scheduled {
 }
 
 impl Instance {
-    /// N-1 flows that are up.
+    /// Number of N-1 flows that are up.
     pub fn n1_count(&self) -> usize {
         self.n1s.iter().flatten().count()
     }
 
-    /// Gives a flow up from this side.
+    /// Marks a flow as deallocated from this side.
     pub fn let_go(&mut self, key: FlowKey) {
         if self.flows.remove(&key).is_some() {
             self.gone.insert(key);

@@ -1,20 +1,15 @@
-//! N-1 flows: over cables and over the IPCPs of DIFs below, as a node would make them.
-//!
-//! ```text
-//!   IPCP of DIF N  -- N1Port --+-- flow of an IPCP below on the same system (to any depth)
-//!                              +-- flow over a cable -- the other system
-//! ```
+//! N-1 flows over cables and over IPCPs of lower DIFs, allocated as a node would do it.
 
 use carina_ipcp::{Command, N1Port, N1Properties};
 
 use crate::model::{Attachment, Below, CableId, Link, Lower, N1, Scheduled, SlotId, User};
 use crate::world::World;
 
-/// Who asked for a flow over a cable: slot, incarnation, attachment.
+/// The initiator of a flow over a cable: slot, incarnation, and index of the attachment.
 pub(crate) type Initiator = (SlotId, u32, usize);
 
 impl World {
-    /// Asks for a visit of the operator.
+    /// Schedules [`World::maintain_n1`] for a slot.
     pub(crate) fn maintain_n1_at(&mut self, id: SlotId, at: u64) {
         let incarnation = self.slots[id.0].incarnation;
         if let Some(instance) = self.instance(id)
@@ -25,8 +20,8 @@ impl World {
         }
     }
 
-    /// The operator's visit: N-1 flows that are missing are asked for; an IPCP that is no member
-    /// asks again.
+    /// Maintains the N-1 flows of an IPCP as a node does: requests missing N-1 flows, and lets an
+    /// IPCP that is not a member try to join again.
     pub(crate) fn maintain_n1(&mut self, id: SlotId) {
         let now = self.now();
         if !self.slots[id.0].is_wanted {
@@ -71,7 +66,7 @@ impl World {
         self.maintain_n1_at(id, at);
     }
 
-    /// The IPCP wants an N-1 flow: one that was planned, or a new one that leads there.
+    /// The IPCP needs an N-1 flow to `remote`: requests a planned one, or adds a new one.
     pub(crate) fn need_n1(&mut self, id: SlotId, dif: &str, remote: &str) {
         let known = self.slots[id.0].attachments.iter().position(|attachment| {
             attachment.remote == remote && self.dif_below(attachment.below) == dif
@@ -121,7 +116,7 @@ impl World {
             .or(cable.map(|cable| Below::Cable(CableId(cable))))
     }
 
-    /// Asks for the N-1 flow of an attachment.
+    /// Requests the N-1 flow of an attachment.
     fn connect(&mut self, id: SlotId, index: usize) {
         let now = self.now();
         let slot = &self.slots[id.0];
@@ -151,7 +146,7 @@ impl World {
         }
     }
 
-    /// A flow over a cable is asked for, seen from the other side.
+    /// A request for a flow over a cable arrives at the other side.
     pub(crate) fn requested(&mut self, cable: CableId, side: usize, initiator: Initiator) {
         let now = self.now();
         let (from, incarnation, attachment) = initiator;
@@ -185,7 +180,8 @@ impl World {
         self.queue.put(at, answer);
     }
 
-    /// The attachment that an incoming flow fills, if it was planned and is empty.
+    /// The index of the planned attachment that an incoming flow fills; `None` if there is none, or
+    /// if it has a flow already.
     pub(crate) fn attachment_to(&self, id: SlotId, below: Below, remote: &str) -> Option<usize> {
         let slot = &self.slots[id.0];
         let instance = slot.instance.as_ref()?;
@@ -232,7 +228,7 @@ impl World {
         }
     }
 
-    /// Gives an IPCP an N-1 flow.
+    /// Gives an IPCP a new N-1 flow.
     pub(crate) fn n1_up(
         &mut self,
         id: SlotId,
@@ -308,7 +304,7 @@ impl World {
         Some(n1)
     }
 
-    /// An N-1 flow of an IPCP has ended, at either end.
+    /// An N-1 flow of an IPCP has ended at one of its ends.
     pub(crate) fn n1_down(&mut self, id: SlotId, n1: N1Port, reason: &str) {
         let now = self.now();
         let Some(gone) = self.forget_n1(id, n1) else {
@@ -325,7 +321,7 @@ impl World {
         self.maintain_n1_later(id);
     }
 
-    /// The IPCP wants to be rid of an N-1 flow.
+    /// The IPCP drops one of its N-1 flows.
     pub(crate) fn drop_n1(&mut self, id: SlotId, n1: N1Port, reason: &str) {
         let now = self.now();
         let Some(gone) = self.forget_n1(id, n1) else {
@@ -371,7 +367,7 @@ impl World {
         }
     }
 
-    /// The other end of a flow over a cable hears of its end, if the cable carries anything.
+    /// Tells the other end of a flow over a cable that the flow has ended, unless the cable is cut.
     pub(crate) fn notify_other_side(&mut self, cable: CableId, side: usize, flow: u32) {
         let model = &self.cables[cable.0];
         if model.is_up {
@@ -405,7 +401,7 @@ impl World {
     }
 }
 
-/// How long the operator waits before it asks again, in ns.
+/// Time before a request is repeated, in ns.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Longest PDU of an IPCP over a flow of an IPCP, in bytes.

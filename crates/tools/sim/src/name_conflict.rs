@@ -1,13 +1,13 @@
-//! Two systems that were given one name, in a DIF that may be in two parts meanwhile.
+//! Simulates two systems with the same name, in a DIF that may meanwhile be split into two parts.
 //!
 //! ```text
-//!   join      the members of both halves, and the first of the two
-//!   trouble   maybe the halves are parted; the second joins; who lives may crash and start again
-//!   heal      all is whole
+//!   join      the members of both halves join, and the first of the two systems
+//!   trouble   the halves may be split; the second one joins; systems may crash and restart
+//!   heal      all cables are repaired
 //!   settle    exactly one of the two is a member, no dispute is left, all members agree
 //! ```
 //!
-//! The operator of each asks to join about once a second, whatever was refused before.
+//! Both systems try to join about once a second, whatever was refused before.
 
 use carina_ipcp::policy::component;
 use carina_ipcp::{Config, DifConfig, PolicySpec};
@@ -21,34 +21,34 @@ use crate::topology::Shape;
 use crate::world::World;
 use carina_random::{Random, mix};
 
-/// When the second of the two joins.
+/// When the second of the two systems joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// While the first is a member and can be reached.
+    /// While the first one is a member and can be reached.
     Later,
-    /// At the same moment as the first.
+    /// At the same moment as the first one.
     AtOnce,
-    /// In the half that the first is not in, while there is no way between them.
+    /// In the half without the first one, while the halves are split.
     Parted,
 }
 
-/// What to run.
+/// Parameters of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct NameConflict {
-    /// The seed.
+    /// Seed of the simulation.
     pub seed: u64,
-    /// When the second joins.
+    /// When the second system joins.
     pub when: When,
-    /// Systems die and start again in between.
+    /// Whether systems crash and restart meanwhile.
     pub has_crashes: bool,
 }
 
-/// What came out.
+/// Result of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which of the two is a member in the end, 0 or 1.
+    /// Index of the system that is a member in the end, 0 or 1.
     pub winner: usize,
-    /// How often one of the two became a member.
+    /// How often each of the two became a member.
     pub enrollments: [u32; 2],
 }
 
@@ -65,10 +65,10 @@ struct Run {
 }
 
 impl NameConflict {
-    /// Runs it.
+    /// Runs the simulation.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The failures of the run.
     pub fn run(&self, member_factory: MemberFactory) -> Result<Found, RunError> {
         let mut run = Run::new(self, member_factory);
         run.live(self);
@@ -88,7 +88,8 @@ impl Run {
     fn new(of: &NameConflict, member_factory: MemberFactory) -> Run {
         let mut world = World::new(of.seed, member_factory);
         let mut random = Random::new(mix(of.seed, 0x2a3e));
-        // An answer that is lost lets the second in until it finds the first.
+        // When an answer is lost, the second system is admitted, and stays a member until it finds
+        // the first.
         let is_strict = of.when == When::Later && !of.has_crashes;
         let drawn = *random.pick(&[0, 0, 100, 300]);
         let loss = if is_strict { 0 } else { drawn };
@@ -139,7 +140,8 @@ impl Run {
         run
     }
 
-    /// Each half hangs together by itself, with one of the two; bridges lead from half to half.
+    /// Connects the members of each half, which includes one of the two systems; bridges lead from
+    /// one half to the other.
     fn lay_cables(&mut self, half: usize, profile: Profile) {
         for which in 0..2 {
             let shape = *self.random.pick(&Shape::ALL);
@@ -162,7 +164,7 @@ impl Run {
         }
     }
 
-    /// A cable; the first of its ends asks.
+    /// Adds a cable. The first of its ends is the initiator.
     fn lay(&mut self, ends: [usize; 2], profile: Profile) -> CableId {
         let pair = ends.map(|at| self.systems[at]);
         let cable = self.world.add_cable(pair, profile, Some(SECOND));
@@ -204,20 +206,20 @@ impl Run {
             let text = format!("the two contend for ever: {before:?}, then {after:?}");
             return self.world.fail(text);
         }
-        // What the other is in the eyes of its neighbours, no member is to anybody.
+        // If the losing system is crashed, no member may notice: nobody has it as a neighbour.
         let loser = usize::from(members[0]);
         self.world.crash(self.systems[ordinary + loser]);
         self.run_for(SETTLE_NS);
         self.world.check_dif(DIF);
     }
 
-    /// The time in which the second joins.
+    /// The time in which the second system joins.
     fn trouble(&mut self, of: &NameConflict) {
         let end = self.world.now() + TROUBLE_NS;
         while of.has_crashes && self.world.now() + 20 * SECOND < end {
             let pause = self.random.within(1, 10 * SECOND);
             self.run_for(pause);
-            // The first member stays, so that the DIF does.
+            // The first member is never crashed, so that the DIF continues to exist.
             let at = 1 + self.random.index(self.systems.len() - 1);
             let is_one = self.random.chance(6_000);
             let at = if is_one {
@@ -246,7 +248,7 @@ impl Run {
         }
     }
 
-    /// Entries that members had to say again.
+    /// Total number of entries that members had to announce again because of a dispute.
     fn disputes(&mut self) -> u64 {
         let slots = self.slots.clone();
         let counted = |slot| self.world.counted(slot, "entries-disputed");
@@ -254,7 +256,7 @@ impl Run {
     }
 }
 
-/// What a system that is gone has said of its links is soon forgotten.
+/// A configuration in which reports of a system that is gone soon expire.
 fn config(keepalive_ms: u32) -> DifConfig {
     let params = [("max_age_s", "60"), ("refresh_s", "20")];
     let params = params.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -282,5 +284,5 @@ const JOIN_NS: u64 = 60 * SECOND;
 
 const TROUBLE_NS: u64 = 90 * SECOND;
 
-/// Peace after which nothing of the trouble may be left to see.
+/// Time without faults, after which no effect of them may remain.
 const SETTLE_NS: u64 = 100 * SECOND;

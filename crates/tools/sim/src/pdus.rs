@@ -1,4 +1,4 @@
-//! Moving PDUs: from IPCPs onto cables and into flows below, and back up.
+//! Moves PDUs from IPCPs onto cables and into lower flows, and back up.
 
 use carina_ipcp::{Delivery, FlowKey, N1Port};
 use carina_wire::{Bytes, Payload};
@@ -7,7 +7,7 @@ use crate::model::{CableId, FlowOwner, Lower, N1, Scheduled, SlotId, User};
 use crate::world::World;
 
 impl World {
-    /// Sends what an IPCP has for one N-1 flow; false when there is no such flow.
+    /// Sends what an IPCP has for one N-1 flow. Returns false if there is no such flow.
     pub(crate) fn transmit(&mut self, id: SlotId, n1: N1Port) -> bool {
         let Some(instance) = self.instance(id) else {
             return false;
@@ -46,7 +46,8 @@ impl World {
         }
     }
 
-    /// An N-1 flow was offered that has no PDU. That may happen once: not again and again.
+    /// The IPCP offered an N-1 flow for which it has no PDU. That may happen once, but not
+    /// repeatedly.
     fn nothing_there(&mut self, id: SlotId, n1: N1Port) -> bool {
         let again = self
             .instance(id)
@@ -75,7 +76,7 @@ impl World {
                 self.fail(text);
                 None
             }
-            // It was dropped at the last moment, and the next one may come.
+            // The PDU was dropped at the last moment; there may be another one.
             None => None,
         }
     }
@@ -167,7 +168,7 @@ impl World {
         true
     }
 
-    /// A PDU comes out of a cable.
+    /// A PDU arrives from a cable.
     pub(crate) fn arrive(&mut self, cable: CableId, side: usize, flow: u32, pdu: Vec<u8>) {
         let now = self.now();
         let model = &self.cables[cable.0];
@@ -183,7 +184,7 @@ impl World {
         }
     }
 
-    /// An IPCP delivers to one of its flows.
+    /// An IPCP delivers a piece of an SDU to one of its flows.
     pub(crate) fn deliver(&mut self, id: SlotId, delivery: Delivery<Bytes>) {
         let now = self.now();
         let Delivery { flow, sdu, more } = delivery;
@@ -215,7 +216,7 @@ impl World {
         }
     }
 
-    /// A whole PDU for the IPCP above, when this was its last piece.
+    /// Adds a piece of a PDU for a higher IPCP. Returns the PDU if this was its last piece.
     fn lift(&mut self, upper: SlotId, n1: N1Port, sdu: &Bytes, more: bool) -> Option<Vec<u8>> {
         let n1 = self.instance(upper)?.n1s.get_mut(n1.0 as usize)?.as_mut()?;
         let Lower::Flow { partial, .. } = &mut n1.lower else {
@@ -225,7 +226,7 @@ impl World {
         (!more).then(|| std::mem::take(partial))
     }
 
-    /// A flow may write more than it could.
+    /// A flow has room for more data than before.
     pub(crate) fn room_grew(&mut self, id: SlotId, key: FlowKey) {
         let owner = self
             .instance(id)
@@ -243,5 +244,5 @@ impl World {
     }
 }
 
-/// What an IPCP above can take at any time, in bytes: it is never behind.
+/// Bytes that a higher IPCP accepts at any time: it never falls behind.
 pub(crate) const UPPER_ROOM: usize = 1 << 20;

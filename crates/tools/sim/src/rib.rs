@@ -7,13 +7,13 @@ use std::fmt;
 use crate::model::SlotId;
 use crate::world::World;
 
-/// Why a RIB says nothing, or nothing that a simulation understands.
+/// Why a RIB cannot be read, or contains something that a simulation does not understand.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RibError {
-    /// The IPCP of this name is dead or gives no response.
+    /// The IPCP with this name is dead or does not answer.
     NoAnswer(String),
-    /// The IPCP refuses, with this reason.
+    /// The IPCP refuses, for this reason.
     Refused(String),
     /// An object lacks a field.
     NoField {
@@ -22,18 +22,18 @@ pub enum RibError {
         /// Name of the field.
         name: String,
     },
-    /// A field has a value of another kind.
+    /// A field has a value of an unexpected kind.
     Unexpected {
         /// Path of the object.
         path: String,
         /// Name of the field.
         name: String,
-        /// Its value.
+        /// The value.
         value: Scalar,
     },
-    /// Not an address.
+    /// The text is not an address.
     NotAnAddress(String),
-    /// Not two addresses with `-` between them.
+    /// The text is not two addresses with `-` between them.
     NotALink(String),
 }
 
@@ -57,10 +57,10 @@ impl fmt::Display for RibError {
 }
 
 impl World {
-    /// Reads a member's RIB, at once.
+    /// Reads a member's RIB, in no virtual time.
     ///
     /// # Errors
-    /// The IPCP is dead, gives no answer or an error.
+    /// The IPCP is dead, does not answer, or answers with an error.
     pub fn read_rib(
         &mut self,
         slot: SlotId,

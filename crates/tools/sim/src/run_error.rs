@@ -1,13 +1,13 @@
-//! What went wrong in a run, for a caller that shows it.
+//! The failures of a run, for a caller that prints them.
 
 use std::fmt;
 
-/// What went wrong in a world.
+/// The failures of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunError {
     /// Each failure, with its time.
     pub failures: Vec<String>,
-    /// The state of the world, for people.
+    /// Description of the state of the world, for people.
     pub state: String,
 }
 

@@ -1,5 +1,5 @@
-//! One DIF of many members beside the same systems in small DIFs: what each costs to build, to
-//! hold, and to repair.
+//! Compares one DIF of many members with the same systems in small DIFs: what each arrangement
+//! costs to build, to keep, and to repair.
 
 use std::fmt;
 
@@ -12,62 +12,63 @@ use crate::model::SlotId;
 use crate::rib::RibError;
 use crate::world::World;
 
-/// What to build.
+/// Size of the simulated network.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Systems in all.
+    /// Number of systems.
     pub systems: usize,
-    /// Regions that they are in.
+    /// Number of regions into which they are divided.
     pub regions: usize,
-    /// Systems of each region that talk to other regions, its border included.
+    /// Number of systems in each region that talk to other regions, the border system included.
     pub above: usize,
-    /// The seed.
+    /// Seed of the simulation.
     pub seed: u64,
 }
 
-/// How the systems are arranged.
+/// Arrangement of the systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// One DIF of all.
+    /// One DIF with all systems.
     Flat,
-    /// A DIF in each region, a backbone, a DIF above.
+    /// A DIF in each region, a DIF of the border systems, and a DIF above both.
     Recursive,
 }
 
-/// What was measured of one layout.
+/// Measurements of one layout.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// IPCPs in all.
+    /// Total number of IPCPs.
     pub ipcps: usize,
-    /// DIFs.
+    /// Number of DIFs.
     pub difs: usize,
     /// Virtual time from the first start until every member of every DIF has a route to every
     /// other of its DIF, in ns.
     pub converged_ns: u64,
     /// PDUs on cables until then.
     pub messages: u64,
-    /// Their bytes.
+    /// Bytes in those PDUs.
     pub bytes: u64,
-    /// RIB objects of each system, all its IPCPs together; sorted.
+    /// RIB objects of all IPCPs of each system, sorted.
     pub objects: Vec<u64>,
-    /// Forwarding entries of each system, all its IPCPs together; sorted.
+    /// Forwarding entries of all IPCPs of each system, sorted.
     pub routes: Vec<u64>,
-    /// PDUs on cables in a minute in which nothing happens.
+    /// PDUs on cables in a minute without any events.
     pub idle_messages: u64,
-    /// PDUs on cables in the minute after one cable of a region is cut, less those of an idle one.
+    /// PDUs on cables in the minute after a cable of a region is cut, minus those of a minute
+    /// without events.
     pub cut_messages: u64,
 }
 
-/// How far a measurement is, in words.
+/// Progress of a measurement, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It goes on; there are many of these.
+    /// An intermediate step; there are many of these.
     Step(String),
-    /// A part of it is done.
+    /// A part is complete.
     Milestone(String),
 }
 
-/// Why a layout gives no report.
+/// Why the measurement of a layout fails.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ScaleError {
@@ -75,9 +76,9 @@ pub enum ScaleError {
     Failed(String),
     /// A member's RIB cannot be read.
     Rib(RibError),
-    /// The members do not know one another in time.
+    /// The members do not know each other in time.
     NoConvergence,
-    /// A region has one system only.
+    /// A region has only one system.
     NoCables,
 }
 
@@ -100,10 +101,10 @@ impl From<RibError> for ScaleError {
     }
 }
 
-/// Builds and measures a layout.
+/// Builds a layout, and measures it.
 ///
 /// # Errors
-/// It does not converge, or a member sees what is not so.
+/// The layout does not converge, or a member knows something that is not true.
 pub fn measure(
     layout: Layout,
     size: Size,
@@ -136,7 +137,8 @@ pub fn measure(
         "{layout:?}: converged after {:.1} s",
         converged_ns as f64 / 1e9
     )));
-    // The last reports of links are still on their way, and an alternate or an equal way may come.
+    // Before the RIBs are counted, the last reports of links arrive, and alternative routes of
+    // equal cost.
     world.run_for(REST_NS);
     let (objects, routes) = burdens(&mut world, &ground)?;
     for dif in &difs {
@@ -198,7 +200,7 @@ fn converge(
     }
 }
 
-/// Every member has a route to every other one of its DIF.
+/// Whether every member has a route to every other member of its DIF.
 fn knows_all(world: &mut World, difs: &[Vec<SlotId>]) -> Result<bool, ScaleError> {
     for dif in difs {
         for slot in dif {
@@ -234,13 +236,13 @@ fn burdens(world: &mut World, ground: &Ground) -> Result<(Vec<u64>, Vec<u64>), S
 const SECOND: u64 = 1_000_000_000;
 const MINUTE_NS: u64 = 60 * SECOND;
 
-/// Systems start at random within so long.
+/// Systems start at random times within this time.
 const RAMP_NS: u64 = 10 * SECOND;
 
-/// How finely convergence is looked for.
+/// Interval at which convergence is checked.
 const STEP_NS: u64 = SECOND / 2;
 
-/// Time for the last acknowledgements before an idle minute is counted.
+/// Time for the last acknowledgements before the minute without events.
 const REST_NS: u64 = 10 * SECOND;
 
 const LIMIT_NS: u64 = 600 * SECOND;

@@ -1,5 +1,5 @@
-//! The whole life of a DIF, made from a seed: it grows, works, suffers faults, heals, and must then
-//! be well.
+//! The whole life of a DIF, drawn from a seed: it grows, carries traffic, suffers faults, and
+//! recovers; then it is checked.
 //!
 //! ```text
 //!   join        systems start one after another and enroll; everybody must be a member
@@ -32,86 +32,86 @@ use run::Run;
 pub use selection::{Numbers, NumbersError, Selection, SelectionError};
 pub use shrink::{Shrunk, shrink};
 
-/// A scenario, not yet run.
+/// A scenario that has not been run yet.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The seed that it was made from.
+    /// The seed from which it is drawn.
     pub seed: u64,
-    /// What the members speak; [`Terms`] says what is other than in a native DIF.
+    /// Dialect of the members; [`Terms`] describes the differences from a native DIF.
     pub dialect: Dialect,
-    /// Members of the DIF, one a system.
+    /// Number of members of the DIF, one on each system.
     pub members: usize,
-    /// The graph.
+    /// Kind of graph.
     pub shape: Shape,
-    /// Its edges.
+    /// The edges of the graph, between members.
     pub edges: Vec<[usize; 2]>,
-    /// Every cable.
+    /// How every cable treats PDUs.
     pub profile: Profile,
-    /// How soon a dead link is noticed below; `None`: never.
+    /// Time after which a dead cable is detected, in ns; `None`: never.
     pub detection_ns: Option<u64>,
-    /// The DIF's configuration.
+    /// Configuration of the DIF.
     pub config: DifConfig,
-    /// What goes wrong, when; in ns after everybody has joined.
+    /// The faults with their times, in ns after all members have joined.
     pub faults: Vec<(u64, Fault)>,
-    /// When everything is repaired, in ns after everybody has joined.
+    /// Time at which everything is repaired, in ns after all members have joined.
     pub heal_ns: u64,
-    /// Calls during work and trouble.
+    /// Number of calls while faults happen.
     pub calls: usize,
-    /// What of all this is played: everything, unless [`Scenario::keep`] says otherwise.
+    /// The part of the scenario that is run: all of it, unless [`Scenario::keep`] chooses less.
     pub kept: Selection,
 }
 
-/// Something that goes wrong, or well again.
+/// A fault, or the repair of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A system dies.
+    /// A system crashes.
     Crash(usize),
-    /// It starts again.
+    /// A crashed system restarts.
     Restart(usize),
-    /// Cables are cut, by number of the edge.
+    /// Cables are cut, given by the numbers of their edges.
     Cut(Vec<usize>),
-    /// They are mended.
+    /// Cables are repaired.
     Mend(Vec<usize>),
-    /// A cable loses, doubles, reorders far more than it should.
+    /// A cable loses, duplicates and reorders far more PDUs than usual.
     Storm(usize),
-    /// It is as before.
+    /// The cable behaves as before the storm.
     Calm(usize),
-    /// A member leaves in order.
+    /// A member leaves the DIF in order.
     Leave(usize),
-    /// It joins again.
+    /// A member that left joins again.
     ComeBack(usize),
 }
 
-/// What came out.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What went wrong; empty when all is well.
+    /// The failures; empty if there are none.
     pub failures: Vec<String>,
-    /// The run as a number.
+    /// Hash of all events of the run.
     pub hash: u64,
-    /// How many events were folded into it.
+    /// Number of events in the hash.
     pub events: u64,
-    /// Virtual time that passed, in ns.
+    /// Virtual time that the run took, in ns.
     pub virtual_ns: u64,
-    /// What moved.
+    /// Totals of PDUs, flows and SDUs.
     pub tallies: crate::model::Tallies,
-    /// State of the members when something went wrong.
+    /// State of the members, if there are failures.
     pub state: String,
 }
 
-/// The choices that a person may make instead of the seed.
+/// Choices of a person that override what the seed would draw.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrides {
     /// Number of members.
     pub members: Option<usize>,
-    /// No faults.
+    /// Whether to leave out all faults.
     pub is_calm: bool,
-    /// What the members speak.
+    /// Dialect of the members.
     pub dialect: Dialect,
 }
 
 impl Scenario {
-    /// The scenario of a seed.
+    /// Draws the scenario of a seed.
     #[must_use]
     pub fn new(seed: u64, overrides: Overrides) -> Scenario {
         let mut random = Random::new(mix(seed, 0x5ce_7a10));
@@ -151,12 +151,12 @@ impl Scenario {
         scenario
     }
 
-    /// Something may keep a management PDU from its receiver before all is healed.
+    /// Whether a management PDU may be lost before everything is repaired.
     fn loses_management(&self) -> bool {
         !self.faults.is_empty() || self.profile.drops()
     }
 
-    /// Runs it with IPCPs that `member_factory` makes; `sink` gets a line per event.
+    /// Runs the scenario with IPCPs from `member_factory`. Writes a line for each event to `sink`.
     pub fn run(&self, member_factory: MemberFactory, sink: Option<Sink>) -> Outcome {
         let mut world = self.play(member_factory, sink);
         let failures = world.take_failures();
@@ -175,7 +175,7 @@ impl Scenario {
         }
     }
 
-    /// Runs it and gives the world as it is then, for a closer look.
+    /// Runs the scenario, and returns the world in its final state for inspection.
     pub fn play(&self, member_factory: MemberFactory, sink: Option<Sink>) -> World {
         let mut run = Run::new(self, member_factory);
         if let Some(sink) = sink {

@@ -1,4 +1,4 @@
-//! Sessions: a pair of applications, the flow that they want, and how far each end has come.
+//! Sessions: two applications, the flow between them, and the progress of each end.
 
 use carina_ipcp::FlowKey;
 use carina_wire::FlowSpec;
@@ -6,35 +6,35 @@ use carina_wire::FlowSpec;
 use crate::model::SlotId;
 use crate::stream::{Lengths, Promise, Stream};
 
-/// A flow that a pair of applications wants to have.
+/// A flow that the two applications of a session request.
 #[derive(Clone, Debug)]
 pub struct FlowRequest {
-    /// Where the calling application is.
+    /// Slot of the calling application.
     pub from: SlotId,
     /// Name of the called application.
     pub to: String,
     /// Requirements on the flow.
     pub spec: FlowSpec,
-    /// SDUs that the calling side writes, then the called side.
+    /// Number of SDUs that the calling side writes, and that the called side writes.
     pub sdus: [u64; 2],
-    /// How long they are.
+    /// Lengths of the SDUs.
     pub lengths: Lengths,
-    /// Pause between two bursts of a writer, in ns; at most.
+    /// Longest pause of a writer between two bursts, in ns.
     pub pause_ns: u64,
-    /// How each side reads: the calling one, then the called one.
+    /// How each side reads: the calling side, then the called side.
     pub readers: [Reader; 2],
-    /// What the calling side does when it has written everything.
+    /// When the calling side ends the flow.
     pub ending: Ending,
-    /// The called application says no.
+    /// Whether the called application refuses the flow.
     pub is_refused: bool,
 }
 
 /// When the calling side deallocates the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// When both sides have written everything and, on a reliable flow, read everything.
+    /// When both sides have written everything and, on a reliable flow, have read everything.
     WhenDone,
-    /// As soon as it has written everything itself.
+    /// As soon as the calling side has written everything.
     WhenWritten,
     /// Never.
     Never,
@@ -43,16 +43,16 @@ pub enum Ending {
 /// How an application reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader {
-    /// Bytes that may wait to be read.
+    /// Number of bytes that may wait to be read.
     pub capacity: usize,
-    /// Stops after so many bytes, again and again; 0: never.
+    /// Number of bytes after which the reader stops, each time anew; 0: it never stops.
     pub stops_every: u64,
-    /// For so long, in ns.
+    /// How long the reader stops, in ns.
     pub stops_ns: u64,
 }
 
 impl Reader {
-    /// Reads everything at once.
+    /// A reader that reads everything at once.
     #[must_use]
     pub const fn eager() -> Reader {
         Reader {
@@ -63,31 +63,31 @@ impl Reader {
     }
 }
 
-/// A pair of applications with a flow.
+/// Two applications with a flow between them.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) request: FlowRequest,
     pub(crate) promise: Promise,
-    /// By end: the calling one, then the called one.
+    /// The two ends: the calling one, then the called one.
     pub(crate) ends: [Option<End>; 2],
-    /// By writer.
+    /// What each end writes.
     pub(crate) streams: [Stream; 2],
-    /// Called ends that the caller knows nothing about, because it died or gave up.
+    /// Number of called ends that the caller does not know, because it crashed or gave up.
     pub(crate) strays: u32,
     pub(crate) is_closing: bool,
-    /// When something last happened to one end of which the other has to be notified.
+    /// Time in ns of the last change at one end that the other end has to be notified of.
     pub(crate) said_at: u64,
-    /// When an application last wrote or read a piece.
+    /// Time in ns at which an application last wrote or read a piece.
     pub(crate) moved_at: u64,
-    /// By writer: when each SDU was begun, in ns.
+    /// For each end: the time in ns at which it began to write each SDU.
     pub(crate) written_at: [Vec<u64>; 2],
-    /// By end: its member left the DIF after the application had ended the flow.
+    /// For each end: whether its member left the DIF after the application had ended the flow.
     pub(crate) has_left: [bool; 2],
 }
 
 impl Session {
-    /// Whether one end may have given up some of what was written there: it left the DIF, or an
-    /// SDU has been under way for `patience_ns`.
+    /// Whether an end may have given up some of the data written there: its member left the DIF, or
+    /// an SDU has not arrived after `patience_ns`.
     pub(crate) fn may_have_given_up(&self, now: u64, writer: usize, patience_ns: u64) -> bool {
         let missing = self.streams[writer].first_missing();
         let since = missing.and_then(|number| self.written_at[writer].get(number as usize));
@@ -108,18 +108,18 @@ pub(crate) struct End {
     pub writes_at: Option<u64>,
 }
 
-/// How far an end has come.
+/// State of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Requesting,
     Open,
-    /// This side ended it in order.
+    /// This side has ended the flow in order.
     Ended,
-    /// The IPCP said that it is over; gracefully or not.
+    /// The IPCP reported the end of the flow; true if it was in order.
     Over(bool),
-    /// The request was denied.
+    /// The request was refused, for this reason.
     Denied(String),
-    /// The system died.
+    /// The system crashed.
     Dead,
 }
 

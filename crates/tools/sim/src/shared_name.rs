@@ -1,8 +1,9 @@
-//! One name that several members hold: it is known everywhere as long as one of them has it.
-//!
+//! Simulates a name that several members register. Every member must know the name as long as one
+//! of them holds it.
 //! A seed draws a ring of members with chords and the delays of its cables. Members register the
-//! name and give it up, one at a time; after each change every directory has to be right soon, not
-//! only once everything is disseminated again.
+//! The seed draws a ring of members with chords, and the delays of its cables. Members register the
+//! name and unregister it, one at a time. Soon after each change every directory has to be right,
+//! not only when everything is disseminated again.
 
 use carina_ipcp::{Command, Config, DifConfig};
 use carina_random::{Random, mix};
@@ -15,12 +16,12 @@ use crate::model::{Attachment, Below, SlotId};
 use crate::run_error::RunError;
 use crate::world::World;
 
-/// A run of changes, by seed.
+/// Parameters of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedName {
-    /// Everything that is left to chance.
+    /// Seed of the simulation.
     pub seed: u64,
-    /// What the members speak.
+    /// Dialect of the members.
     pub dialect: Dialect,
 }
 
@@ -31,10 +32,10 @@ struct Run {
 }
 
 impl SharedName {
-    /// Runs it.
+    /// Runs the simulation.
     ///
     /// # Errors
-    /// A directory that has the name without a holder, or lacks it.
+    /// A directory contains the name although nobody holds it, or lacks it although someone does.
     pub fn run(&self, member_factory: MemberFactory) -> Result<(), RunError> {
         let mut run = Run::new(self, member_factory);
         run.live(Terms::of(self.dialect));
@@ -150,5 +151,6 @@ const MS: u64 = 1_000_000;
 const NAME: &str = "both";
 const CHANGES: usize = 24;
 
-/// Well below the interval at which members of any dialect send all entries again.
+/// Time in which directories must be right. It is far shorter than the interval at which members of
+/// any dialect repeat all entries.
 const SOON_NS: u64 = 3_000 * MS;

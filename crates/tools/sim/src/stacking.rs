@@ -1,4 +1,4 @@
-//! DIFs over DIFs: an IPCP's flow is the N-1 flow of an IPCP above on the same system.
+//! DIFs over DIFs: a flow of an IPCP is the N-1 flow of a higher IPCP on the same system.
 
 use carina_ipcp::{Command, FlowKey, Reason};
 use carina_wire::FlowSpec;
@@ -8,7 +8,8 @@ use crate::pdus::UPPER_ROOM;
 use crate::world::World;
 
 impl World {
-    /// Registers a slot's name in the IPCPs below it, and the names above it in it.
+    /// Registers the name of a slot in its lower IPCPs, and the names of higher IPCPs and
+    /// applications in the slot itself.
     pub(crate) fn register_below(&mut self, id: SlotId) {
         let name = self.name(id).to_owned();
         let lowers: Vec<SlotId> = self.lowers(id).collect();
@@ -20,7 +21,7 @@ impl World {
         }
     }
 
-    /// A slot has become a member: everybody who wants to be reached through it says so.
+    /// Registers everything above a slot that has just become a member.
     pub(crate) fn register_above(&mut self, id: SlotId) {
         let system = self.slots[id.0].system;
         let mut names = self.slots[id.0].apps.clone();
@@ -76,13 +77,13 @@ impl World {
         }
     }
 
-    /// The flow was deallocated from this side.
+    /// Whether the flow was deallocated from this side.
     pub(crate) fn has_let_go(&mut self, id: SlotId, key: FlowKey) -> bool {
         self.instance(id)
             .is_some_and(|instance| instance.gone.contains(&key))
     }
 
-    /// Notes who has a flow; false, and a failure, when the key is taken.
+    /// Records the owner of a flow. Returns false, and records a failure, if the key is in use.
     pub(crate) fn hold(&mut self, id: SlotId, key: FlowKey, owner: FlowOwner) -> bool {
         let Some(instance) = self.instance(id) else {
             return false;
@@ -99,7 +100,7 @@ impl World {
         true
     }
 
-    /// The flow that an IPCP above asked for is there, or not.
+    /// Handles the answer to a higher IPCP's request for a flow.
     pub(crate) fn upper_allocated(
         &mut self,
         lower: SlotId,
@@ -145,7 +146,8 @@ impl World {
         }
     }
 
-    /// A request for a flow to an IPCP above arrives. False when no such IPCP runs here.
+    /// Handles a request for a flow to a higher IPCP. Returns false if no such IPCP runs on this
+    /// system.
     pub(crate) fn upper_incoming(
         &mut self,
         lower: SlotId,

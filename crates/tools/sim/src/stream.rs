@@ -1,7 +1,8 @@
-//! The SDUs of one direction of a flow: made from a seed, checked against the same seed.
+//! The SDUs of one direction of a flow. The writer generates them from a seed, and the reader
+//! checks them against the same seed.
 //!
-//! Any byte of any SDU can be computed on its own, so that pieces are checked as they come and
-//! nothing is kept.
+//! Any byte of any SDU can be computed on its own. So the reader can check pieces as they arrive,
+//! without keeping them.
 
 use std::fmt;
 
@@ -9,12 +10,12 @@ use carina_wire::{Bytes, Payload};
 
 use carina_random::mix;
 
-/// How long the SDUs of a stream are.
+/// Lengths of the SDUs of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lengths {
-    /// All of this many bytes.
+    /// All SDUs have this number of bytes.
     Fixed(usize),
-    /// Mostly small, sometimes empty, up to this many bytes.
+    /// SDUs are mostly short, sometimes empty, and have at most this number of bytes.
     Mixed(usize),
 }
 
@@ -30,7 +31,7 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// Nothing is lost or doubled, and everything arrives in order.
+    /// Whether nothing is lost or duplicated, and everything arrives in order.
     #[must_use]
     pub fn is_reliable(self) -> bool {
         self.loses_nothing && self.in_order
@@ -43,19 +44,19 @@ pub struct Stream {
     seed: u64,
     lengths: Lengths,
     promise: Promise,
-    /// SDUs that will be written.
+    /// Number of SDUs that will be written.
     total: u64,
-    /// SDU being written, and how much of it has been.
+    /// Number of the SDU being written, and the number of its bytes written so far.
     writing: u64,
     offset: usize,
     written_bytes: u64,
-    /// Number of SDUs that have come, without doubles.
+    /// Number of SDUs that have arrived, without duplicates.
     got: u64,
     got_bytes: u64,
-    /// SDU being read (reliable flows), and how much of it has been.
+    /// On a reliable flow: number of the SDU being read, and the number of its bytes read so far.
     reading: u64,
     read: usize,
-    /// SDU being put together (other flows).
+    /// On other flows: the SDU being reassembled.
     partial: Vec<u8>,
     seen: Vec<bool>,
     latest: Option<u64>,
@@ -83,8 +84,8 @@ impl Stream {
         }
     }
 
-    /// The next piece, of at most `room` bytes, and whether more of the same SDU follows. `None`
-    /// when everything is written or nothing fits.
+    /// Returns the next piece, of at most `room` bytes, and whether the same SDU continues. `None`
+    /// if everything is written or nothing fits.
     pub fn write(&mut self, room: usize) -> Option<(Bytes, bool)> {
         if self.is_written() {
             return None;
@@ -106,25 +107,25 @@ impl Stream {
         Some((Bytes::from(bytes), more))
     }
 
-    /// The writer is another one: what was written so far went nowhere.
+    /// Starts again from the first SDU, for a new writer; what was written before is not expected.
     pub fn begin_again(&mut self) {
         *self = Stream::new(self.seed, self.total, self.lengths, self.promise);
     }
 
-    /// True when all SDUs have been written.
+    /// Whether all SDUs have been written.
     #[must_use]
     pub fn is_written(&self) -> bool {
         self.writing == self.total
     }
 
-    /// True when everything that was written has been read.
+    /// Whether everything that was written has been read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.got_bytes == self.written_bytes
             && (self.got == self.writing || !self.promise.has_boundaries)
     }
 
-    /// The first SDU that has been written and not read.
+    /// Number of the first SDU that has been written but not read; `None` if there is none.
     #[must_use]
     pub fn first_missing(&self) -> Option<u64> {
         if self.is_complete() {
@@ -137,16 +138,16 @@ impl Stream {
         Some(missing.unwrap_or(self.seen.len()) as u64)
     }
 
-    /// SDUs and bytes written and read.
+    /// SDUs written, bytes written, SDUs read, bytes read.
     #[must_use]
     pub fn progress(&self) -> [u64; 4] {
         [self.writing, self.written_bytes, self.got, self.got_bytes]
     }
 
-    /// Checks what was read.
+    /// Checks a piece that was read; with `more` the same SDU continues.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// How it differs from what was written.
     pub fn read(&mut self, piece: &Bytes, more: bool) -> Result<(), StreamError> {
         if self.promise.is_reliable() {
             self.read_next(piece.as_slice(), more)
@@ -160,7 +161,7 @@ impl Stream {
         }
     }
 
-    /// A piece of the SDU that must be next.
+    /// Checks a piece of the SDU that must come next.
     fn read_next(&mut self, mut bytes: &[u8], more: bool) -> Result<(), StreamError> {
         let mut ended = false;
         let mut buffer = Vec::new();
@@ -216,7 +217,7 @@ impl Stream {
         Ok(())
     }
 
-    /// A whole SDU, some SDU of the stream.
+    /// Checks a whole SDU, which may be any SDU of the stream.
     fn read_any(&mut self, sdu: &[u8]) -> Result<(), StreamError> {
         let Some(head) = sdu.first_chunk::<NUMBER_BYTES>() else {
             return Err(StreamError::TooShort { len: sdu.len() });
@@ -255,7 +256,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The SDU that a wrong piece is the beginning of.
+    /// The number of the SDU that begins like a wrong piece, if there is one.
     fn guess(&self, head: &[u8]) -> Option<u64> {
         let mut buffer = Vec::new();
         for number in 0..self.total.min(self.writing + 1) {
@@ -316,14 +317,14 @@ impl Stream {
     }
 }
 
-/// How what was read breaks the promise of a flow.
+/// How data that was read breaks the promise of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each names its fields")]
 pub enum StreamError {
-    /// Something was read that was never written.
+    /// An SDU was read that was never written.
     NeverWritten { number: u64 },
-    /// Content differs, where order is promised; it may be the beginning of another SDU.
+    /// The content differs, on a flow in order; it may be the beginning of another SDU.
     Differs {
         number: u64,
         len: usize,
@@ -342,11 +343,11 @@ pub enum StreamError {
         len: usize,
         read: usize,
     },
-    /// An SDU is shorter than any that was written.
+    /// An SDU is shorter than any SDU that was written.
     TooShort { len: usize },
-    /// The number in an SDU is that of no SDU of this stream.
+    /// The number in an SDU is not that of any SDU of this stream.
     Unknown { len: usize },
-    /// Content differs, where order is not promised.
+    /// The content differs, on a flow without order.
     OtherContent {
         number: u64,
         wanted: usize,
@@ -402,7 +403,7 @@ impl fmt::Display for StreamError {
     }
 }
 
-/// SDUs of flows that may lose some begin with their number.
+/// Number of bytes in front of an SDU that contain its number, on flows that may lose SDUs.
 const NUMBER_BYTES: usize = 8;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! Graphs: random connected ones, and the reference for what routing should find.
+//! Random connected graphs, and the shortest paths that routing should find.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use carina_random::Random;
 
-/// How a random graph is made.
+/// Kind of random graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Every node hangs off an earlier one.
+    /// Every node has an edge to an earlier one.
     Tree,
     /// One cycle.
     Ring,
-    /// A tree with as many further edges as it has nodes.
+    /// A tree with as many additional edges as it has nodes.
     Mesh,
-    /// A core of a few nodes, fully connected; every other node has two edges into it.
+    /// A fully connected core of a few nodes; every other node has two edges to it.
     MultiHomed,
-    /// One after another.
+    /// Each node has an edge to the next one.
     Line,
-    /// All hang off the first.
+    /// All nodes have an edge to the first one.
     Star,
 }
 
@@ -33,7 +33,8 @@ impl Shape {
         Shape::Star,
     ];
 
-    /// The edges of a connected graph of `nodes` nodes; each edge once, smaller node first.
+    /// Edges of a connected graph with `nodes` nodes. Each edge occurs once, with the smaller node
+    /// first.
     #[must_use]
     pub fn edges(self, nodes: usize, random: &mut Random) -> Vec<[usize; 2]> {
         let mut edges: Vec<[usize; 2]> = match self {
@@ -80,10 +81,10 @@ fn multi_homed(nodes: usize, random: &mut Random) -> Vec<[usize; 2]> {
     edges
 }
 
-/// Edges with costs, in both directions.
+/// For each node, its neighbours with the costs of the edges.
 pub type Edges = Vec<Vec<(usize, u64)>>;
 
-/// Dijkstra: the distance of every node from `from`; `None` where no path leads.
+/// Distance of every node from `from` (Dijkstra); `None` if there is no path.
 #[must_use]
 pub fn distances(edges: &Edges, from: usize) -> Vec<Option<u64>> {
     let mut found = vec![None; edges.len()];

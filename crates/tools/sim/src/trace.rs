@@ -1,8 +1,8 @@
-//! What happened, as one number: two runs of a seed are the same run when the numbers agree.
+//! The hash of a run: two runs of a seed are the same run if their hashes are equal.
 
 use std::fmt;
 
-/// Folds every event of a run, and shows them when a sink is there.
+/// Hashes every event of a run, and prints the events if there is a sink.
 #[derive(Default)]
 pub struct Trace {
     hash: u64,
@@ -10,7 +10,7 @@ pub struct Trace {
     sink: Option<Sink>,
 }
 
-/// Gets every event as a line.
+/// Receives every event as a line of text.
 pub type Sink = Box<dyn FnMut(&str)>;
 
 impl Trace {
@@ -20,13 +20,13 @@ impl Trace {
         Trace::default()
     }
 
-    /// Shows every event from here on to `sink`, a line each.
+    /// Prints every event from now on to `sink`, one line each.
     pub fn show(&mut self, sink: impl FnMut(&str) + 'static) {
         self.sink = Some(Box::new(sink));
     }
 
-    /// Folds an event in: the time, who it happens to, what, and the bytes of it. The words are
-    /// formatted only for a sink.
+    /// Adds an event to the hash: time, number of the object, kind and bytes. `words` are formatted
+    /// only if there is a sink.
     pub fn note(&mut self, now: u64, who: u64, what: &str, bytes: &[u8], words: impl fmt::Display) {
         self.fold(now);
         self.fold(who);
@@ -38,20 +38,21 @@ impl Trace {
         }
     }
 
-    /// The number so far.
+    /// The hash so far.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// How many events were folded in.
+    /// Number of events in the hash.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
     fn fold(&mut self, word: u64) {
-        // One multiplication a word, as in FNV and its successors; no adversary here.
+        // One multiplication for each word, as in FNV and similar hashes. The input comes from no
+        // adversary.
         self.hash = (self.hash.rotate_left(23) ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25);
         self.hash ^= self.hash >> 29;
     }

@@ -1,4 +1,4 @@
-//! Applications: flows between them, from the call to the end.
+//! Flows between applications, from the call to the end.
 
 mod sdus;
 
@@ -12,8 +12,8 @@ use crate::world::World;
 use carina_random::mix;
 
 impl World {
-    /// Has an application ask for a flow. Returns the number of the session; `None` when the
-    /// IPCP is dead or refuses at once.
+    /// Lets an application request a flow. Returns the number of the session; `None` if the IPCP is
+    /// dead or refuses at once.
     pub fn call(&mut self, request: FlowRequest) -> Option<usize> {
         let now = self.now();
         let number = self.sessions.len();
@@ -71,7 +71,7 @@ impl World {
         Some(number)
     }
 
-    /// A request for a flow to an application of this system arrives.
+    /// Handles a request for a flow to an application of this system.
     pub(crate) fn session_incoming(&mut self, id: SlotId, flow: FlowKey, remote: &str) {
         let incarnation = self.slots[id.0].incarnation;
         let number = remote
@@ -91,7 +91,7 @@ impl World {
                 return self.fail(format!("{name}: session {number} is offered twice"));
             }
         }
-        // A request that is repeated reaches the member that took the place of a dead one, too.
+        // A repeated request may also reach the member that replaced a dead one.
         if session.ends[1].as_ref().is_some_and(End::is_live) {
             session.strays += 1;
         }
@@ -108,7 +108,7 @@ impl World {
         self.queue.put(at, Scheduled::Respond(number, incarnation));
     }
 
-    /// The called application makes up its mind.
+    /// The called application accepts or refuses.
     pub(crate) fn respond(&mut self, number: usize, incarnation: u32) {
         let now = self.now();
         let session = &mut self.sessions[number];
@@ -140,7 +140,7 @@ impl World {
         self.write_later(number, 1, 0);
     }
 
-    /// The calling application has its answer.
+    /// The calling application gets the answer to its request.
     pub(crate) fn session_allocated(
         &mut self,
         number: usize,
@@ -149,7 +149,7 @@ impl World {
     ) {
         let now = self.now();
         let session = &mut self.sessions[number];
-        // Without a flow the called side hears at most that nothing is waited for any more.
+        // Without a flow the called side may only hear that the request was abandoned.
         if result.is_ok() || self.flow_ends.include_abandoned {
             session.said_at = now;
         }
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// The IPCP says that a flow is over.
+    /// The IPCP reports that a flow has ended.
     pub(crate) fn session_closed(
         &mut self,
         number: usize,
@@ -190,7 +190,8 @@ impl World {
     ) {
         let now = self.now();
         let session = &mut self.sessions[number];
-        // An end that cannot be reached is not notified, and it may see another DIF.
+        // This end cannot reach the other one, so it does not notify it; the other may even be in
+        // another DIF.
         if !why.ends_with(UNREACHABLE) {
             session.said_at = now;
         }
@@ -198,7 +199,7 @@ impl World {
             return;
         };
         end.state = State::Over(is_graceful);
-        // In order means that nothing is missing of what the other side wrote before it ended.
+        // An end is in order if everything arrived that the other side wrote before it ended.
         let other_ended = session.ends[1 - side]
             .as_ref()
             .is_some_and(|end| end.state == State::Ended);
@@ -224,7 +225,7 @@ impl World {
         }
     }
 
-    /// All ends on a dead system are dead.
+    /// Marks all ends on a crashed system as dead.
     pub(crate) fn lose_sessions(&mut self, system: SystemId) {
         let now = self.now();
         for session in &mut self.sessions {
@@ -237,7 +238,8 @@ impl World {
         }
     }
 
-    /// A member leaves: what applications wrote there and ended may not be delivered any more.
+    /// A member leaves: data of flows that applications there have already ended may no longer be
+    /// delivered.
     pub(crate) fn abandon_sessions(&mut self, slot: SlotId) {
         for session in &mut self.sessions {
             for (end, has_left) in session.ends.iter().zip(&mut session.has_left) {
@@ -247,7 +249,7 @@ impl World {
         }
     }
 
-    /// The calling side ends the flow when its time has come.
+    /// Lets the calling side end the flow if the time for it has come.
     fn maybe_close(&mut self, number: usize) {
         let session = &mut self.sessions[number];
         let is_done = match session.request.ending {
@@ -258,7 +260,7 @@ impl World {
             }),
         };
         if is_done && !std::mem::replace(&mut session.is_closing, true) {
-            // Unreliable SDUs may still be on their way.
+            // SDUs of an unreliable flow may still be on their way.
             let linger = if session.promise.loses_nothing {
                 self.random.below(50_000_000)
             } else {
@@ -269,7 +271,7 @@ impl World {
         }
     }
 
-    /// Ends a session from one side, in order.
+    /// Ends a session in order, from one side.
     pub fn close(&mut self, number: usize, side: usize) {
         let now = self.now();
         let Some((slot, flow)) = self.open_end(number, side) else {
@@ -289,7 +291,7 @@ impl World {
         self.command(slot, Command::Deallocate { flow, reason });
     }
 
-    /// Ends every session that is open, from the calling side.
+    /// Ends all open sessions from the calling side.
     pub fn close_all(&mut self) {
         for number in 0..self.sessions.len() {
             self.close(number, 0);
@@ -299,7 +301,7 @@ impl World {
         }
     }
 
-    /// True while a session is neither finished nor failed at every end.
+    /// Whether a session has an end that has neither finished nor failed.
     #[must_use]
     pub fn is_busy(&self, number: usize) -> bool {
         self.sessions[number]
@@ -310,10 +312,10 @@ impl World {
     }
 }
 
-/// The name under which the calling application of a session calls.
+/// Name of the calling application of a session.
 fn caller_name(number: usize) -> String {
     format!("c{number}")
 }
 
-/// How an IPCP says why it has closed a flow whose other end has gone out of reach.
+/// The end of the reason that an IPCP gives when the other end of a flow has become unreachable.
 const UNREACHABLE: &str = "cannot be reached any more";

@@ -1,5 +1,5 @@
-//! What one member knows of its DIF and holds of state, read from its RIB; what people want to see
-//! of all of them.
+//! What a member knows about its DIF and how much state it keeps, read from its RIB, and
+//! descriptions of all members for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,33 +9,33 @@ use crate::model::{Lower, SlotId};
 use crate::rib::RibError;
 use crate::world::World;
 
-/// What one member knows of its DIF.
+/// What a member knows about its DIF.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Members by name, with their addresses.
+    /// Addresses of members, by name.
     pub members: BTreeMap<String, u64>,
-    /// Applications.
+    /// Names of applications.
     pub directory: BTreeSet<String>,
-    /// Links: from, to.
+    /// Links, each as a pair of addresses: from, to.
     pub links: BTreeSet<(u64, u64)>,
-    /// Next hops by destination.
+    /// Next hops for each destination address.
     pub table: BTreeMap<u64, Vec<u64>>,
 }
 
-/// What one member holds of state.
+/// How much state a member keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burden {
-    /// Flows.
+    /// Number of flows.
     pub flows: usize,
-    /// Connections, those of management included.
+    /// Number of connections, including those of management.
     pub connections: usize,
-    /// N-1 flows.
+    /// Number of N-1 flows.
     pub n1s: usize,
-    /// PDUs in queues.
+    /// Number of PDUs in queues.
     pub queued: u64,
-    /// All objects of the RIB.
+    /// Number of all objects in the RIB.
     pub objects: usize,
-    /// Entries of the forwarding table.
+    /// Number of entries in the forwarding table.
     pub routes: usize,
 }
 
@@ -43,7 +43,7 @@ impl World {
     /// Reads what a member knows.
     ///
     /// # Errors
-    /// The IPCP is dead or answers nonsense.
+    /// The IPCP is dead, or its answer is not understood.
     pub fn view(&mut self, slot: SlotId) -> Result<View, RibError> {
         let mut view = View::default();
         for object in self.read_rib(slot, "/members", 1)? {
@@ -73,10 +73,10 @@ impl World {
         Ok(view)
     }
 
-    /// Reads what a member holds.
+    /// Reads how much state a member keeps.
     ///
     /// # Errors
-    /// The IPCP is dead or answers nonsense.
+    /// The IPCP is dead, or its answer is not understood.
     pub fn burden(&mut self, slot: SlotId) -> Result<Burden, RibError> {
         let objects = self.read_rib(slot, "/", 9)?;
         let count = |prefix: &str| {
@@ -99,7 +99,7 @@ impl World {
         })
     }
 
-    /// How often something was counted at a member; 0 when it is dead.
+    /// Value of a member's counter; 0 if the member is dead.
     pub fn counted(&mut self, slot: SlotId, what: &str) -> u64 {
         let objects = self.read_rib(slot, "/counters", 0).unwrap_or_default();
         let counts = objects
@@ -108,7 +108,7 @@ impl World {
         counts.sum()
     }
 
-    /// What people want to see when something is wrong: who is where.
+    /// Describes the state of all members, for people, when something is wrong.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut text = String::new();
@@ -132,7 +132,7 @@ impl World {
         text
     }
 
-    /// What each member lacks of what any member knows, for people.
+    /// Describes for each member what it lacks of what any member knows, for people.
     pub fn describe_views(&mut self) -> String {
         let slots: Vec<SlotId> = (0..self.slots.len()).map(SlotId).collect();
         let mut views: Vec<(SlotId, View)> = Vec::new();
@@ -178,7 +178,7 @@ impl World {
     }
 }
 
-/// The last part of an object's name, when the rest is `prefix`.
+/// The last part of an object's name, if the rest of it is `prefix`.
 fn leaf(object: &RibObject, prefix: &str) -> Option<String> {
     let name = object.path.strip_prefix(prefix)?;
     (!name.contains('/')).then(|| name.to_owned())

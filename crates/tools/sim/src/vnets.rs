@@ -1,15 +1,16 @@
-//! Virtual networks on a virtual clock: operators, providers and hosts that die and come back, over
-//! messages that are lost, late or double.
+//! Simulates virtual networks on a virtual clock: operators, providers and hosts that crash and
+//! restart, and messages that are lost, delayed or duplicated.
 //!
-//! Everything comes from the seed: what providers own, what operators want, which process dies at
-//! which write to its store, which connection is cut, which host is drained. While it goes wrong,
-//! no host and no link may ever carry more than it has, no guest that moves may run at two hosts,
-//! no host that is drained may get a node, and no operator may read a name of the substrate. When
-//! things have gone right for a while, each network is ready or was refused with a reason, unless
-//! it was withdrawn or its lease has ended; when all were removed, nothing is left.
+//! Everything comes from the seed: the resources of providers, the requests of operators, the write
+//! to a store at which a process crashes, the connections that are cut, the hosts that are drained.
+//! While faults happen, these must hold at any time: no host and no link carries more than it has,
+//! no moving guest runs on two hosts, a drained host gets no node, and no operator reads a name of
+//! the substrate. When there have been no faults for a while, each network must be ready, or
+//! refused with a reason, or have been withdrawn or have expired. When all networks are removed,
+//! nothing may be left.
 //!
-//! The machines of `carina_vnet` are those of the product. Hosts are played: a node comes up after
-//! a time, a link is up when both its ends name each other.
+//! The protocol machines of `carina_vnet` are those of the product. Hosts are simulated: a node is
+//! up after a time, and a link is up when both its ends name each other.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -30,22 +31,22 @@ mod scenario;
 mod unsteady_store;
 mod world;
 
-/// How much there is; what is not said is drawn by the seed.
+/// Size of the simulated world. What is `None` is drawn from the seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Providers; else 1 to 4.
+    /// Number of providers, otherwise 1 to 4.
     pub pips: Option<u8>,
-    /// Hosts of each; else 1 to 7.
+    /// Number of hosts of each provider, otherwise 1 to 7.
     pub hosts: Option<u8>,
-    /// Networks that are wanted; else 1 to 12.
+    /// Number of requested networks, otherwise 1 to 12.
     pub networks: Option<u16>,
-    /// Networks that a VNP gives each operator at a time; else as many as the product does.
+    /// Number of networks that a VNP allows each operator at a time, otherwise that of the product.
     pub networks_per_vno: Option<u16>,
-    /// Whether all get in one another's way: two VNPs, all roles but operators with two processes
-    /// on a store, networks that come at once, and a VNP that is lost in the midst of it.
+    /// Whether networks compete: there are two VNPs, all roles except operators have two processes
+    /// on one store, the networks are requested at once, and a VNP is lost meanwhile.
     pub contends: bool,
-    /// Whether no host is drained, no connection is cut and no store is away: seeds that were found
-    /// before these were there play as they did.
+    /// Whether no host is drained, no connection is cut and no store is unavailable. Seeds that
+    /// were found before these faults existed then still give the same runs.
     pub is_plain: bool,
     /// Whether hosts have no limits and make every node, in plain runs as well: seeds that were
     /// found before hosts had limits play as they did.

@@ -1,4 +1,4 @@
-//! A scenario in words for people.
+//! Prints a scenario as text for people.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a seed decides: how many members, over which cables, what goes wrong.
+//! Draws a scenario from a seed: number of members, cables, faults.
 
 use carina_ipcp::{DifConfig, PolicySpec};
 use carina_wire::FlowSpec;
@@ -9,7 +9,7 @@ use carina_random::Random;
 
 impl Scenario {
     pub(super) fn draw_faults(&mut self, random: &mut Random) {
-        // One member lives through everything, so that the DIF does.
+        // One member never fails, so that the DIF continues to exist.
         let anchor = random.index(self.members);
         let count = random.within(0, 2 + self.members as u64 / 4);
         for _ in 0..count {
@@ -33,7 +33,7 @@ impl Scenario {
         self.faults.sort_by_key(|(at, _)| *at);
     }
 
-    /// The edges between a random half and the other.
+    /// The edges between a random half of the members and the other half.
     fn draw_cut(&self, random: &mut Random) -> Vec<usize> {
         let half: Vec<bool> = (0..self.members).map(|_| random.chance(5_000)).collect();
         let crosses = |edge: &usize| {
@@ -44,7 +44,8 @@ impl Scenario {
     }
 }
 
-/// Mostly small: what is wrong with many is mostly wrong with few.
+/// Draws the number of members. It is mostly small, because most errors that show with many members
+/// also show with few.
 pub(super) fn draw_members(random: &mut Random) -> usize {
     let members = match random.below(100) {
         0..60 => random.within(2, 8),

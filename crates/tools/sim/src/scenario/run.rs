@@ -1,4 +1,4 @@
-//! A scenario as it is lived through, one part after another.
+//! Runs a scenario, one part after another.
 
 use carina_ipcp::Config;
 use carina_wire::FlowSpec;
@@ -14,7 +14,7 @@ use crate::stream::Lengths;
 use crate::world::World;
 use carina_random::{Random, mix};
 
-/// A scenario under way.
+/// A scenario that is being run.
 pub(super) struct Run<'a> {
     scenario: &'a Scenario,
     terms: Terms,
@@ -22,11 +22,11 @@ pub(super) struct Run<'a> {
     random: Random,
     systems: Vec<SystemId>,
     slots: Vec<SlotId>,
-    /// By edge; `None` where a member at its ends is left out.
+    /// The cable of each edge; `None` if a member at one of its ends is left out.
     cables: Vec<Option<CableId>>,
-    /// Members that are not left out.
+    /// The members that are not left out.
     members: Vec<usize>,
-    /// When everybody had joined.
+    /// Time in ns at which all members had joined.
     begin: u64,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Run<'a> {
         for (at, slot) in slots.iter().enumerate() {
             world.add_app(*slot, &format!("app{at}"));
             if !scenario.kept.members.has(at) {
-                // It never starts: its system is dead from the beginning.
+                // This member never starts: its system is dead from the beginning.
                 world.crash(systems[at]);
             }
         }
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
         self.begin = self.world.now();
     }
 
-    /// Calls at random times, between the faults.
+    /// Makes calls at random times, between the faults.
     fn work(&mut self) {
         let heal = self.scenario.heal_ns;
         let mut plan: Vec<(u64, Option<&Fault>)> = (0..self.scenario.calls)
@@ -154,7 +154,7 @@ impl<'a> Run<'a> {
         self.world.run_until(self.begin + heal);
     }
 
-    /// A fault, as far as it concerns members that are not left out.
+    /// Applies a fault, as far as it concerns members that are not left out.
     fn inflict(&mut self, fault: &Fault) {
         let world = &mut self.world;
         let is_there = |at: &usize| self.scenario.kept.members.has(*at);
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Cables after everything is repaired.
+    /// How cables treat PDUs after everything is repaired.
     fn peace(&self) -> Profile {
         self.terms.peace(self.scenario.profile)
     }
@@ -214,8 +214,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The call of this number, unless it is left out or one of its ends is. It is drawn in any
-    /// case, so that the others are the same.
+    /// Makes the call with this number, unless it or one of its ends is left out. It is drawn in
+    /// any case, so that the other calls stay the same.
     fn call(&mut self, number: usize) {
         let from = self.random.index(self.slots.len());
         let to = self.random.index(self.slots.len());
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Longest SDU in bytes.
+    /// Longest SDU of the calls, in bytes.
     fn sdu_max(&self) -> usize {
         let Scenario {
             config, profile, ..
@@ -273,7 +273,7 @@ impl<'a> Run<'a> {
         self.terms.sdu_max(config, profile)
     }
 
-    /// In peace, everything must come right; probes show that the DIF works.
+    /// Waits until the DIF must have recovered, and checks it. Probes show that the DIF works.
     fn wait_until_stable(&mut self) {
         if self.is_broken() {
             return;
@@ -290,11 +290,11 @@ impl<'a> Run<'a> {
             ));
         }
         if !self.peace().drops() {
-            // Until a member's neighbours have said again what they know, a PDU may find no way.
+            // A PDU may find no route until a member's neighbours have repeated what they know.
             self.world.peace_since = Some(self.world.now() + self.terms.refresh_ns);
         }
         self.world.run_until(end);
-        // Where cables lose much, a request may go unanswered for once.
+        // On cables with much loss, a request may fail once.
         let rounds = if self.is_lossy() { 3 } else { 1 };
         for round in 1..=rounds {
             let wrong = self.probe();
@@ -313,8 +313,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A flow may be slow, and is judged when it has ended or stopped: a connection that gets
-    /// nothing through within R of its cube fails, and both ends learn of it.
+    /// Waits for slow flows, so that each is judged after it has ended or stopped. A connection
+    /// that gets nothing through within the R of its cube fails, and both ends learn that.
     fn await_slow_flows(&mut self) {
         let cubes = self.scenario.config.cubes.iter();
         let r_ms = cubes.map(|cube| u64::from(cube.retransmit_ms)).max();
@@ -324,7 +324,7 @@ impl<'a> Run<'a> {
             .run_while(end, SECOND, |world| world.has_slow_flow(stall));
     }
 
-    /// New flows between random members; says what is wrong with one.
+    /// Makes new flows between random members. Returns what is wrong with one of them, or `None`.
     fn probe(&mut self) -> Option<String> {
         let mut probes = Vec::new();
         for _ in 0..PROBES {
@@ -359,7 +359,8 @@ impl<'a> Run<'a> {
             Some(format!("probe {number}: {wrong}"))
         };
         let mut wrong: Vec<String> = probes.iter().filter_map(failed).collect();
-        // Over many hops that lose much a flow may fail, as long as both ends know; not all flows.
+        // Over many hops with much loss, some flows may fail if both their ends know it, but not
+        // all flows.
         let is_fine = is_lossy && wrong.len() < probes.len();
         if is_fine { None } else { wrong.pop() }
     }
@@ -367,15 +368,15 @@ impl<'a> Run<'a> {
     fn is_lossy(&self) -> bool {
         let peace = self.peace();
         if self.terms.repeats_management {
-            // A damaged PDU is a lost one.
+            // A damaged PDU counts as lost.
             peace.loss + peace.corruption >= 50
         } else {
-            // One that is lost is one too many.
+            // Even one lost PDU makes the cable lossy.
             peace.drops()
         }
     }
 
-    /// All flows end, and nothing stays behind.
+    /// Ends all flows, and checks that no state is left.
     fn part(&mut self) {
         if self.is_broken() {
             return;
@@ -396,10 +397,10 @@ impl<'a> Run<'a> {
 
 const DIF: &str = "net";
 
-/// Time in which probes must be through.
+/// Time limit of a probe.
 const PROBE_NS: u64 = 30 * SECOND;
 
-/// How long a slow flow may take to its end once all is well.
+/// Longest time that a slow flow may take after everything is repaired.
 const SLOW_MAX: u64 = 3_600 * SECOND;
 
 const PROBES: usize = 4;

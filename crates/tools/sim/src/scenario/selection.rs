@@ -1,4 +1,4 @@
-//! A part of a scenario: fewer members, faults and calls, with everything else as it was drawn.
+//! A part of a scenario: fewer members, faults and calls; everything else stays as drawn.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,24 +6,24 @@ use std::str::FromStr;
 
 use super::Scenario;
 
-/// Members, faults or calls by their numbers, counted from 0.
+/// A set of members, faults or calls, by their numbers from 0.
 ///
-/// In text: numbers and ranges with commas between, as `0-3,7`, or `none`.
+/// Text form: numbers and ranges with commas between them, such as `0-3,7`, or `none`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers(pub BTreeSet<usize>);
 
-/// What of a scenario is played.
+/// The part of a scenario that is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Members, hence their cables, their faults and their calls.
+    /// Members to keep; only cables, faults and calls between kept members remain.
     pub members: Numbers,
-    /// Faults, in the order in which the scenario lists them.
+    /// Faults to keep, by their position in the scenario's list.
     pub faults: Numbers,
-    /// Calls, in the order of their times.
+    /// Calls to keep, in order of their times.
     pub calls: Numbers,
 }
 
-/// Why a scenario cannot be played in part.
+/// Why a part of a scenario cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SelectionError {
@@ -33,12 +33,12 @@ pub enum SelectionError {
         what: &'static str,
         /// The number.
         number: usize,
-        /// How many there are.
+        /// Number of members, faults or calls that the scenario has.
         count: usize,
     },
-    /// A DIF has two members or more.
+    /// Fewer than two members are kept.
     TooFew,
-    /// The cables between the members do not connect them.
+    /// The cables do not connect all kept members.
     Apart,
 }
 
@@ -74,13 +74,13 @@ impl Numbers {
         Numbers((0..count).collect())
     }
 
-    /// Whether a number is among them.
+    /// Whether the set contains a number.
     #[must_use]
     pub fn has(&self, number: usize) -> bool {
         self.0.contains(&number)
     }
 
-    /// How many there are.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -127,7 +127,7 @@ impl fmt::Display for Numbers {
     }
 }
 
-/// A text that is no set of numbers.
+/// Why a text is not a set of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumbersError {
     part: String,
@@ -174,11 +174,11 @@ impl FromStr for Numbers {
     }
 }
 
-/// More members, faults or calls than any scenario has.
+/// Upper limit of a number: more members, faults or calls than any scenario has.
 const NUMBER_MAX: usize = 1_000_000;
 
 impl Selection {
-    /// Everything of a scenario.
+    /// The selection that keeps everything.
     #[must_use]
     pub(super) fn all(members: usize, faults: usize, calls: usize) -> Selection {
         Selection {
@@ -190,10 +190,10 @@ impl Selection {
 }
 
 impl Scenario {
-    /// The same scenario with only these members, faults and calls.
+    /// The same scenario, reduced to these members, faults and calls.
     ///
     /// # Errors
-    /// Numbers that the scenario does not have, or members without cables that connect them.
+    /// The scenario does not have a number, or cables do not connect the members.
     pub fn keep(&self, kept: Selection) -> Result<Scenario, SelectionError> {
         kept.members.check("member", self.members)?;
         kept.faults.check("fault", self.faults.len())?;
@@ -212,13 +212,13 @@ impl Scenario {
         }
     }
 
-    /// Whether both ends of an edge are members that are kept.
+    /// Whether both ends of an edge are kept members.
     pub(super) fn has_edge(&self, edge: usize) -> bool {
         let ends = self.edges.get(edge);
         ends.is_some_and(|ends| ends.iter().all(|end| self.kept.members.has(*end)))
     }
 
-    /// Whether cables connect all members that are kept.
+    /// Whether cables connect all kept members.
     fn is_connected(&self) -> bool {
         let members = &self.kept.members.0;
         let mut found: BTreeSet<usize> = members.first().into_iter().copied().collect();

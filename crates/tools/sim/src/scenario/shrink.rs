@@ -1,27 +1,27 @@
-//! A failing scenario made smaller: the fewest members, faults and calls that fail in the same way.
+//! Reduces a failing scenario to few members, faults and calls that fail in the same way.
 //!
-//! Halves, quarters and so on down to single ones are left out, for as long as what is left fails
-//! with the same words. One pass after another, until a pass finds nothing to leave out, or the
-//! caller has no more time.
+//! It leaves out halves, quarters and so on down to single elements, and keeps each reduction that
+//! still fails with the same words. It repeats this until a whole pass finds nothing to leave out,
+//! or until the caller's time is over.
 
 use std::collections::BTreeSet;
 
 use super::Scenario;
 use super::selection::{Numbers, Selection};
 
-/// How far a scenario was made smaller.
+/// Result of reducing a scenario.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// The smallest scenario so far that fails.
+    /// The smallest failing scenario that was found.
     pub scenario: Scenario,
-    /// How it fails.
+    /// The failure of that scenario.
     pub failure: String,
-    /// How many smaller ones were run.
+    /// Number of smaller scenarios that were run.
     pub runs: usize,
 }
 
-/// Makes a scenario that fails with `failure` smaller. `fails` runs one and says how it fails;
-/// `goes_on` is asked before each run.
+/// Reduces a scenario that fails with `failure`. `fails` runs a scenario and returns its failure,
+/// or `None`. `goes_on` is called before each run; false stops the search.
 pub fn shrink(
     scenario: &Scenario,
     failure: &str,
@@ -43,7 +43,7 @@ pub fn shrink(
     search.best
 }
 
-/// What can be left out.
+/// The kinds of elements that can be left out.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Faults,
@@ -73,7 +73,7 @@ where
     F: FnMut(&Scenario) -> Option<String>,
     G: FnMut(&Shrunk) -> bool,
 {
-    /// Tries to leave out what it can; false when it found nothing, or has to stop.
+    /// Makes one pass. Returns false if it found nothing to leave out, or has to stop.
     fn pass(&mut self) -> bool {
         let before = self.best.scenario.kept.clone();
         for part in [Part::Faults, Part::Calls, Part::Members] {
@@ -88,7 +88,7 @@ where
         self.best.scenario.kept != before
     }
 
-    /// Tries to leave out each `size` of them; false when it has to stop.
+    /// Tries to leave out each group of `size` elements. Returns false if it has to stop.
     fn leave_out(&mut self, part: Part, size: usize) -> bool {
         let all: Vec<usize> = {
             let numbers = part.of(&mut self.best.scenario.kept);
@@ -115,8 +115,8 @@ where
     }
 }
 
-/// The words of a failure without what differs from run to run: its time, names with numbers, and
-/// values in brackets.
+/// The words of a failure without the parts that differ from run to run: its time, names with
+/// numbers, and values in brackets.
 fn kind_of(failure: &str) -> Vec<String> {
     let line = failure.lines().next().unwrap_or_default();
     let line = match line
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(kind(second), "sees other members than there are: missing");
     }
 
-    /// Fails when members 0 and 2, the first fault and call 1 are there.
+    /// Fails if members 0 and 2, the first fault and call 1 are kept.
     fn fails(scenario: &Scenario) -> Option<String> {
         let kept = &scenario.kept;
         let is_bad = [0, 2].iter().all(|at| kept.members.has(*at))
@@ -179,7 +179,7 @@ mod tests {
         let failure = fails(&scenario).expect("a failure");
         let shrunk = shrink(&scenario, &failure, fails, |_| true);
         let kept = &shrunk.scenario.kept;
-        // Member 1 is the way from 0 to 2.
+        // Member 1 is kept because it is on the path from 0 to 2.
         let texts = [&kept.members, &kept.faults, &kept.calls].map(ToString::to_string);
         assert_eq!(texts, ["0-2", "0", "1"]);
         assert_eq!(shrunk.failure, "at 5.0 s: m2 fails with 3 members");

@@ -1,4 +1,4 @@
-//! What applications write into their flows, and how they read.
+//! How applications write into their flows, and how they read.
 
 use carina_ipcp::FlowKey;
 use carina_wire::{Bytes, Payload};
@@ -8,7 +8,7 @@ use crate::session::State;
 use crate::world::World;
 
 impl World {
-    /// An application writes what it can.
+    /// Lets an application write as much as its flow accepts.
     pub(crate) fn write(&mut self, number: usize, side: usize) {
         let now = self.now();
         let Some((slot, key)) = self.open_end(number, side) else {
@@ -61,7 +61,7 @@ impl World {
         self.queue.put(at, Scheduled::Write(number, side));
     }
 
-    /// An application reads.
+    /// Lets an application read a piece.
     pub(crate) fn read(&mut self, number: usize, side: usize, sdu: &Bytes, more: bool) {
         let now = self.now();
         let session = &mut self.sessions[number];
@@ -117,7 +117,7 @@ impl World {
         self.maybe_close(number);
     }
 
-    /// A reader that stopped goes on.
+    /// Lets a stopped reader continue.
     pub(crate) fn resume(&mut self, number: usize, side: usize) {
         if self.open_end(number, side).is_some() {
             if let Some(end) = &mut self.sessions[number].ends[side] {
@@ -150,5 +150,5 @@ impl World {
     }
 }
 
-/// Pieces that a writer without pauses writes at once.
+/// Number of pieces that a writer without pauses writes at once.
 const BURST: usize = 32;
