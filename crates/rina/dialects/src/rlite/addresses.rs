@@ -1,12 +1,13 @@
-//! Address assignment: which member has which address, which assigned it, and how a conflict ends.
+//! Address assignment: how an enroller assigns an address, who knows about it, and how a conflict
+//! ends.
 //!
-//! An enroller draws an address and asks its neighbours (M_CREATE `aareq`); a member that knows
-//! that it is taken objects (M_DELETE `aareq`). Assigned are: the addresses in the table of
-//! allocations, each with the member that gave it out, and the addresses of members.
+//! An enroller draws an address and proposes it to its neighbours (M_CREATE `aareq`). A member that
+//! knows the address to be in use objects (M_DELETE `aareq`). In use are the addresses in the table
+//! of allocations, each with the member that assigned it, and the addresses of members.
 //!
-//! An assignment has no sequence number. One that goes round while the objection to it goes round
-//! as well would be news behind the objection, and the objection news behind it, for ever: a
-//! member refuses an assignment for some seconds after the objection.
+//! An assignment has no sequence number. If it were still spreading while the objection to it
+//! spreads, each would be news after the other, forever. So for some seconds after an objection, a
+//! member ignores the assignment.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -27,28 +28,28 @@ use super::objects::{class, name};
 use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, value_of};
 use super::{HOLD_TIME, MEMBERS_MAX, Member, Rlite};
 
-/// How long a copy of a record may be late.
+/// How long a copy of an assignment or record may arrive late.
 const LATE_COPY_TIME: Duration = Duration::from_secs(5);
 
-/// How long an address that was replaced is remembered: until all members have had everything
-/// since.
+/// How long a replaced address is remembered: until all members have received the later ones.
 const OUTDATED_TIME: Duration = Duration::from_secs(600);
 
-/// Addresses of one member that are remembered so.
+/// Largest number of replaced addresses that are remembered for one member.
 const OUTDATED_MAX: usize = 4;
 
-/// An address in a member's record that was replaced or withdrawn.
+/// An address of a member that was replaced or withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutdatedAddress {
     address: u64,
     at: Instant,
-    /// The record was taken back: it comes again unchanged when its member announces itself.
+    /// The record was withdrawn. If its member announces itself, the same record returns.
     is_withdrawn: bool,
 }
 
 impl Rlite {
-    /// The address that an IPCP keeps: its own when it is known here or no other has it. `asked`
-    /// is what it says; 1 is what an IPCP says that has none.
+    /// The address that the IPCP `name` keeps at enrollment, if any: the one known here, or else
+    /// `asked`, unless another member has it. `asked` is the address that the IPCP claims; an IPCP
+    /// without an address claims 1.
     pub(super) fn retained_address(&self, name: &str, asked: u64) -> Option<u64> {
         let known = self.members.get(name).map(|member| member.address);
         if known.is_some_and(|address| !self.is_taken(address, name)) {
@@ -60,7 +61,7 @@ impl Rlite {
         (is_free && may_keep && !is_promised).then_some(asked)
     }
 
-    /// Whether another member than `name` has an address.
+    /// True when a member other than `name` has this address.
     fn is_taken(&self, address: u64, name: &str) -> bool {
         let own = self.own_address() == Some(address) && name != self.own;
         own || self
@@ -69,12 +70,12 @@ impl Rlite {
             .any(|(other, member)| other != name && member.address == address)
     }
 
-    /// Whether an address is valid and no member is known to have it.
+    /// True when an address is valid and no member is known to have it.
     pub(super) fn check_free(&self, address: u64) -> bool {
         address != 0 && address <= self.last_address() && !self.is_taken(address, "")
     }
 
-    /// The highest address that the PCI has room for; A-DATA writes them as 32 bits with sign.
+    /// The highest usable address: it must fit in the PCI and in the signed 32 bits of A-DATA.
     fn last_address(&self) -> u64 {
         let bytes = self
             .member
@@ -88,10 +89,10 @@ impl Rlite {
         in_pci.min(i32::MAX as u64)
     }
 
-    /// Whether an address that was assigned to this IPCP is one that it can have.
+    /// Checks an address that an enroller assigned to this IPCP.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The address is 0 or too large.
     pub(super) fn check_assigned(
         &self,
         address: u64,
@@ -105,8 +106,8 @@ impl Rlite {
         Ok(())
     }
 
-    /// An address that no member is known to have, from the lowest few: four times as many as are
-    /// given out.
+    /// Draws an address that no member is known to have, from the lowest ones: four times as many
+    /// as have been assigned.
     pub(super) fn draw_address(&mut self) -> Option<u64> {
         let own = self.own_address();
         let members = self.members.values().map(|member| member.address);
@@ -117,7 +118,7 @@ impl Rlite {
         let end = 4 * (self.allocated_addresses.len() as u64 + 1);
         let last = self.last_address();
         for round in 0..64_u64 {
-            // A range in which nothing is free grows.
+            // The range grows if no free address is found in it.
             let end = (end << (round / 8)).clamp(2, last.saturating_add(1));
             let address = 1 + self.random.below(end - 1);
             if !taken.contains(&address) {
@@ -127,7 +128,7 @@ impl Rlite {
         None
     }
 
-    /// Asks all neighbours whether an address is free. False without neighbours.
+    /// Proposes an address to all neighbours. Returns false if there are none.
     pub(super) fn propose_address(
         &mut self,
         now: Instant,
@@ -140,7 +141,7 @@ impl Rlite {
         self.send_to_neighbours(now, None, &message, dt) > 0
     }
 
-    /// Takes an assignment off the table because of an objection.
+    /// Removes an assignment from the table, because of an objection.
     fn withdraw_allocation(&mut self, now: Instant, address: u64, requestor: &str) {
         self.allocated_addresses.remove(&address);
         self.objected_addresses
@@ -151,14 +152,14 @@ impl Rlite {
         }
     }
 
-    /// Whether an assignment may be a copy that is later than the objection to it.
+    /// True when an assignment may be a late copy from before an objection to it.
     fn was_objected(&self, now: Instant, address: u64, requestor: &str) -> bool {
         let key = (address, requestor.to_string());
         let at = self.objected_addresses.get(&key);
         at.is_some_and(|at| now < *at + LATE_COPY_TIME)
     }
 
-    /// Remembers which member assigned an address. Returns whether that is news.
+    /// Records which member assigned an address. Returns true if that was not known.
     fn record_allocation(&mut self, address: u64, requestor: &str) -> bool {
         if self
             .allocated_addresses
@@ -181,7 +182,7 @@ impl Rlite {
         true
     }
 
-    /// `aareq`: a member proposes an address, or objects to one.
+    /// Handles `aareq`: a member proposes an address, or objects to one.
     pub(super) fn on_address_request(
         &mut self,
         now: Instant,
@@ -199,7 +200,7 @@ impl Rlite {
             let is_conflict = given.is_some_and(|by| *by != requestor)
                 || given.is_none() && self.is_taken(address, "");
             if requestor == self.own || self.was_objected(now, address, &requestor) {
-                // It has come round.
+                // This member's own proposal has come back to it.
             } else if is_conflict {
                 let objection = address_request(Opcode::Delete, &requestor, address);
                 self.send_request(now, n1, objection, dt);
@@ -209,7 +210,7 @@ impl Rlite {
             }
         } else if self.allocated_addresses.get(&address) == Some(&requestor) {
             if requestor == self.own {
-                // An address that is in use stays.
+                // An address that a member already uses is kept.
                 if !self.is_taken(address, "") {
                     self.withdraw_allocation(now, address, &requestor);
                     self.log.count("addresses-objected");
@@ -223,7 +224,7 @@ impl Rlite {
         }
     }
 
-    /// `aa_entries`: addresses that were given out.
+    /// Handles `aa_entries`: addresses that were assigned.
     pub(super) fn on_addresses(
         &mut self,
         now: Instant,
@@ -244,7 +245,7 @@ impl Rlite {
                 self.log.discard(&peer, "address-malformed");
                 continue;
             };
-            // The entry does not say which of two was first: the one that is known stays.
+            // Entries do not show which of two was first, so the known one stays.
             if !self.allocated_addresses.contains_key(&address)
                 && !self.was_objected(now, address, &requestor)
                 && self.record_allocation(address, &requestor)
@@ -256,7 +257,7 @@ impl Rlite {
         self.send_addresses(now, &news, &onward, dt);
     }
 
-    /// Entries of the table of allocations to some neighbours.
+    /// Sends entries of the table of allocations to some neighbours.
     pub(super) fn send_addresses(
         &mut self,
         now: Instant,
@@ -273,7 +274,7 @@ impl Rlite {
         self.disseminate(now, &message, entries, &list, to, dt);
     }
 
-    /// The whole table of allocations.
+    /// All entries of the table of allocations.
     pub(super) fn all_addresses(&self) -> Vec<AddressEntry> {
         let all = self.allocated_addresses.iter();
         all.map(|(address, requestor)| AddressEntry {
@@ -283,8 +284,8 @@ impl Rlite {
         .collect()
     }
 
-    /// Takes a member's record from the neighbour `by`, or one made here. Returns whether it is
-    /// news: to be sent to the other neighbours.
+    /// Stores a member's record, received from the neighbour `by` or made here. Returns true if it
+    /// is news; then send it to the other neighbours.
     pub(super) fn set_member(
         &mut self,
         now: Instant,
@@ -319,7 +320,7 @@ impl Rlite {
         true
     }
 
-    /// A member's record is taken back.
+    /// Removes a member's record. Returns false if there is none.
     pub(super) fn remove_member(&mut self, now: Instant, name: &str) -> bool {
         let Some(old) = self.members.remove(name) else {
             return false;
@@ -342,10 +343,10 @@ impl Rlite {
         });
     }
 
-    /// Whether the neighbour `by` sends an address of a member that was replaced. Records have no
-    /// sequence numbers, so that two addresses that go round would be news to everybody for ever.
-    /// A record comes from its author from neighbour to neighbour: the nearer one has the later
-    /// one.
+    /// True when the neighbour `by` sends an outdated address of a member. Records have no sequence
+    /// numbers, so two addresses of one member would spread forever, each as news after the other.
+    /// A record spreads from its author from neighbour to neighbour, so the neighbour that is
+    /// nearer to the author has the later one.
     fn is_outdated(&self, now: Instant, name: &str, address: u64, by: &str) -> bool {
         let outdated = self.outdated.get(name).into_iter().flatten();
         let Some(old) = outdated.rev().find(|old| old.address == address) else {
@@ -358,8 +359,8 @@ impl Rlite {
         is_late_copy || by != name && self.is_off_the_way(by, name)
     }
 
-    /// Whether a neighbour is no next hop to a member. One with the address of this member has no
-    /// route by which to tell, and any other address is better.
+    /// True when a neighbour is not a next hop to a member. A member with this member's own address
+    /// has no route to decide by; then any other address counts as better.
     fn is_off_the_way(&self, neighbour: &str, name: &str) -> bool {
         let mut routes = self.routes.iter();
         match routes.find(|reach| reach.name == name) {
@@ -374,7 +375,7 @@ impl Rlite {
         }
     }
 
-    /// Forgets addresses in records that do not go round any more.
+    /// Forgets replaced addresses that can no longer be spreading.
     pub(super) fn forget_outdated(&mut self, now: Instant) {
         self.outdated.retain(|_, outdated| {
             outdated.retain(|old| now < old.at + OUTDATED_TIME);
@@ -382,7 +383,7 @@ impl Rlite {
         });
     }
 
-    /// Forgets members that are in no lower flow.
+    /// Removes members that have no lower flow and no N-1 flow to this member.
     fn evict_unreferenced(&mut self, now: Instant) {
         let mut seen = BTreeSet::new();
         for ((from, to), _) in self.links.iter(now) {
@@ -394,7 +395,8 @@ impl Rlite {
         self.members.retain(|name, _| seen.contains(name));
     }
 
-    /// Two members have the same address: the one with the lower name takes another.
+    /// Resolves an address conflict: of two members with the same address, the one with the lower
+    /// name takes another.
     pub(super) fn resolve_conflict(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(own) = self.own_address() else {
             return;
@@ -425,8 +427,8 @@ impl Rlite {
         }
     }
 
-    /// This member has another address from here on, and says so. A flow is between two addresses:
-    /// those of this member end.
+    /// Changes this member's address and announces that. Flows are bound to the addresses of their
+    /// ends, so this member's flows end.
     pub(super) fn change_address(&mut self, now: Instant, address: u64, dt: &mut dyn DataTransfer) {
         self.log.count("addresses-changed");
         let reason = format!("{} has another address now", self.own);
@@ -438,9 +440,10 @@ impl Rlite {
 }
 
 impl Member {
-    /// N-1 DIFs of a record with the same address. There are many versions of such a list while a
-    /// member gets its N-1 flows, and nothing tells which is the latest: what others say only ever
-    /// adds to it, so that no version can go round for ever. Returns whether it did.
+    /// Updates the N-1 DIFs of a record with an unchanged address. While a member gets its N-1
+    /// flows, many versions of this list spread, and nothing shows which is the latest. So lists
+    /// from others only add to it, and no version can spread forever. Returns true if N-1 DIFs were
+    /// added.
     fn learn(&mut self, told: Vec<String>, is_own_word: bool) -> bool {
         let is_new = |dif: &String| !self.lower_difs.contains(dif);
         let mut new: Vec<String> = told.iter().filter(|dif| is_new(dif)).cloned().collect();
@@ -454,7 +457,7 @@ impl Member {
     }
 }
 
-/// A message about a proposed address.
+/// Makes the message about a proposed address.
 fn address_request(opcode: Opcode, requestor: &str, address: u64) -> Message {
     let entry = AddressEntry {
         requestor: Some(requestor.to_string()),
@@ -463,7 +466,7 @@ fn address_request(opcode: Opcode, requestor: &str, address: u64) -> Message {
     Message::object(opcode, class::ADDRESS_WANTED, name::ADDRESSES).with_value(value(&entry))
 }
 
-/// Requestor and address, if both are good.
+/// Requestor and address of an entry; `None` if either is invalid.
 fn parts(entry: AddressEntry) -> Option<(String, u64)> {
     let requestor = entry.requestor.filter(|name| is_name(name))?;
     let address = entry.address.filter(|address| *address != 0)?;

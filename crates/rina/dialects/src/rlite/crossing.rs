@@ -1,14 +1,15 @@
-//! Two M_CONNECTs that cross on one N-1 flow.
+//! Two attempts to connect on one N-1 flow, whose M_CONNECTs cross.
 //!
-//! | this IPCP | the other's M_CONNECT |
+//! | this IPCP | what it does with the other's M_CONNECT |
 //! |---|---|
-//! | is a member, and has the higher name | is answered: its own attempt ends |
-//! | is a member, and has the lower name | is held, for a second or until its own is refused |
-//! | is not a member, and has asked | is refused, and its own sent again |
+//! | is a member, and has the higher name | answers it, and ends its own attempt |
+//! | is a member, and has the lower name | holds it, for a second or until its own is refused |
+//! | is not a member, and has sent its own | refuses it, and sends its own again |
 //!
-//! Nothing but the names is known to both alike: neither the initiator of the N-1 flow nor which of
-//! them is a member. rlite has no such rule: it discards what comes while it waits for an answer,
-//! and asks again after 10 s. What is held is for that.
+//! The rule uses the names only, because both sides know nothing else alike: neither which of them
+//! requested the N-1 flow nor which is a member. rlite has no such rule: while it waits for an
+//! answer it discards an M_CONNECT, and it connects again after 10 s. The M_CONNECT is held for
+//! such a peer.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -22,12 +23,13 @@ use super::n1::{Crossed, INITIATOR_WAIT, Stage};
 use super::{RULES, Rlite};
 use crate::interop::names::Name;
 
-/// How long the other side has for the answer to this side's M_CONNECT, after its own has come.
+/// How long this side waits for the answer to its M_CONNECT after the other's M_CONNECT arrived.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 impl Rlite {
-    /// Resolves the crossing of two attempts, if the M_CONNECT of `name` is one. True when this
-    /// side's goes on and the other's needs nothing further now.
+    /// Resolves crossing attempts, if the M_CONNECT of `name` crosses one of this side. Returns
+    /// true when this side's attempt continues and the other's M_CONNECT needs no further handling
+    /// now.
     pub(super) fn resolve_crossing(
         &mut self,
         now: Instant,
@@ -58,7 +60,7 @@ impl Rlite {
         true
     }
 
-    /// Refuses the M_CONNECT of the other side; the connection that this side asks for stays.
+    /// Refuses the M_CONNECT of the other side. This side's own attempt continues.
     fn refuse_crossed(
         &mut self,
         now: Instant,
@@ -73,8 +75,8 @@ impl Rlite {
         dt.send_management(now, Target::N1(n1), &RULES.encode(&answer));
     }
 
-    /// This side's M_CONNECT has had no answer since the other side's crossed it: answers that one
-    /// instead, or asks again. False when none has crossed it.
+    /// Handles a crossing in which this side's M_CONNECT had no answer in time: answers the other
+    /// side's M_CONNECT, or sends its own again. Returns false when no M_CONNECT crossed it.
     pub(super) fn crossing_timeout(
         &mut self,
         now: Instant,
@@ -92,8 +94,8 @@ impl Rlite {
         is_refused
     }
 
-    /// Answers the M_CONNECT that is held, instead of this side's own attempt. False when there is
-    /// none.
+    /// Answers the held M_CONNECT and ends this side's own attempt. Returns false when none is
+    /// held.
     pub(super) fn answer_held(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! The end of a neighbourhood: it is lost, or released by either side.
+//! The end of the connection to a neighbour: the neighbour is lost, or either side releases it.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -12,7 +12,8 @@ use super::Rlite;
 use super::n1::{Stage, connection};
 
 impl Rlite {
-    /// A neighbour says nothing, or its N-1 flow does not work: the binder is to make another.
+    /// Handles a neighbour that is silent, or whose N-1 flow does not work: the owner must allocate
+    /// another flow.
     pub(super) fn drop_neighbour(
         &mut self,
         now: Instant,
@@ -35,7 +36,8 @@ impl Rlite {
         }
     }
 
-    /// M_RELEASE: the other side does not want this member as neighbour. rlite has no answer to it.
+    /// Handles M_RELEASE: the other side ends the connection to this member. rlite does not answer
+    /// it.
     pub(super) fn on_release(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let was_neighbour = self.neighbour_down(now, n1, "it released this member", dt);
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -43,19 +45,19 @@ impl Rlite {
         };
         flow.cdap = connection();
         if matches!(flow.stage, Stage::Accepting) && !flow.props.is_initiator {
-            // It had no answer to its M_CONNECT, and will ask again.
+            // The other side received no answer to its M_CONNECT, and will connect again.
             (flow.stage, flow.at) = (Stage::Idle, None);
             return;
         }
         flow.stage = Stage::Leaving;
-        // What it sent last has time to arrive.
+        // Leaves time for the other side's last messages to arrive.
         flow.at = Some(now + RELEASE_GRACE);
         if was_neighbour {
             self.announce_self(now, dt);
         }
     }
 
-    /// Every N-1 flow of a member that leaves: the neighbour is released, then the flow given back.
+    /// Releases the neighbours on all N-1 flows of a leaving member, and then returns the flows.
     pub(super) fn release_all(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         for n1 in n1s {
@@ -63,7 +65,7 @@ impl Rlite {
         }
     }
 
-    /// The neighbour behind an N-1 flow is released, then the flow given back.
+    /// Releases the neighbour behind an N-1 flow, and then returns the flow.
     pub(super) fn detach_n1(
         &mut self,
         now: Instant,
@@ -88,5 +90,5 @@ impl Rlite {
     }
 }
 
-/// How long the last message has to leave the N-1 flow.
+/// Time for the last message to be sent before an N-1 flow is returned.
 pub(super) const RELEASE_GRACE: Duration = Duration::from_millis(500);

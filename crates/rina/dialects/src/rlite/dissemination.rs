@@ -1,5 +1,5 @@
-//! Dissemination of RIB updates: slices of entries to neighbours, everything to a new one, and
-//! every 30 s the entries of this member.
+//! Dissemination of RIB updates: changed entries are sent to neighbours in slices, all entries to a
+//! new neighbour, and this member's own entries again every 30 s.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -18,17 +18,17 @@ use super::{RULES, Rlite};
 use crate::interop::link_state::{Key, LinkReport};
 use crate::interop::names::Name;
 
-/// N-1 DIFs of a member that are sent and kept.
+/// Largest number of N-1 DIFs of a member that are sent and stored.
 pub(super) const LOWER_DIFS_MAX: usize = 16;
 
-/// After so many refreshes half of the neighbours, in turns, get everything: an entry that was lost
-/// would not come again otherwise, because a member forwards only what is news to it.
+/// Number of refreshes after which one half of the neighbours, alternately, gets all entries. A
+/// lost entry would not be sent again otherwise, because members forward only news.
 const ROUNDS_PER_TURN: usize = 2;
 
 /// How long after the loss of an N-1 flow this member announces itself again.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(2);
 
-/// Between two announcements at once.
+/// Shortest time between two announcements.
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
 
 impl Rlite {
@@ -49,7 +49,8 @@ impl Rlite {
         n1s
     }
 
-    /// A message to every neighbour except the one behind `but`. Returns how many there are.
+    /// Sends a message to every neighbour except the one behind `but`. Returns the number of
+    /// receivers.
     pub(super) fn send_to_neighbours(
         &mut self,
         now: Instant,
@@ -64,7 +65,7 @@ impl Rlite {
         to.len()
     }
 
-    /// Entries in slices of at most ten, and of what fits in a PDU.
+    /// Sends entries in slices of at most ten that fit in one PDU.
     pub(super) fn disseminate<T>(
         &mut self,
         now: Instant,
@@ -82,7 +83,7 @@ impl Rlite {
         while !rest.is_empty() {
             let mut count = rest.len().min(SLICE);
             let mut whole = message.clone().with_value(list(&rest[..count]));
-            // The invoke id is not known yet: 5 bytes are the longest.
+            // The invoke id is not known yet; its longest encoding is 5 bytes.
             whole.version = RULES.version;
             whole.invoke_id = i32::MAX;
             while count > 1 && RULES.encode(&whole).len() > bytes_max {
@@ -100,7 +101,7 @@ impl Rlite {
         }
     }
 
-    /// This member's word about its link to a neighbour, to all neighbours when it is news.
+    /// Sets this member's report of its link to a neighbour. A change is sent to all neighbours.
     pub(super) fn report_link(
         &mut self,
         now: Instant,
@@ -115,7 +116,7 @@ impl Rlite {
         }
     }
 
-    /// Lower flows by key: M_CREATE for those that are there, M_DELETE for those that are not.
+    /// Sends lower flows by key: those that are up with M_CREATE, the others with M_DELETE.
     pub(super) fn send_links(
         &mut self,
         now: Instant,
@@ -139,7 +140,7 @@ impl Rlite {
         }
     }
 
-    /// Members' records by name.
+    /// Sends records of members.
     pub(super) fn send_members(
         &mut self,
         now: Instant,
@@ -157,7 +158,7 @@ impl Rlite {
         self.disseminate(now, &message, entries, &list, to, dt);
     }
 
-    /// Registrations.
+    /// Sends registrations.
     pub(super) fn send_directory(
         &mut self,
         now: Instant,
@@ -175,7 +176,7 @@ impl Rlite {
         self.disseminate(now, &message, entries, &list, to, dt);
     }
 
-    /// Everything that is known, to one neighbour. What is about itself it knows.
+    /// Sends all entries to one neighbour, except those about the neighbour itself.
     pub(super) fn send_full_rib(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(peer) = self.n1s[&n1].neighbour().map(String::from) else {
             return;
@@ -202,8 +203,8 @@ impl Rlite {
         self.send_addresses(now, &addresses, &to, dt);
     }
 
-    /// Sends the entries of this member again: for members that missed them, and so that they do
-    /// not age.
+    /// Sends the entries of this member again, for members that missed them, and so that the
+    /// entries do not expire.
     pub(super) fn refresh(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.links.refresh(now);
         let to = self.neighbours_but(None);
@@ -222,10 +223,10 @@ impl Rlite {
         }
     }
 
-    /// Sends this member's record and lower flows to all neighbours, although they are no news
-    /// here: a neighbour that loses an N-1 flow to this member forgets them, also where another
-    /// N-1 flow remains, and takes them back from other members. It may notice later than this
-    /// side: its next refreshment comes soon.
+    /// Sends this member's record and lower flows to all neighbours, although they have not
+    /// changed. A neighbour that loses an N-1 flow to this member removes them, even if another N-1
+    /// flow remains, and withdraws them from other members. The neighbour may notice the loss later
+    /// than this side, so the next refresh is scheduled soon.
     pub(super) fn announce_self(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.has_left {
             return;
@@ -240,14 +241,14 @@ impl Rlite {
         self.send_own_links(now, &to, dt);
     }
 
-    /// This member's lower flows, those that are up.
+    /// Sends this member's lower flows that are up.
     fn send_own_links(&mut self, now: Instant, to: &[N1Port], dt: &mut dyn DataTransfer) {
         let own = self.links.own(now).filter(|(_, report)| report.is_up);
         let own: Vec<Key> = own.map(|(key, _)| key.clone()).collect();
         self.send_links(now, &own, to, dt);
     }
 
-    /// This member's own record to all neighbours.
+    /// Sends this member's own record to all neighbours.
     pub(super) fn send_own_record(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let record: Vec<Candidate> = self.own_record().into_iter().collect();
         let to = self.neighbours_but(None);
@@ -284,7 +285,7 @@ fn lower_flow((key, report): &(Key, LinkReport), step: Duration) -> LowerFlow {
     }
 }
 
-/// A member's record.
+/// Makes a member's record for sending.
 pub(super) fn candidate(name: &str, address: u64, lower_difs: Vec<String>) -> Candidate {
     let name = Name::of(name);
     Candidate {
@@ -295,7 +296,7 @@ pub(super) fn candidate(name: &str, address: u64, lower_difs: Vec<String>) -> Ca
     }
 }
 
-/// A registration.
+/// Makes a registration for sending.
 pub(super) fn directory_entry(app: &str, holder: &str, seq: u64) -> DirectoryEntry {
     DirectoryEntry {
         app: Some(Name::of(app).into()),

@@ -1,4 +1,4 @@
-//! Enrollment, the initiator: the enrollee in rlite's words.
+//! The initiator's side of an enrollment; rlite calls the initiator enrollee.
 //!
 //! ```text
 //!  I (this one)                                           S
@@ -13,8 +13,7 @@
 //!    lower flow, neighbours, directory, addresses  <---->
 //! ```
 //!
-//! A further N-1 flow between two that are neighbours already: M_START lowerflow and its answer
-//! instead.
+//! A further N-1 flow between two neighbours needs only M_START of `lowerflow` and its answer.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -38,7 +37,7 @@ use super::{RULES, Rlite};
 use crate::interop::names::Name;
 
 impl Rlite {
-    /// M_CONNECT: the first message of an attempt.
+    /// Sends M_CONNECT, the first message of an attempt.
     pub(super) fn connect(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         if self.has_left {
             return;
@@ -75,20 +74,20 @@ impl Rlite {
         self.send_request(now, n1, message, dt);
     }
 
-    /// The name that M_CONNECT over an N-1 flow is for.
+    /// The name that M_CONNECT over an N-1 flow calls.
     pub(super) fn called_name<'a>(&'a self, props: &'a N1Properties) -> &'a str {
         match props.remote.as_str() {
-            // The N-1 DIF did not say: the DIF's name reaches any of its members.
+            // The name is unknown to the N-1 DIF; the DIF's name stands for any member.
             "" => &self.dif,
             remote => remote,
         }
     }
 
-    /// Configures data transfer before the first message, when the layout or the checksum of PDUs
-    /// is configured: no message carries them.
+    /// Configures data transfer before the first message if the widths or the checksum of PDUs are
+    /// configured, because no message transfers them.
     ///
     /// # Errors
-    /// Data transfer does not take them.
+    /// Data transfer refuses the configuration.
     fn configure_early(
         &mut self,
         now: Instant,
@@ -102,7 +101,7 @@ impl Rlite {
         Ok(())
     }
 
-    /// M_CONNECT_R.
+    /// Handles M_CONNECT_R.
     pub(super) fn on_connected(
         &mut self,
         now: Instant,
@@ -130,7 +129,8 @@ impl Rlite {
             return self.attempt_failed_for_good(now, n1, &reason, dt);
         }
         if self.member.is_none() && self.is_joining() {
-            // Two enrollers would give it two addresses: this one has to wait for the other.
+            // Another enrollment is under way, and two enrollers would assign two addresses: this
+            // one waits.
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.stage = Stage::Idle;
                 flow.cdap = connection();
@@ -161,7 +161,7 @@ impl Rlite {
         self.send_request(now, n1, request, dt);
     }
 
-    /// M_START_R of an enrollment.
+    /// Handles M_START_R of an enrollment.
     pub(super) fn on_started(
         &mut self,
         now: Instant,
@@ -203,10 +203,10 @@ impl Rlite {
         }
     }
 
-    /// The configuration of the DIF as its constants say.
+    /// The DIF's configuration, with the constants that the enroller sent.
     ///
     /// # Errors
-    /// The constant that this IPCP cannot go along with.
+    /// The constant that differs from this IPCP's configuration.
     fn learn(&self, info: &EnrollmentInfo) -> Result<DifConfig, WidthMismatch> {
         let mut config = match &self.member {
             Some(member) => member.config.clone(),
@@ -216,7 +216,7 @@ impl Rlite {
             return Ok(config);
         };
         check_widths(constants, &config)?;
-        // A member's own stays as it is: it is in use.
+        // A member's configuration does not change, since it is in use.
         if self.member.is_none()
             && let Some(lifetime) = constants.max_pdu_lifetime_ms.filter(|ms| *ms > 0)
         {
@@ -225,8 +225,8 @@ impl Rlite {
         Ok(config)
     }
 
-    /// M_WRITE: a policy or a parameter of the enroller. One that this side does not have is
-    /// noticed, and the enrollment goes on.
+    /// Handles M_WRITE: the enroller sends a policy or a parameter. One that this side does not
+    /// support is reported, and the enrollment continues.
     pub(super) fn on_policy_write(&mut self, n1: N1Port, message: &Message) {
         let peer = self.peer_name(n1);
         let told = component_of(&message.name);
@@ -251,7 +251,7 @@ impl Rlite {
         }
     }
 
-    /// M_STOP: the enroller has sent everything, and this side is a member.
+    /// Handles M_STOP: the enroller has sent everything, and this IPCP becomes a member.
     pub(super) fn on_stop(
         &mut self,
         now: Instant,
@@ -293,7 +293,7 @@ impl Rlite {
         self.connect_idle_flows(now, dt);
     }
 
-    /// M_START_R of a further N-1 flow.
+    /// Handles M_START_R of a further N-1 flow.
     pub(super) fn on_added(
         &mut self,
         now: Instant,
@@ -311,26 +311,26 @@ impl Rlite {
         self.neighbour_up(now, n1, dt);
     }
 
-    /// Whether an enrollment of this IPCP is under way.
+    /// True when an enrollment of this IPCP is under way.
     fn is_joining(&self) -> bool {
         let is_joining =
             |flow: &super::N1| matches!(flow.stage, Stage::Starting { .. } | Stage::Joining(_));
         self.n1s.values().any(is_joining)
     }
 
-    /// Whether `name` is a neighbour through any N-1 flow.
+    /// True when `name` is a neighbour through any N-1 flow.
     pub(super) fn is_neighbour(&self, name: &str) -> bool {
         self.n1s.values().any(|flow| flow.neighbour() == Some(name))
     }
 
-    /// The well-formed N-1 DIF names of a record, bounded in number.
+    /// The well-formed N-1 DIF names of a record, limited in number.
     pub(super) fn note_lower_difs(difs: Vec<String>) -> Vec<String> {
         let good = difs.into_iter().filter(|dif| is_name(dif));
         good.take(super::dissemination::LOWER_DIFS_MAX).collect()
     }
 }
 
-/// What an answer that is a refusal says.
+/// The text for an answer that refuses `what`.
 fn refusal(what: &str, message: &Message) -> String {
     match message.reason.as_str() {
         "" => format!("the other side refused {what} (result {})", message.result),
@@ -338,9 +338,10 @@ fn refusal(what: &str, message: &Message) -> String {
     }
 }
 
-/// Widths that differ would make every PDU unreadable. The ones of the dialect say nothing to an
-/// IPCP that is configured for others: rlite's enroller announces them whatever its headers have,
-/// and what it has sent up to here was readable with the configured ones.
+/// Compares the widths that the enroller announces with the configured ones; PDUs with other widths
+/// would be unreadable. The default widths of the dialect are accepted in any case: rlite's
+/// enroller announces them whatever its PDUs have, and its PDUs so far were readable with the
+/// configured widths.
 fn check_widths(constants: &Constants, config: &DifConfig) -> Result<(), WidthMismatch> {
     let announced = [
         constants.address,
@@ -366,7 +367,7 @@ fn check_widths(constants: &Constants, config: &DifConfig) -> Result<(), WidthMi
     Ok(())
 }
 
-/// Fields of PDUs whose widths are constants of the DIF, in bytes.
+/// Widths in bytes of the fields that are constants of the DIF, with names for messages.
 fn widths(config: &DifConfig) -> [(&'static str, u32); 6] {
     let widths = &config.widths;
     [

@@ -1,5 +1,5 @@
-//! Enrollment, the responder: a member that lets another IPCP in. The messages are drawn in
-//! `joining`.
+//! The responder's side of an enrollment: a member that admits another IPCP. `enrollee` has a
+//! diagram of the messages.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -22,17 +22,17 @@ use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{Member, Rlite};
 use crate::interop::names::Name;
 
-/// Proposals for one newcomer at most.
+/// Largest number of addresses that are proposed for one joining IPCP.
 const PROPOSALS_MAX: u32 = 16;
 
-/// How long after an M_CONNECT the same one may come again because it was duplicated below.
+/// How long after an M_CONNECT a second one with the same invoke id is taken for a duplicate.
 const DUPLICATE_WINDOW: Duration = Duration::from_millis(500);
 
-/// Largest PDU that constants name; what an N-1 flow carries counts.
+/// Longest PDU that the constants announce. The actual limit is that of the N-1 flow.
 const MAX_PDU: u32 = 65_536;
 
 impl Rlite {
-    /// M_CONNECT: an attempt of the other side begins, perhaps anew.
+    /// Handles M_CONNECT: the other side starts an attempt, or starts again.
     pub(super) fn on_connect(
         &mut self,
         now: Instant,
@@ -74,11 +74,11 @@ impl Rlite {
         if let Err(refusal) = refused {
             let reason = refusal.to_string();
             (flow.stage, flow.at) = match flow.props.is_initiator {
-                // An IPCP that is no member asks the other side in its turn.
+                // An IPCP that is not a member sends its own M_CONNECT after a while.
                 _ if waits => (Stage::Idle, Some(now + INITIATOR_WAIT)),
-                // Its peer may come back under another name, with another flow.
+                // The peer may return under another name, over another N-1 flow.
                 false if is_member => (Stage::Leaving, Some(now + RELEASE_GRACE)),
-                // One that has left may be ordered to enroll through the flow.
+                // An IPCP that has left may be told to enroll through this flow.
                 _ => (Stage::Idle, None),
             };
             let answer = answer.with_error(-1, &reason);
@@ -99,8 +99,8 @@ impl Rlite {
         self.send_response(now, n1, answer, dt);
     }
 
-    /// Whether this is the M_CONNECT that was answered a moment ago, duplicated below. One that
-    /// comes later is of an IPCP that has started anew: its invoke id is the same.
+    /// True when an M_CONNECT is a duplicate of the one just answered. A later one with the same
+    /// invoke id comes from an IPCP that has restarted.
     fn is_duplicate(&self, now: Instant, n1: N1Port, invoke_id: i32) -> bool {
         let Some(flow) = self.n1s.get(&n1) else {
             return false;
@@ -113,10 +113,10 @@ impl Rlite {
         is_served && flow.connect.is_some_and(is_same)
     }
 
-    /// Checks whether an IPCP of this name may connect over an N-1 flow.
+    /// Checks whether the IPCP `name` may connect over an N-1 flow.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Why it may not connect.
     fn check_initiator(&self, n1: N1Port, name: &str) -> Result<(), Refusal> {
         if self.member.is_none() {
             return Err(Refusal::NotMember {
@@ -128,7 +128,8 @@ impl Rlite {
             return Err(Refusal::Name(name.to_string()));
         }
         let props = &self.n1s[&n1].props;
-        // What this side asked for may be the name of the DIF, or another of the other's names.
+        // If this side requested the flow, its remote name may be the DIF's name or another name of
+        // the other side.
         let is_known = !props.is_initiator && is_name(&props.remote) && props.remote != self.dif;
         if is_known && props.remote != name && !is_ip_address(&props.remote) {
             return Err(Refusal::OtherSource {
@@ -139,8 +140,8 @@ impl Rlite {
         Ok(())
     }
 
-    /// A further N-1 flow of a neighbour that begins without M_CONNECT: the N-1 DIF says
-    /// which IPCP is behind it.
+    /// Accepts a further N-1 flow of a neighbour that sends no M_CONNECT on it. The N-1 DIF tells
+    /// which IPCP is at the other end.
     pub(super) fn accept_without_connect(&mut self, now: Instant, n1: N1Port) {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
@@ -169,13 +170,13 @@ impl Rlite {
         }
     }
 
-    /// The peer that has connected over an N-1 flow and may say now what it wants.
+    /// The peer that has connected over an N-1 flow and may now send M_START.
     fn connected_peer(&self, n1: N1Port) -> Option<String> {
         let flow = self.n1s.get(&n1)?;
         matches!(flow.stage, Stage::Accepting).then(|| flow.peer.clone())
     }
 
-    /// M_START of an enrollment.
+    /// Handles M_START of an enrollment.
     pub(super) fn on_start(
         &mut self,
         now: Instant,
@@ -223,7 +224,7 @@ impl Rlite {
         self.attempt_failed(now, n1, reason, dt);
     }
 
-    /// Draws an address for the IPCP behind `n1` and asks the neighbours whether it is free.
+    /// Draws an address for the IPCP behind `n1`, and proposes it to the neighbours.
     pub(super) fn propose(
         &mut self,
         now: Instant,
@@ -246,12 +247,12 @@ impl Rlite {
                 flow.at = Some(until);
             }
         } else {
-            // No neighbour is there to object.
+            // Without neighbours, nobody can object.
             self.admit(now, n1, assignment, dt);
         }
     }
 
-    /// No member objected in time.
+    /// Admits an IPCP, because no member objected to its address in time.
     pub(super) fn assignment_timeout(
         &mut self,
         now: Instant,
@@ -264,7 +265,7 @@ impl Rlite {
         let peer = flow.peer.clone();
         if let Stage::Assigning(assignment) = core::mem::replace(&mut flow.stage, Stage::Idle) {
             let mut assignment = *assignment;
-            // It may have become a member through another enroller, whose news has come meanwhile.
+            // The IPCP may have become a member through another enroller in the meantime.
             let asked = assignment.info.address.unwrap_or_default();
             if let Some(address) = self.retained_address(&peer, asked) {
                 assignment.proposed = address;
@@ -273,7 +274,7 @@ impl Rlite {
         }
     }
 
-    /// A member objects to an address that this one proposed.
+    /// Handles an objection to an address that this member proposed.
     pub(super) fn on_objection(&mut self, now: Instant, address: u64, dt: &mut dyn DataTransfer) {
         let is_it =
             |flow: &N1| matches!(&flow.stage, Stage::Assigning(it) if it.proposed == address);
@@ -289,7 +290,7 @@ impl Rlite {
         }
     }
 
-    /// The address is settled: M_START_R, the policies, M_STOP.
+    /// Admits an IPCP whose address is determined: sends M_START_R, the policies and M_STOP.
     fn admit(
         &mut self,
         now: Instant,
@@ -342,7 +343,7 @@ impl Rlite {
         self.send_request(now, n1, message.with_value(value(&stop)), dt);
     }
 
-    /// M_STOP_R: the other side is a member now.
+    /// Handles M_STOP_R: the other side is a member now.
     pub(super) fn on_stopped(
         &mut self,
         now: Instant,
@@ -360,23 +361,24 @@ impl Rlite {
         self.enrollee_is_up(now, n1, dt);
     }
 
-    /// The other side has said that it is a member, or acts as one.
+    /// Makes the IPCP behind an N-1 flow a neighbour: it has confirmed that it is a member, or acts
+    /// as one.
     pub(super) fn enrollee_is_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let message = Message::object(Opcode::Start, class::STATUS, name::STATUS);
         self.send_request(now, n1, message, dt);
         self.member_is_up(now, n1, dt);
     }
 
-    /// The member behind an N-1 flow becomes a neighbour: its entries are learned from it again,
-    /// and all other neighbours get its address.
+    /// Makes the member behind an N-1 flow a neighbour: its entries are learned again, and all
+    /// other neighbours get its address.
     fn member_is_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
-        // What it said in an earlier life, or before it was lost, would stand against what it says
-        // from here on.
+        // Reports from its earlier incarnation, or from before it was lost, could outrank its new
+        // ones.
         let peer = self.n1s[&n1].peer.clone();
         if !self.is_neighbour(&peer) {
             self.links.forget(&peer);
         }
-        // What it says itself of its address is no news here, but it is to the others.
+        // The address that it announces itself is known here, but news to the others.
         if let Some(member) = self.members.get(&peer) {
             let record = candidate(&peer, member.address, member.lower_difs.clone());
             let others = self.neighbours_but(None);
@@ -385,8 +387,8 @@ impl Rlite {
         self.neighbour_up(now, n1, dt);
     }
 
-    /// Until its record comes, the IPCP behind an N-1 flow has the source address of its PDUs, if
-    /// no other member has that.
+    /// Until the record of the IPCP behind an N-1 flow arrives, uses the source address of its PDUs
+    /// as its address, unless another member has that address.
     pub(super) fn note_source_address(&mut self, now: Instant, n1: N1Port) {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
@@ -401,9 +403,9 @@ impl Rlite {
         }
     }
 
-    /// M_START of the N-1 flow of a member: a further one of a neighbour, or the first one of a
-    /// member that was lost. rlite enrolls once in its life. After it has lost all its neighbours,
-    /// and also when the DIF has begun anew without it, it says only this, and keeps its address.
+    /// Handles M_START of `lowerflow`: a further N-1 flow of a neighbour, or the first one of a
+    /// member that was lost. rlite enrolls only once. After it has lost all neighbours, and even if
+    /// the DIF has started again without it, it sends only this message and keeps its address.
     pub(super) fn on_lower_flow(
         &mut self,
         now: Instant,
@@ -424,12 +426,12 @@ impl Rlite {
     }
 }
 
-/// Whether an N-1 DIF over IP had no better name for a caller than its address.
+/// True when the N-1 DIF, over IP, only knows the IP address of a caller.
 fn is_ip_address(text: &str) -> bool {
     text.parse::<core::net::IpAddr>().is_ok() || text.parse::<core::net::SocketAddr>().is_ok()
 }
 
-/// The constants of a DIF as rlite writes them.
+/// Encodes the constants of a DIF as rlite does.
 fn constants(config: &DifConfig) -> Constants {
     let widths = &config.widths;
     let width = |bytes: u8| Some(u32::from(bytes));
@@ -441,7 +443,7 @@ fn constants(config: &DifConfig) -> Constants {
         qos: width(widths.qos),
         seq: width(widths.seq),
         length: width(widths.length),
-        // Half of the numbers that there are, sign-extended: what rlite writes.
+        // Half of the number range, sign-extended, as rlite writes it.
         seq_rollover: Some(0xffff_ffff_8000_0000),
         max_pdu_lifetime_ms: Some(config.max_pdu_lifetime_ms),
         concatenation: Some(false),

@@ -1,4 +1,4 @@
-//! Why a member of an rlite DIF does not go along with what it hears or is asked for.
+//! Why a member of an rlite DIF refuses a request or ends an attempt.
 
 use alloc::string::String;
 use core::error::Error;
@@ -9,16 +9,16 @@ use carina_ipcp::rib_view::ReadError;
 
 use super::policies::PolicyError;
 
-/// The DIF's headers have other widths than those that this IPCP is configured for.
+/// A field of the DIF's PDUs has another width than this IPCP is configured for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WidthMismatch {
     pub(super) field: &'static str,
-    /// Bytes in the DIF, and here.
+    /// Width in bytes in the DIF, and in this IPCP's configuration.
     pub(super) theirs: u32,
     pub(super) ours: u32,
 }
 
-/// The address that the enroller assigns is 0, or wider than the DIF's addresses.
+/// The address that the enroller assigned is 0, or does not fit the DIF's address width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddressOutside(pub(super) u64);
 
@@ -26,37 +26,37 @@ pub(super) struct AddressOutside(pub(super) u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum Refusal {
-    /// This IPCP is no member of its DIF.
+    /// This IPCP is not a member of its DIF.
     NotMember { own: String, dif: String },
-    /// No other IPCP can have this name.
+    /// The initiator's name is invalid, or is that of this IPCP.
     Name(String),
-    /// The N-1 flow comes from another IPCP than the one that M_CONNECT names.
+    /// The N-1 flow comes from another IPCP than M_CONNECT names.
     OtherSource { source: String, name: String },
 }
 
-/// Why a flow is not offered to the called application.
+/// Why a flow is refused without asking the called application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum FlowRefusal {
-    /// No cube serves it.
+    /// No QoS cube serves the flow.
     Cube(super::flow_values::CubeError),
     /// The application is not registered at this member.
     NotHere { name: String, member: String },
 }
 
-/// Why a value of the RIB is not written.
+/// Why an object of the RIB cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum WriteError {
-    /// The object at this path is no policy of a component.
+    /// The object at this path is not a policy.
     NotWritable(String),
-    /// This IPCP is no member of this DIF.
+    /// This IPCP is not a member of the DIF.
     NotMember(String),
-    /// Layer management has no such policy or parameter.
+    /// Layer management rejects the policy or a parameter.
     Policy(PolicyError),
-    /// Data transfer does not take it.
+    /// Data transfer refuses the policy.
     Settings(SettingsError),
-    /// It is written, and cannot be shown.
+    /// The policy was changed, but the changed object cannot be read.
     Read(ReadError),
 }
 

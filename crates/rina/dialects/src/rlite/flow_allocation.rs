@@ -1,4 +1,5 @@
-//! Flows between members that need not be neighbours: requests, answers and ends in A-DATA.
+//! Flows between members that need not be neighbours: requests, answers and ends, carried in
+//! A-DATA.
 //!
 //! ```text
 //!   initiator                                    responder
@@ -33,9 +34,9 @@ use crate::interop::flow_allocator::{
 };
 use crate::interop::names::Name;
 
-/// What rlite lays down. Its port-ids and CEP-ids are the lowest free ones of a system, of which
-/// the N-1 flow has the first; invoke ids of A-DATA are of one counter. It has no time for the
-/// answer: ours is longer than a slow application there may need to be asked.
+/// Times and numbers as in rlite. Its port-ids and CEP-ids are the lowest free ones of a system,
+/// where an N-1 flow usually has the first; invoke ids in A-DATA come from one counter. rlite has
+/// no time limit for the answer; this one allows for a slow application.
 pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
     first_port: 1,
     first_invoke_id: 3,
@@ -48,7 +49,7 @@ pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
     flows: 16_384,
 };
 
-/// Writes messages about flows.
+/// Encodes the messages about flows.
 #[derive(Debug)]
 pub(super) struct RliteFlows {
     own: String,
@@ -108,13 +109,13 @@ impl Codec for RliteFlows {
     }
 
     fn end(&self, flow: &Flow<FlowRequest>, _reason: &str) -> Message {
-        // rlite takes no request with a result or a reason.
+        // rlite rejects a request with a result or a reason.
         let object = flow_name(u64::from(flow.remote_port));
         Message::object(Opcode::Delete, class::FLOW, &object)
     }
 
     fn abandon(&self, _flow: &Flow<FlowRequest>) -> Option<Message> {
-        // A flow is called by the port-id of the other side.
+        // The name of a flow is the port-id of the other side, which is not known yet.
         None
     }
 }
@@ -149,9 +150,9 @@ impl Rlite {
         self.flows.allocate(now, allocation, dt)
     }
 
-    /// Which member that holds an application is asked: this one, or any that can be reached. For
-    /// a caller that is itself registered here this one comes last: an IPCP that calls any member
-    /// of its DIF is one of the holders of that DIF's name.
+    /// Chooses the member to ask for an application: this member if it holds the application, or
+    /// any holder that can be reached. For a caller that is itself registered here this member
+    /// comes last: an IPCP that calls any member of its DIF has itself registered that DIF's name.
     fn choose_holder(&mut self, app: &str, caller: &str) -> Result<(String, u64), AllocateError> {
         let holders = self.directory.holders(app);
         if holders.is_empty() {
@@ -188,7 +189,7 @@ impl Rlite {
         Ok(reachable.swap_remove(usize::try_from(index).unwrap_or_default()))
     }
 
-    /// Sends what the flow allocator has to say.
+    /// Sends the messages of the flow allocator.
     pub(super) fn send_flow_messages(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(own) = self.own_address() else {
             while self.flows.poll_message().is_some() {}
@@ -204,7 +205,7 @@ impl Rlite {
         }
     }
 
-    /// A message of this member to itself.
+    /// Handles a message that this member sent to itself.
     pub(super) fn on_own(&mut self, now: Instant, bytes: &[u8], dt: &mut dyn DataTransfer) {
         match RULES.decode(bytes) {
             Ok(message) => self.on_a_data(now, None, &message, dt),
@@ -212,7 +213,8 @@ impl Rlite {
         }
     }
 
-    /// A-DATA, from the member with address `src` in the PCI, or from this one.
+    /// Handles an A-DATA message. `src` is the source address in its PCI; `None` if this member
+    /// sent it.
     pub(super) fn on_a_data(
         &mut self,
         now: Instant,
@@ -269,7 +271,7 @@ impl Rlite {
         }
     }
 
-    /// M_CREATE: another member asks for a flow to an application here.
+    /// Handles M_CREATE: another member requests a flow to an application here.
     fn on_flow_wanted(
         &mut self,
         now: Instant,
@@ -324,7 +326,7 @@ impl Rlite {
         self.flows.offer(now, offer, dt)
     }
 
-    /// M_CREATE_R: the answer to a request of this member.
+    /// Handles M_CREATE_R: the answer to a request of this member.
     fn on_flow_answer(
         &mut self,
         now: Instant,
@@ -347,8 +349,8 @@ impl Rlite {
         let done = self
             .flows
             .answer(now, source, message.invoke_id, answer, dt);
-        // No flow waits for it any more, and the other side must not keep its half. An answer that
-        // has come twice says nothing new about a flow that is there.
+        // No flow waits for the answer any more, so the other side must not keep its end. A second
+        // copy of an answer, for a flow that exists, changes nothing.
         if let Some(port) = accepted.filter(|_| done == Err("response-unsolicited"))
             && !self.flows.leads_to(source, port)
         {
@@ -360,7 +362,7 @@ impl Rlite {
     }
 }
 
-/// A-DATA, encoded: `message` from one member to another.
+/// Encodes an A-DATA message, which carries `message` from one member to another.
 pub(crate) fn a_data(source: u64, destination: u64, message: Vec<u8>) -> Vec<u8> {
     let data = AData {
         source: Some(address_in(source)),
@@ -371,7 +373,7 @@ pub(crate) fn a_data(source: u64, destination: u64, message: Vec<u8>) -> Vec<u8>
     RULES.encode(&outer.with_value(value(&data)))
 }
 
-/// The connection that a flow uses now.
+/// The connection that a flow uses at present.
 fn connection_of(request: &FlowRequest) -> Option<&ConnectionIds> {
     let index = usize::try_from(request.current.unwrap_or_default()).ok()?;
     request.connections.get(index)
@@ -382,7 +384,7 @@ fn app_text(app: &Option<super::values::ApName>) -> Option<String> {
     check_name(&text).is_ok().then_some(text)
 }
 
-/// Addresses of this dialect fit, which `check_assigned` and `draw_address` see to.
+/// Converts an address for A-DATA. `check_assigned` and `draw_address` ensure that it fits.
 fn address_in(address: u64) -> i32 {
     i32::try_from(address).unwrap_or(i32::MAX)
 }

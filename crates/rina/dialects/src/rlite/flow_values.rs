@@ -1,8 +1,8 @@
-//! Flow specifications and cubes on one side, rlite's QoS specification and connection policies on
-//! the other.
+//! Conversion between flow specifications and QoS cubes on one side, and rlite's QoS specification
+//! and connection policies on the other.
 //!
-//! rlite has no cubes: the caller's member makes policies of the specification, and both ends do
-//! as they say. A gap of 0 makes a reliable flow; anything else is best effort.
+//! rlite has no cubes: the caller's member derives connection policies from the specification, and
+//! both ends apply them. A gap of 0 means a reliable flow, any other value best effort.
 
 use core::error::Error;
 use core::fmt;
@@ -12,27 +12,27 @@ use carina_wire::FlowSpec;
 
 use super::values::{ConnectionPolicies, DtcpConfig, FlowControl, QosSpec, Retransmission, Window};
 
-/// PDUs that wait for a closed window at most, as rlite says it.
+/// Largest number of PDUs that wait for a closed window, as rlite announces it.
 const CLOSED_QUEUE: u64 = 128;
 
-/// What rlite says about retransmissions: for how long in total, how often, and after which time
-/// first.
+/// Retransmission parameters that rlite announces: time limit, number of retransmissions, initial
+/// timeout.
 const MAX_TIME_TO_RETRY: u32 = 15;
 const RETRIES: u32 = 10;
 const INITIAL_TIMEOUT_MS: u32 = 1_000;
 
-/// A window that another member may demand at most.
+/// Largest window that another member may request, in PDUs.
 const CREDIT_MAX: u64 = 65_536;
 
 /// Why no QoS cube serves a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(super) enum CubeError {
-    /// The DIF has no cube with retransmission, or with `false` none without it.
+    /// The DIF has no cube with (`true`) or without (`false`) retransmission.
     Retransmission(bool),
-    /// A limit on lost SDUs without retransmission.
+    /// The specification limits lost SDUs without requesting retransmission.
     MaxLoss,
-    /// The caller wants flow control by rate.
+    /// The caller requests rate-based flow control.
     Rate,
 }
 
@@ -49,8 +49,8 @@ impl fmt::Display for CubeError {
 
 impl Error for CubeError {}
 
-/// The specification that a flow is served by. A stream is only one in order and without gaps,
-/// which may be more than was asked for.
+/// The specification that a flow actually gets. A stream must be in order and without gaps, which
+/// may be more than was requested.
 pub(super) fn served_by(spec: FlowSpec) -> FlowSpec {
     if spec.msg_boundaries {
         spec
@@ -63,10 +63,10 @@ pub(super) fn served_by(spec: FlowSpec) -> FlowSpec {
     }
 }
 
-/// The cube of the DIF that serves a specification.
+/// Selects the cube of the DIF that serves a specification.
 ///
 /// # Errors
-/// What the DIF cannot promise.
+/// What the DIF cannot provide.
 pub(super) fn select(cubes: &[QosCube], spec: &FlowSpec) -> Result<QosCube, CubeError> {
     let is_reliable = spec.max_sdu_gap == 0;
     let found = cubes.iter().find(|cube| cube.retransmission == is_reliable);
@@ -83,7 +83,7 @@ pub(super) fn select(cubes: &[QosCube], spec: &FlowSpec) -> Result<QosCube, Cube
     })
 }
 
-/// A specification as rlite writes it.
+/// Encodes a specification as rlite does.
 pub(super) fn qos_spec(spec: &FlowSpec) -> QosSpec {
     let allocation = |value: u32| (value != 0).then_some(value);
     QosSpec {
@@ -97,7 +97,7 @@ pub(super) fn qos_spec(spec: &FlowSpec) -> QosSpec {
     }
 }
 
-/// The specification that rlite has written.
+/// Decodes a specification as rlite encodes it.
 pub(super) fn flow_spec(qos: &QosSpec) -> FlowSpec {
     let max_sdu_gap = match qos.max_sdu_gap {
         Some(gap) => u64::try_from(gap).unwrap_or(u64::MAX),
@@ -118,7 +118,7 @@ pub(super) fn flow_spec(qos: &QosSpec) -> FlowSpec {
     }
 }
 
-/// The policies of a connection as rlite writes them.
+/// Encodes the policies of a connection as rlite does.
 pub(super) fn policies(cube: &QosCube) -> ConnectionPolicies {
     let window = cube.window.map(|window| Window {
         closed_queue: Some(CLOSED_QUEUE),
@@ -148,10 +148,10 @@ pub(super) fn policies(cube: &QosCube) -> ConnectionPolicies {
     }
 }
 
-/// The cube for a connection with these policies, on the side that is asked.
+/// Selects the cube for a connection with these policies, at the called member.
 ///
 /// # Errors
-/// What cannot be done.
+/// What this member cannot provide.
 pub(super) fn cube_for(
     cubes: &[QosCube],
     spec: &FlowSpec,
@@ -175,7 +175,7 @@ pub(super) fn cube_for(
     };
     let credit = flow_control.window.and_then(|window| window.initial_credit);
     let credit = credit.filter(|credit| *credit > 0).unwrap_or(512);
-    // It cannot be more than the most there is.
+    // The initial credit is also the largest.
     let credit = u32::try_from(credit.min(CREDIT_MAX)).unwrap_or(u32::MAX);
     Ok(QosCube {
         in_order: spec.in_order || !spec.msg_boundaries,

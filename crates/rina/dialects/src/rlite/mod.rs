@@ -1,4 +1,4 @@
-//! Layer management as rlite speaks it: a member of a DIF whose other members may be rlite's.
+//! Layer management of a DIF of rlite's dialect, whose other members may run rlite.
 //!
 //! Messages and values are those of rlite itself, as `docs/how-to/rlite.md` describes them.
 //!
@@ -18,8 +18,8 @@
 //!        data_transfer::DataTransfer: management PDUs
 //! ```
 //!
-//! `docs/how-to/rlite.md` has the protocol. Nothing is repeated when it is lost: every attempt has
-//! a time and is begun anew, and every 30 s each member repeats its own entries.
+//! `docs/how-to/rlite.md` describes the protocol. Lost messages are not repeated: every attempt has
+//! a time limit and is started again, and every 30 s each member sends its own entries again.
 
 mod addresses;
 mod crossing;
@@ -77,7 +77,7 @@ use wanted_n1s::WantedN1;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use flow_allocation::a_data;
 
-/// The dialect of rlite.
+/// The profile of the rlite dialect.
 pub(crate) const DIALECT: DialectProfile = DialectProfile {
     dialect: Dialect::Rlite,
     describe: policies::describe,
@@ -95,26 +95,26 @@ fn adopt(policy: &mut Descriptor) -> bool {
     }
 }
 
-/// Field rules of every message.
+/// Rules for CDAP fields in this dialect.
 const RULES: Rules = Rules::RLITE;
 
-/// How often ages are looked at and addresses are compared.
+/// Interval at which old entries are removed and addresses are compared.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often a member repeats its own entries.
+/// Interval at which a member sends its own entries again.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long the end of an entry is remembered. rlite's next version of it counts from 1 again, so
-/// that this must not be much longer than a flood takes.
+/// How long the end of an entry is remembered. rlite numbers the entry's next version from 1 again,
+/// so this must not be much longer than flooding takes.
 const HOLD_TIME: Duration = Duration::from_secs(1);
 
-/// Members, and addresses, that are known at most.
+/// Largest number of known members, and of assigned addresses.
 const MEMBERS_MAX: usize = 4_096;
 
-/// Lower flows and registrations of others that are known at most.
+/// Largest number of lower flows, and of registrations, of other members.
 const ENTRIES_MAX: usize = 16_384;
 
-/// The address that an IPCP has as long as it has none.
+/// The address that an IPCP claims before one is assigned to it.
 pub(crate) const ADDRESS_OF_NEW: u64 = 1;
 
 /// Layer management of one member of an rlite DIF. See [`LayerManagement`].
@@ -122,57 +122,59 @@ pub(crate) struct Rlite {
     own: String,
     dif: String,
     given: Option<DifConfig>,
-    /// Data transfer has it, though this IPCP is no member yet.
+    /// Data transfer has been configured, although this IPCP is not a member yet.
     is_configured: bool,
     random: Random,
     log: EventLog,
     policies: Policies,
     member: Option<Membership>,
     n1s: BTreeMap<N1Port, N1>,
-    /// N-1 flows that were there and are wanted again, by N-1 DIF and name.
+    /// N-1 flows that were lost and are requested again, by N-1 DIF and name.
     wanted_n1s: BTreeMap<(String, String), WantedN1>,
-    /// Why attempts to join failed that had an answer, and whether for good, by N-1 DIF and name.
+    /// Why attempts to join that were answered failed, and whether the reason is lasting, by N-1
+    /// DIF and name.
     refusals: BTreeMap<(String, String), (String, bool)>,
-    /// It left the DIF; set back by [`Command::Enroll`].
+    /// This IPCP has left the DIF and does not enroll by itself. [`Command::Enroll`] clears the
+    /// flag.
     has_left: bool,
     links: LinkState,
-    /// Members by name: the address book of the DIF, without this one.
+    /// The other members by name: the address book of the DIF.
     members: BTreeMap<String, Member>,
-    /// Addresses of these that were replaced lately.
+    /// Addresses of other members that were replaced recently.
     outdated: BTreeMap<String, Vec<OutdatedAddress>>,
-    /// Addresses that were assigned, and by which member. See `addresses`.
+    /// Assigned addresses, each with the member that assigned it. See `addresses`.
     allocated_addresses: BTreeMap<u64, String>,
-    /// Assignments that were objected to lately.
+    /// Assignments to which a member objected recently.
     objected_addresses: BTreeMap<(u64, String), Instant>,
     directory: Directory<String>,
     flows: FlowAllocator<RliteFlows>,
-    /// Messages of this member to itself.
+    /// Messages that this member sends to itself.
     own_messages: VecDeque<Vec<u8>>,
-    /// Routes as data transfer has them.
+    /// The routes last given to data transfer.
     routes: Vec<ReachableMember>,
-    /// Addresses that they lead to.
+    /// The addresses to which these routes lead.
     reachable: BTreeSet<u64>,
     are_routes_stale: bool,
     routes_at: Instant,
-    /// N-1 flows of neighbours as data transfer has them.
+    /// N-1 flows of neighbours, by address, as last given to data transfer.
     neighbour_ports: BTreeMap<u64, Vec<N1Port>>,
     housekeeping_at: Instant,
-    /// Refreshments so far.
+    /// Number of refreshes so far.
     rounds: usize,
     refresh_at: Instant,
-    /// Before this it announces itself no more.
+    /// This member does not announce itself again before this time.
     announce_next: Instant,
-    /// The earliest deadline, worked out after each call.
+    /// The earliest deadline, recomputed after each call.
     due: Option<Instant>,
 }
 
-/// What makes this IPCP a member.
+/// Membership in the DIF: this member's address, and the DIF's configuration.
 struct Membership {
     address: u64,
     config: DifConfig,
 }
 
-/// What is known of another member.
+/// The record of another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     address: u64,
@@ -180,8 +182,8 @@ struct Member {
 }
 
 impl Rlite {
-    /// Management of an IPCP that is no member yet. The same `seed` and the same calls give the
-    /// same behaviour.
+    /// Makes the layer management of an IPCP that is not a member yet. The same `seed` and the same
+    /// calls give the same behaviour.
     ///
     /// # Errors
     /// A name is not well formed, or a policy of the configuration does not exist.
@@ -235,13 +237,13 @@ impl Rlite {
         })
     }
 
-    /// Everything that follows from what has just happened: messages about flows, messages to this
-    /// member itself, routes, what can be reached.
+    /// Handles the consequences of the call: messages about flows, messages to this member itself,
+    /// changed routes, changed reachability.
     fn process_pending(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.update_neighbours(now, dt);
         self.update_routes(now, dt);
-        // Each round answers the messages of the one before; a conversation of this member with
-        // itself ends, and what is left waits for the next call.
+        // Each round answers the messages of the one before. An exchange of this member with itself
+        // ends; what exceeds the bound waits for the next call.
         for _ in 0..64 {
             self.send_flow_messages(now, dt);
             let Some(message) = self.own_messages.pop_front() else {
@@ -268,7 +270,7 @@ impl Rlite {
         let always = [
             self.neighbours_due(),
             self.wanted_n1s_due(),
-            // A conversation of this member with itself goes on at once.
+            // Messages of this member to itself are due at once.
             (!self.own_messages.is_empty()).then_some(Instant::ZERO),
             self.are_routes_stale.then_some(self.routes_at),
         ];
@@ -282,7 +284,7 @@ impl Rlite {
         always.into_iter().chain(member).flatten().min()
     }
 
-    /// Every 10 s: what is too old is forgotten, and addresses are compared.
+    /// Removes what is too old, and compares addresses. Runs every 10 s.
     fn housekeeping(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         for (from, to) in self.links.expire(now) {
             let text = alloc::format!("the lower flow of {from} to {to} was not renewed");
@@ -293,7 +295,7 @@ impl Rlite {
     }
 }
 
-/// Bounds of the lower flows under these policies.
+/// Limits and times of the lower flows under these policies.
 fn link_limits(policies: &Policies) -> link_state::Limits {
     let age_max = policies.age_max();
     link_state::Limits {
@@ -315,7 +317,7 @@ impl LayerManagement for Rlite {
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
             Command::Enroll { n1 } => self.enroll_through(now, n1, dt),
             Command::GiveUpN1 { n1, reason } => self.detach_n1(now, n1, &reason, dt),
-            // No other member reads the RIB.
+            // Nothing to do, since no other member reads the RIB.
             Command::N1Difs { .. } => {}
             Command::Leave => self.leave(now, "the node ordered it to leave", dt),
             Command::Expel { id, member } => self.expel(id, &member),

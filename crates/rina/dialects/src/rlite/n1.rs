@@ -1,4 +1,5 @@
-//! An N-1 flow, and how far the IPCPs at its ends are: the state of attempts of either side.
+//! An N-1 flow, and the state of the exchange between the IPCPs at its ends, whichever side started
+//! it.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -12,52 +13,53 @@ use super::RULES;
 use super::policies::Policies;
 use super::values::EnrollmentInfo;
 
-/// How long each message of an enrollment is waited for.
+/// Time limit for each message of an enrollment.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(7);
 
-/// How long a side that did not ask for the N-1 flow waits for the other side's M_CONNECT before
+/// How long the side that did not request the N-1 flow waits for the other side's M_CONNECT before
 /// it sends its own.
 pub(super) const INITIATOR_WAIT: Duration = Duration::from_millis(500);
 
-/// Pauses before an attempt is repeated.
+/// First and longest pause before an attempt is repeated.
 pub(super) const RETRY_FIRST: Duration = Duration::from_secs(2);
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// An N-1 flow.
+/// State of an N-1 flow in layer management.
 pub(super) struct N1 {
     pub(super) props: N1Properties,
     pub(super) cdap: Connection,
     pub(super) stage: Stage,
-    /// Source address of the last PDU that came; not verified.
+    /// Source address of the last PDU received; not verified.
     pub(super) src: u64,
-    /// Name of the IPCP at the other end, once it has said so.
+    /// Name of the IPCP at the other end; empty until it is known.
     pub(super) peer: String,
-    /// When the next thing happens by itself.
+    /// The next deadline; `None` for none.
     pub(super) at: Option<Instant>,
-    /// The M_CONNECT that came last: its invoke id, and when it came.
+    /// Invoke id of the last M_CONNECT received, and when it arrived.
     pub(super) connect: Option<(i32, Instant)>,
-    /// An M_CONNECT that has crossed this side's.
+    /// The other side's M_CONNECT that crossed this side's.
     pub(super) crossed: Option<Crossed>,
     pub(super) missed: u32,
-    /// Attempts in turn to whose M_CONNECTs nothing came.
+    /// Number of consecutive attempts whose M_CONNECTs were not answered.
     pub(super) unanswered: u32,
-    /// When M_CONNECT was sent last.
+    /// When this side last sent M_CONNECT.
     pub(super) asked_at: Instant,
-    /// M_RELEASE was sent in this attempt, because M_CONNECT had no answer.
+    /// This attempt has sent M_RELEASE, because M_CONNECT was not answered.
     pub(super) has_released: bool,
     pub(super) heard: Instant,
-    /// When the IPCP at the other end became a neighbour last.
+    /// When the IPCP at the other end last became a neighbour.
     pub(super) since: Instant,
-    /// The IPCP that enrolls over it may be another life of a neighbour.
+    /// Set while it is not clear whether the IPCP that enrolls over this flow is a restarted
+    /// neighbour.
     pub(super) former_life: Option<FormerLife>,
     pub(super) retry_after: Duration,
     /// The failure of attempts has been reported.
     pub(super) failure_reported: bool,
-    /// Why it leads to no neighbour, as far as the last attempt has shown.
+    /// Why the flow leads to no neighbour, according to the last attempt.
     pub(super) why: String,
 }
 
-/// How far an N-1 flow is.
+/// Stage of the exchange over an N-1 flow; `neighbours` has a diagram.
 pub(super) enum Stage {
     Idle,
     Connecting,
@@ -70,40 +72,40 @@ pub(super) enum Stage {
     Assigning(Box<Assignment>),
     Stopping,
     Up,
-    /// The driver has been asked to return it, or will be.
+    /// The flow is given up: the owner has been asked to deallocate it, or will be.
     Leaving,
 }
 
-/// What an enrollee has received so far.
+/// What a joining IPCP has received so far.
 pub(super) struct EnrolleeState {
     pub(super) address: u64,
     pub(super) config: DifConfig,
     pub(super) policies: Policies,
 }
 
-/// An address that others may object to, for an IPCP that enrolls.
+/// An address proposed for a joining IPCP, to which other members may object.
 pub(super) struct Assignment {
-    /// The M_START to answer.
+    /// The M_START to be answered.
     pub(super) request: Message,
     pub(super) info: EnrollmentInfo,
     pub(super) proposed: u64,
     pub(super) proposals: u32,
 }
 
-/// What an IPCP has done with an M_CONNECT that crossed its own.
+/// How this side handled an M_CONNECT that crossed its own.
 pub(super) enum Crossed {
-    /// It is answered when this side's own fails.
+    /// The M_CONNECT is held, to be answered if this side's own attempt fails.
     Held(Box<Message>),
-    /// This side's own is sent again.
+    /// The M_CONNECT was refused, and this side sends its own again.
     Refused,
 }
 
-/// What was known of a neighbour before it enrolled, for as long as its life is unclear.
+/// Data of a neighbour from before its new enrollment, kept until it is clear whether it restarted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FormerLife {
-    /// Sequence number of its lower flow to this member.
+    /// Sequence number of the neighbour's lower flow to this member.
     pub(super) seq: u64,
-    /// When it enrolled: later flows are not of that life.
+    /// When the neighbour enrolled again: flows allocated later belong to its present incarnation.
     pub(super) until: Instant,
 }
 
@@ -131,12 +133,12 @@ impl N1 {
         }
     }
 
-    /// Name of the neighbour behind it.
+    /// Name of the neighbour at the other end; `None` if there is no neighbour.
     pub(super) fn neighbour(&self) -> Option<&str> {
         matches!(self.stage, Stage::Up).then_some(self.peer.as_str())
     }
 
-    /// The words for its stage.
+    /// Name of the stage for the RIB.
     pub(super) fn stage_name(&self) -> &'static str {
         match self.stage {
             Stage::Idle => "idle",
@@ -150,8 +152,8 @@ impl N1 {
     }
 }
 
-/// rlite's first invoke id of a connection is 2, and every request has one, also those that have
-/// no answer: they are forgotten after 15 s.
+/// Makes the CDAP connection of an N-1 flow. As in rlite, the first invoke id is 2, and every
+/// request has an invoke id. Requests that are not answered are forgotten after 15 s.
 pub(super) fn connection() -> Connection {
     let limits = Limits {
         pending_max: 16_384,
@@ -160,7 +162,7 @@ pub(super) fn connection() -> Connection {
     Connection::new(RULES, limits).numbered_from(2)
 }
 
-/// The N-1 DIF of an N-1 flow, and the name that it leads to.
+/// The N-1 DIF of an N-1 flow, and the name of the other end.
 pub(super) fn contact(props: &N1Properties) -> (String, String) {
     (props.dif.clone(), props.remote.clone())
 }

@@ -1,6 +1,6 @@
-//! N-1 flows, the CDAP connection on each, keep-alive, and neighbours.
+//! N-1 flows with their CDAP connections, keep-alive, and neighbours.
 //!
-//! States of an N-1 flow; the transitions are in `enrollee` (initiator) and `enroller`
+//! The stages of an N-1 flow. The transitions are in `enrollee` (initiator) and `enroller`
 //! (responder):
 //!
 //! ```text
@@ -26,7 +26,7 @@
 //!            +---------------------------+ M_RELEASE, three keep-alives unanswered
 //! ```
 //!
-//! M_CONNECT in any state of the responder begins anew.
+//! In any stage of the responder, M_CONNECT starts the exchange again.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -42,7 +42,7 @@ use super::Rlite;
 use super::n1::{INITIATOR_WAIT, N1, RETRY_FIRST, RETRY_MAX, Stage, connection, contact};
 use super::objects::{class, name};
 
-/// Keep-alives that may be unanswered.
+/// Number of keep-alives that may stay unanswered.
 const MISSED_MAX: u32 = 3;
 
 impl Rlite {
@@ -99,7 +99,7 @@ impl Rlite {
         }
     }
 
-    /// The order to enroll through this flow.
+    /// Handles [`Command::Enroll`](carina_ipcp::Command::Enroll) through this N-1 flow.
     pub(super) fn enroll_through(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         self.has_left = false;
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -109,13 +109,14 @@ impl Rlite {
         };
         flow.failure_reported = false;
         flow.retry_after = RETRY_FIRST;
-        // An attempt that is under way goes on.
+        // An attempt that is under way continues.
         if matches!(flow.stage, Stage::Idle) {
             self.connect(now, n1, dt);
         }
     }
 
-    /// Attempts on all N-1 flows that this side asked for: it is a member now.
+    /// Starts attempts over the idle N-1 flows that this side requested, after it has become a
+    /// member.
     pub(super) fn connect_idle_flows(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let idle = |flow: &N1| matches!(flow.stage, Stage::Idle) && flow.props.is_initiator;
         let waiting = self.n1s.iter().filter(|(_, flow)| idle(flow));
@@ -131,7 +132,7 @@ impl Rlite {
         }
     }
 
-    /// Ends a failed attempt, or the enrollment that followed from it.
+    /// Ends a failed attempt, or the enrollment that followed it.
     pub(super) fn attempt_failed(
         &mut self,
         now: Instant,
@@ -142,8 +143,8 @@ impl Rlite {
         self.failed(now, n1, reason, false, dt);
     }
 
-    /// As above, for a reason that time does not change. It is always one that this side finds:
-    /// a refusal has one result code for all reasons.
+    /// Like `attempt_failed`, for a lasting reason. This side always determines the reason itself,
+    /// because a refusal has the same result code for all reasons.
     pub(super) fn attempt_failed_for_good(
         &mut self,
         now: Instant,
@@ -182,7 +183,7 @@ impl Rlite {
             let text = format!("{} was not enrolled: {reason}", flow.peer);
             self.log.notice("enroll", &text);
             if !flow.props.is_initiator {
-                // The initiator of the N-1 flow makes the next attempt.
+                // The side that requested the N-1 flow makes the next attempt.
                 return;
             }
         } else if is_member {
@@ -205,7 +206,7 @@ impl Rlite {
         }
     }
 
-    /// The member behind an N-1 flow is a neighbour.
+    /// Makes the member behind an N-1 flow a neighbour.
     pub(super) fn neighbour_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let interval = self.keepalive_interval();
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -225,7 +226,7 @@ impl Rlite {
             address,
             n1,
         });
-        // Data transfer knows the neighbour before anything is sent to its address.
+        // Data transfer must know the neighbour before anything is sent to its address.
         self.update_neighbours(now, dt);
         self.report_link(now, &peer, Some(cost), dt);
         let flows = self.n1s.values();
@@ -234,7 +235,8 @@ impl Rlite {
         }
     }
 
-    /// Ends the neighbourhood behind an N-1 flow. Returns whether there was one.
+    /// Ends the connection to the neighbour behind an N-1 flow. Returns false if there was no
+    /// neighbour.
     pub(super) fn neighbour_down(
         &mut self,
         now: Instant,
@@ -277,7 +279,8 @@ impl Rlite {
         self.n1s.values().filter_map(|flow| flow.at).min()
     }
 
-    /// Forgets requests that have no answer. Those that need one have a time of their own.
+    /// Forgets requests without an answer. Requests that need an answer have deadlines of their
+    /// own.
     pub(super) fn forget_requests(&mut self, now: Instant) {
         for flow in self.n1s.values_mut() {
             flow.cdap.handle_timeout(now.as_nanos());
@@ -285,7 +288,7 @@ impl Rlite {
         }
     }
 
-    /// Does what is due on N-1 flows.
+    /// Handles the deadlines of N-1 flows that have passed.
     pub(super) fn neighbours_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let is_due = |flow: &N1| flow.at.is_some_and(|at| at <= now);
         let due = self.n1s.iter().filter(|(_, flow)| is_due(flow));

@@ -30,8 +30,8 @@ pub(super) mod class {
     pub(crate) const A_DATA: &str = "a_data";
 }
 
-/// A component whose policy or parameters an enroller sends, from the name of the object that it
-/// writes: `/mgmt/COMPONENT/policy` or `/mgmt/COMPONENT/params`.
+/// Parses the name of an object that an enroller writes, `/mgmt/COMPONENT/policy` or
+/// `/mgmt/COMPONENT/params`: returns the component, and whether it is a policy or a parameter.
 pub(super) fn component_of(name: &str) -> Option<(&str, PolicyObject)> {
     let (component, what) = name.strip_prefix("/mgmt/")?.split_once('/')?;
     match what {
@@ -41,19 +41,19 @@ pub(super) fn component_of(name: &str) -> Option<(&str, PolicyObject)> {
     }
 }
 
-/// What an enroller writes of a component.
+/// What an enroller writes for a component: its policy or a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PolicyObject {
     Policy,
     Parameter,
 }
 
-/// Name of the object of one flow: `port` is the port-id at the receiver.
+/// Object name of a flow; `port` is the port-id at the receiver of the message.
 pub(super) fn flow_name(port: u64) -> alloc::string::String {
     alloc::format!("{}/{port}", name::FLOWS)
 }
 
-/// The port-id in the name of the object of one flow.
+/// Parses the port-id in the object name of a flow.
 pub(super) fn port_of(name: &str) -> Option<u32> {
     let digits = name.strip_prefix(name::FLOWS)?.strip_prefix('/')?;
     digits.parse().ok()

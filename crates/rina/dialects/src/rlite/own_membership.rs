@@ -1,4 +1,4 @@
-//! This member's own membership: how it begins, its address, and the addresses that it knows.
+//! This member's own membership: joining, and its address.
 
 use alloc::string::ToString;
 
@@ -13,7 +13,8 @@ use super::{
 };
 
 impl Rlite {
-    /// The configuration that this IPCP was given, or the dialect's, with cubes.
+    /// The configuration that this IPCP was given, or else the dialect's default; with the default
+    /// cubes if it has none.
     pub(super) fn template(&self) -> DifConfig {
         let defaults = DifConfig::of_dialect(Dialect::Rlite);
         let mut config = self.given.clone().unwrap_or_else(|| defaults.clone());
@@ -39,13 +40,13 @@ impl Rlite {
         self.connect_idle_flows(now, dt);
     }
 
-    /// The address of an IPCP that is no member yet.
+    /// The address of an IPCP that is not a member yet.
     pub(super) fn first_address(&self) -> u64 {
         let configured = self.policies.configured_address();
         configured.unwrap_or(ADDRESS_OF_NEW)
     }
 
-    /// Takes up membership; data transfer is configured already.
+    /// Becomes a member; data transfer is configured already.
     pub(super) fn become_member(
         &mut self,
         now: Instant,
@@ -67,7 +68,7 @@ impl Rlite {
         self.log.push(Event::Enrolled { address, config });
     }
 
-    /// This member has this address from here on.
+    /// Sets this member's address.
     pub(super) fn take_address(&mut self, address: u64, dt: &mut dyn DataTransfer) {
         dt.set_address(Address(address));
         self.flows.codec.address = address;
@@ -81,7 +82,7 @@ impl Rlite {
         self.member.as_ref().map(|member| member.address)
     }
 
-    /// The address of a member, this one included.
+    /// The address of a member or of this one; `None` if it is unknown.
     pub(super) fn address_of(&self, name: &str) -> Option<u64> {
         if name == self.own {
             return self.own_address();

@@ -1,5 +1,5 @@
-//! Policies of an rlite DIF: which of rlite's own this member follows, and under which names of
-//! this system they are configured.
+//! The policies of an rlite DIF that this member supports, and the names under which they are
+//! configured here.
 //!
 //! | rlite's component | here | policies |
 //! |---|---|---|
@@ -17,20 +17,20 @@ use carina_ipcp::config::{DifConfig, PolicySpec};
 use carina_ipcp::policy::{Catalogue, Descriptor, Param, component};
 use carina_time::Duration;
 
-/// The parameter that each member has of its own: no enroller sends it.
+/// Parameter that each member configures for itself; an enroller does not send it.
 const ADDRESS: &str = "address";
 
-/// How long objections to a proposed address are waited for unless configured.
+/// Default of `nack-wait`: how long objections to a proposed address are waited for.
 const NACK_WAIT: Duration = Duration::from_secs(4);
 
-/// Longest age of a lower flow unless configured.
+/// Default of `age-max`: age at which a lower flow is removed.
 const AGE_MAX: Duration = Duration::from_secs(900);
 
-/// In which steps ages grow unless configured.
+/// Default of `age-incr-intval`: step in which ages grow.
 const AGE_STEP: Duration = Duration::from_secs(10);
 
 /// rlite's name of a component, the name here, its policies (the first is the default), and the
-/// parameters of any of them with their defaults in words.
+/// parameters of its policies with their help.
 struct Component {
     theirs: &'static str,
     here: &'static str,
@@ -38,7 +38,7 @@ struct Component {
     params: &'static [(&'static str, &'static str)],
 }
 
-/// In the order in which an enroller sends them.
+/// The components, in the order in which an enroller sends them.
 const COMPONENTS: [Component; 3] = [
     Component {
         theirs: "dft",
@@ -110,23 +110,23 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
     }
 }
 
-/// A policy or parameter that is not followed here.
+/// Why a policy or parameter cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PolicyError {
-    /// The component has no policies here.
+    /// No component with this name has policies here.
     Component(String),
-    /// The component has no such policy here.
+    /// The component has no policy with this name here.
     Policy {
         component: &'static str,
         name: String,
         known: &'static [(&'static str, &'static str)],
     },
-    /// The component has no such parameter here.
+    /// The component has no parameter with this name here.
     Parameter {
         component: &'static str,
         name: String,
     },
-    /// The value of the parameter `address` is not an address.
+    /// The value of the parameter `address` is not a valid address.
     Address(String),
     /// Addresses are not configured in this DIF.
     AddressAssigned(String),
@@ -184,21 +184,21 @@ impl fmt::Display for PolicyError {
 
 impl core::error::Error for PolicyError {}
 
-/// What is in force.
+/// The policies in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Policies {
-    /// By rlite's name of the component: the policy and the parameters that were received or
-    /// configured.
+    /// For each component, by rlite's name: its policy, and the parameters that were configured or
+    /// received.
     chosen: BTreeMap<&'static str, PolicySpec>,
-    /// The address that this member is configured with.
+    /// The address configured for this member.
     address: Option<u64>,
 }
 
 impl Policies {
-    /// Those of a configuration; what it does not name is rlite's default.
+    /// The policies that a configuration selects, with rlite's defaults for the rest.
     ///
     /// # Errors
-    /// A policy or parameter that there is not, or a value that is no good.
+    /// A policy or parameter does not exist, or a value is invalid.
     pub(super) fn of(config: &DifConfig) -> Result<Policies, PolicyError> {
         let mut policies = Policies {
             chosen: BTreeMap::new(),
@@ -234,15 +234,16 @@ impl Policies {
         }
     }
 
-    /// The address that this member is configured with, if it is.
+    /// The address configured for this member; `None` without one, or if enrollers assign
+    /// addresses.
     pub(super) fn configured_address(&self) -> Option<u64> {
         self.address.filter(|_| !self.assigns())
     }
 
-    /// Takes a policy from the enroller.
+    /// Sets a policy that the enroller sent.
     ///
     /// # Errors
-    /// Why it cannot be followed.
+    /// Why the policy cannot be used.
     pub(super) fn set_policy(&mut self, component: &str, name: &str) -> Result<(), PolicyError> {
         let component = find(component)?;
         check_policy(component, name)?;
@@ -251,10 +252,10 @@ impl Policies {
         Ok(())
     }
 
-    /// Takes a parameter from the enroller.
+    /// Sets a parameter that the enroller sent.
     ///
     /// # Errors
-    /// Why it cannot be followed.
+    /// Why the parameter cannot be used.
     pub(super) fn set_parameter(
         &mut self,
         component: &str,
@@ -272,7 +273,7 @@ impl Policies {
         Ok(())
     }
 
-    /// What an enroller sends: component and policy of each.
+    /// The policies that an enroller sends: component and policy.
     pub(super) fn announced_policies(&self) -> Vec<(&'static str, String)> {
         let all = COMPONENTS.iter().filter_map(|component| {
             let spec = self.chosen.get(component.theirs)?;
@@ -281,7 +282,7 @@ impl Policies {
         all.collect()
     }
 
-    /// What an enroller sends further: component, parameter and value of those that are set.
+    /// The parameters that an enroller sends: component, parameter and value of those that are set.
     pub(super) fn announced_parameters(&self) -> Vec<(&'static str, String, String)> {
         let of = |component: &Component| {
             let spec = self.chosen.get(component.theirs)?;
@@ -297,7 +298,7 @@ impl Policies {
         all.collect()
     }
 
-    /// All of them under the names of this system.
+    /// All policies, by the names of the components here.
     pub(super) fn here(&self) -> Vec<(&'static str, PolicySpec)> {
         let all = COMPONENTS.iter().filter_map(|component| {
             let mut spec = self.chosen.get(component.theirs)?.clone();
@@ -311,27 +312,27 @@ impl Policies {
         all.collect()
     }
 
-    /// The enroller assigns addresses.
+    /// True when enrollers assign addresses.
     pub(super) fn assigns(&self) -> bool {
         self.name("addralloc") == "distributed"
     }
 
-    /// Routes have alternates.
+    /// True when routes have loop-free alternates.
     pub(super) fn has_alternates(&self) -> bool {
         self.name("routing") == "link-state-lfa"
     }
 
-    /// How long objections to an address are waited for.
+    /// How long objections to a proposed address are waited for.
     pub(super) fn nack_wait(&self) -> Duration {
         self.duration("addralloc", "nack-wait", NACK_WAIT)
     }
 
-    /// Age at which a lower flow is forgotten.
+    /// Age at which a lower flow is removed.
     pub(super) fn age_max(&self) -> Duration {
         self.duration("routing", "age-max", AGE_MAX)
     }
 
-    /// In which steps ages of lower flows grow.
+    /// Step in which the ages of lower flows grow; at least a second.
     pub(super) fn age_step(&self) -> Duration {
         self.duration("routing", "age-incr-intval", AGE_STEP)
             .max(Duration::from_secs(1))
@@ -390,13 +391,13 @@ fn check_parameter(component: &Component, name: &str, value: &str) -> Result<(),
     Ok(())
 }
 
-/// An address; A-DATA writes them as 32 bits with sign.
+/// Parses an address. A-DATA carries addresses as signed 32-bit numbers, which limits the range.
 fn address(text: &str) -> Option<u64> {
     let address = text.parse::<u64>().ok()?;
     (1..=i32::MAX as u64).contains(&address).then_some(address)
 }
 
-/// A duration as rlite writes it (`1000ms`, `4s`, `20000us`); at most a day.
+/// Parses a duration as rlite writes it (`1000ms`, `4s`, `20000us`), of at most a day.
 fn duration(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (digits, unit) = text.split_at(unit_at);
@@ -464,7 +465,7 @@ mod tests {
                 .any(|(_, spec)| spec.params.get(ADDRESS) == Some(&"7".to_string()))
         );
         assert!(policies.set_parameter("addralloc", ADDRESS, "9").is_err());
-        // The DIF turns out to assign addresses.
+        // The enroller says that addresses are assigned.
         assert_eq!(policies.set_policy("addralloc", "distributed"), Ok(()));
         assert_eq!(policies.configured_address(), None);
         for (policy, address, words) in [

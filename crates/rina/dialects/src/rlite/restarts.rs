@@ -1,16 +1,16 @@
-//! A member that begins anew: M_START of `/mgmt/enrollment` from a neighbour through another N-1
-//! flow. One that only adds an N-1 flow says `/mgmt/lowerflow`.
+//! Detects that a neighbour has restarted: it sends M_START of `/mgmt/enrollment` through another
+//! N-1 flow. A neighbour that only adds an N-1 flow sends M_START of `/mgmt/lowerflow`.
 //!
-//! rlite has nothing that tells one life of an IPCP from the next. What is there:
+//! rlite has no incarnation number. A restart is recognized by:
 //!
-//! | address in M_START | life | flows with it |
+//! | address in M_START | incarnation | flows with the neighbour |
 //! |---|---|---|
 //! | none, and it had another than 1 | a new one | end at once |
-//! | the one that it had, and a new life has that, too | by its first lower flow | see below |
+//! | its former one, which a restart would keep | decided by its lower flow | see below |
 //! | anything else | the same | stay |
 //!
-//! The sequence number of its lower flow to this member goes on in the same life, and counts from 1
-//! in a new one.
+//! Within one incarnation the sequence number of the neighbour's lower flow to this member
+//! continues; a new incarnation counts from 1.
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ use super::n1::{FormerLife, STEP_TIMEOUT, Stage};
 use super::{ADDRESS_OF_NEW, Rlite};
 use crate::interop::link_state::LinkReport;
 
-/// The life of an IPCP that enrolls, compared with that of the member of its name.
+/// The incarnation of an IPCP that enrolls, compared with that of the neighbour of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Same,
@@ -31,8 +31,8 @@ enum Life {
 }
 
 impl Rlite {
-    /// The IPCP `peer` enrolls over `n1`, where it says that it has the address `asked`: ends what
-    /// is left of its former life.
+    /// Handles the enrollment of the IPCP `peer` over `n1`, in which it claims the address `asked`:
+    /// ends what is left of its former incarnation.
     pub(super) fn end_former_life(
         &mut self,
         now: Instant,
@@ -48,7 +48,7 @@ impl Rlite {
             others.map(|(other, flow)| (*other, flow.since)).collect();
         let is_recent = |(_, since): &(N1Port, Instant)| now < *since + STEP_TIMEOUT;
         if life != Life::New && others.iter().any(is_recent) {
-            // Each of the two has asked the other, over an N-1 flow of its own.
+            // Both have connected to each other at the same time, each over an N-1 flow of its own.
             return self.log.count("enrollments-crossed");
         }
         for (other, _) in others {
@@ -78,7 +78,7 @@ impl Rlite {
         }
     }
 
-    /// Gives an N-1 flow back whose neighbour has enrolled over `instead`.
+    /// Gives up an N-1 flow whose neighbour has enrolled over `instead`.
     fn supersede_n1(
         &mut self,
         now: Instant,
@@ -97,13 +97,14 @@ impl Rlite {
         let props = flow.props.clone();
         let reason = reason.into();
         self.log.push(Event::DropN1 { n1, reason });
-        // In the same N-1 DIF the new one does as well.
+        // In the same N-1 DIF, the new flow replaces the old one.
         if dif.is_none_or(|dif| dif != props.dif) {
             self.want_n1(now, &props);
         }
     }
 
-    /// The neighbour behind `n1` reports its lower flow to this member.
+    /// Decides from the neighbour's report of its lower flow to this member whether it has
+    /// restarted.
     pub(super) fn judge_life(
         &mut self,
         now: Instant,
@@ -122,8 +123,8 @@ impl Rlite {
         }
     }
 
-    /// Ends the flows with a member that are older than its present life, without a message: the
-    /// port-ids there are those of other flows by now.
+    /// Ends the flows with a member that are older than its present incarnation, without a message:
+    /// their port-ids may belong to other flows there by now.
     fn end_flows_with(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Orders and questions of people: leaving, and the RIB as tools see it.
+//! Commands of the owner: leaving the DIF, and access to the RIB.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -19,8 +19,7 @@ use super::error::WriteError;
 use crate::interop::rib_view::{Neighbour, RibView};
 
 impl Rlite {
-    /// Leaves the DIF: flows end, registrations and lower flows are taken back, neighbours are
-    /// released.
+    /// Leaves the DIF: ends flows, withdraws registrations and lower flows, releases neighbours.
     pub(super) fn leave(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         self.has_left = true;
         self.wanted_n1s.clear();
@@ -41,7 +40,7 @@ impl Rlite {
             .collect();
         self.send_directory(now, Opcode::Delete, &entries, &to, dt);
         self.release_all(now, reason, dt);
-        // It forgets everything but what is registered here, whose next versions are later ones.
+        // Only the own registrations are kept; their next versions are later ones.
         self.directory.clear();
         for (app, _) in apps {
             self.directory.unregister(now, &app);
@@ -60,7 +59,7 @@ impl Rlite {
         self.log.push(Event::Left { reason });
     }
 
-    /// rlite has no message that makes another member leave.
+    /// Answers that expulsion is not possible, since rlite has no message for it.
     pub(super) fn expel(&mut self, id: u64, member: &str) {
         let text =
             format!("{member:?} cannot be expelled: members of an rlite DIF have no such message");
@@ -106,7 +105,7 @@ impl Rlite {
         self.log.push(Event::Answer { id, result });
     }
 
-    /// The objects at `path` and down to `scope` levels below it.
+    /// The object at `path` and the objects up to `scope` levels below it.
     ///
     /// # Errors
     /// There is no such object.
@@ -192,10 +191,10 @@ impl Rlite {
         }
     }
 
-    /// Changes a policy or its parameters: of layer management here, or of data transfer.
+    /// Changes a policy or its parameters, in layer management or data transfer.
     ///
     /// # Errors
-    /// What cannot be changed so.
+    /// The policy or parameter cannot be changed.
     fn write(
         &mut self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! RIB updates of neighbours: lower flows, members, registrations. News goes on to the others.
+//! RIB updates from neighbours: lower flows, members, registrations. News is forwarded to the other
+//! neighbours.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -23,7 +24,7 @@ use crate::interop::link_state::{Key, LinkReport, MergeOutcome};
 use crate::interop::names::Name;
 
 impl Rlite {
-    /// M_CREATE or M_DELETE of entries.
+    /// Handles M_CREATE or M_DELETE of entries.
     pub(super) fn on_entries(
         &mut self,
         now: Instant,
@@ -32,7 +33,7 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         if matches!(self.n1s[&n1].stage, Stage::Stopping) {
-            // Its M_STOP_R was lost: an IPCP that sends entries is a member.
+            // The M_STOP_R of the peer was lost: an IPCP that sends entries is a member.
             self.enrollee_is_up(now, n1, dt);
         }
         if self.n1s[&n1].neighbour().is_none() {
@@ -115,7 +116,8 @@ impl Rlite {
                 continue;
             };
             is_withdrawn |= name == self.own && message.opcode == Opcode::Delete;
-            // Each member speaks for itself, as far as it can be heard.
+            // A neighbour's record, and this member's own, are accepted only from their member
+            // itself.
             if name == self.own || name != peer && self.is_neighbour(&name) {
                 continue;
             }
@@ -130,7 +132,7 @@ impl Rlite {
         let onward = self.neighbours_but(Some(n1));
         self.send_members(now, message.opcode, &news, &onward, dt);
         if is_withdrawn {
-            // By a member that has lost it as a neighbour.
+            // A member that has lost this one as a neighbour withdrew its record.
             self.announce_self(now, dt);
         }
     }
@@ -178,7 +180,7 @@ impl Rlite {
         }
     }
 
-    /// Sends the present state of an application of this system to all: registered or not.
+    /// Sends the state of a registration at this member to all neighbours: present or withdrawn.
     fn send_registration(&mut self, now: Instant, app: &str, dt: &mut dyn DataTransfer) {
         let all = self.neighbours_but(None);
         let own = self.own.clone();
@@ -203,7 +205,7 @@ impl Rlite {
         if is_new && self.member.is_some() {
             self.send_registration(now, app, dt);
         }
-        // Entries are disseminated without an answer: no member can refuse one.
+        // Entries are flooded without acknowledgement, so no member can refuse one.
         self.log.push(Event::Registered {
             name: app.to_string(),
             result: Ok(()),
@@ -223,7 +225,7 @@ impl Rlite {
     }
 }
 
-/// A lower flow, if it can be one.
+/// Converts an encoded lower flow; `None` if it is invalid.
 fn link_of(entry: LowerFlow) -> Option<(Key, LinkReport)> {
     let local = entry.local.filter(|name| is_name(name))?;
     let remote = entry.remote.filter(|name| is_name(name))?;
@@ -239,7 +241,7 @@ fn link_of(entry: LowerFlow) -> Option<(Key, LinkReport)> {
     Some(((local, remote), report))
 }
 
-/// A member's record, if it can be one.
+/// Converts an encoded record of a member; `None` if it is invalid.
 fn member_of(entry: Candidate) -> Option<(String, Member)> {
     let name = Name {
         ap: entry.name?,
@@ -261,7 +263,7 @@ fn member_of(entry: Candidate) -> Option<(String, Member)> {
     ))
 }
 
-/// A registration, if it can be one.
+/// Converts an encoded registration; `None` if it is invalid.
 fn registration_of(entry: DirectoryEntry) -> Option<(String, String, u64)> {
     let app = Name::from(entry.app?).to_string();
     let holder = entry.holder.filter(|name| is_name(name))?;

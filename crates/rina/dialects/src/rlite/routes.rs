@@ -1,5 +1,5 @@
-//! Which members can be reached, through which N-1 flows, and what follows from it for data
-//! transfer, flows and names.
+//! Routes: which members can be reached through which N-1 flows; updates data transfer, flows and
+//! the directory.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -13,19 +13,19 @@ use carina_wire::dif::Address;
 
 use super::Rlite;
 
-/// Next hops of a route at most.
+/// Largest number of next hops of a route.
 const NEXT_HOPS_MAX: usize = 4;
 
-/// Between two computations of routes.
+/// Shortest time between two computations of routes.
 const ROUTES_PAUSE: Duration = Duration::from_millis(100);
 
 impl Rlite {
-    /// Whether a member can be reached.
+    /// True when the member with this address can be reached.
     pub(super) fn can_reach(&self, address: u64) -> bool {
         self.own_address() == Some(address) || self.reachable.contains(&address)
     }
 
-    /// Tells of names that can be called now, or cannot any more.
+    /// Reports applications that became reachable or unreachable.
     pub(super) fn directory_changes(&mut self) {
         let own_address = self.own_address();
         let is_there = |holder: &String| {
@@ -42,7 +42,7 @@ impl Rlite {
         }
     }
 
-    /// Tells data transfer which N-1 flows lead to which neighbour, where that has changed.
+    /// Tells data transfer which N-1 flows lead to which neighbours, if that has changed.
     pub(super) fn update_neighbours(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let mut reached: BTreeMap<u64, Vec<(u32, N1Port)>> = BTreeMap::new();
         for (n1, flow) in &self.n1s {
@@ -79,8 +79,8 @@ impl Rlite {
         self.are_routes_stale = true;
     }
 
-    /// Computes routes anew when links or addresses have changed and the last time was a while
-    /// ago.
+    /// Recomputes the routes if links or addresses have changed, but not more often than every
+    /// [`ROUTES_PAUSE`].
     pub(super) fn update_routes(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.are_routes_stale |= self.links.take_changed();
         if !self.are_routes_stale || now < self.routes_at {
@@ -93,8 +93,8 @@ impl Rlite {
             has_alternates: self.policies.has_alternates(),
         };
         let routes = match self.member {
-            // Another member with this one's address cannot be reached until one of them has
-            // another.
+            // A member with this member's own address cannot be reached until one of them changes
+            // its address.
             Some(_) => self.links.routes(paths, &|name| {
                 let address = self.address_of(name);
                 address.filter(|address| name == self.own || Some(*address) != self.own_address())

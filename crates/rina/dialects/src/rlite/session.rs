@@ -1,5 +1,4 @@
-//! Messages of the CDAP connection on an N-1 flow: what is sent, and which component gets what
-//! came.
+//! The CDAP connection on an N-1 flow: sends messages, and passes received ones to their component.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,8 +13,8 @@ use super::objects::{class, name};
 use super::{RULES, Rlite};
 
 impl Rlite {
-    /// Sends a request to the neighbour behind an N-1 flow. It has an invoke id also when it wants
-    /// no answer.
+    /// Sends a request to the IPCP at the other end of an N-1 flow. Every request has an invoke id,
+    /// even if it expects no answer.
     pub(super) fn send_request(
         &mut self,
         now: Instant,
@@ -33,7 +32,7 @@ impl Rlite {
         }
     }
 
-    /// Answers a request that came over an N-1 flow.
+    /// Answers a request that was received over an N-1 flow.
     pub(super) fn send_response(
         &mut self,
         now: Instant,
@@ -51,7 +50,7 @@ impl Rlite {
         }
     }
 
-    /// A name for the IPCP behind an N-1 flow, for messages to people.
+    /// A name of the IPCP behind an N-1 flow, for messages to people.
     pub(super) fn peer_name(&self, n1: N1Port) -> String {
         let Some(flow) = self.n1s.get(&n1) else {
             return String::new();
@@ -61,7 +60,7 @@ impl Rlite {
         known.map_or_else(|| format!("n1-{}", n1.0), Clone::clone)
     }
 
-    /// A management PDU came.
+    /// Handles a management PDU.
     pub(super) fn on_management(
         &mut self,
         now: Instant,
@@ -89,7 +88,7 @@ impl Rlite {
         }
     }
 
-    /// A message of the CDAP connection on an N-1 flow.
+    /// Handles a message of the CDAP connection on an N-1 flow.
     fn on_session(
         &mut self,
         now: Instant,

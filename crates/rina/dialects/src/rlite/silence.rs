@@ -1,9 +1,10 @@
-//! M_CONNECT without an answer, and an N-1 flow whose other end is connected while this one is not.
+//! Handles M_CONNECTs without an answer, and N-1 flows that only the other end believes to be
+//! connected.
 //!
-//! rlite discards M_CONNECT on an N-1 flow that it asked for itself and believes connected. That is
-//! so after this side was restarted, or lost the N-1 flow, while rlite has noticed nothing; over
-//! Ethernet both ends of the N-1 flow stay the same. M_RELEASE makes rlite forget the neighbour.
-//! Its kernel keeps the N-1 flow for 4 s after that.
+//! rlite discards an M_CONNECT on an N-1 flow that rlite itself requested and believes to be
+//! connected. That happens after this side was restarted or lost the N-1 flow without rlite
+//! noticing; over Ethernet both ends of the N-1 flow stay the same. M_RELEASE makes rlite forget
+//! the neighbour. Its kernel keeps the N-1 flow for another 4 s.
 //!
 //! ```text
 //!   this IPCP                              rlite, which is connected
@@ -26,7 +27,7 @@ use carina_time::{Duration, Instant};
 use super::n1::{Stage, connection, contact};
 use super::{RULES, Rlite};
 
-/// rlite says nothing to PDUs that it does not understand.
+/// rlite does not react to PDUs that it cannot decode.
 const NO_ANSWER: &str = "no answer to M_CONNECT: the peer does not run, or its PDUs have other \
      field widths (`widths`) or another checksum (policy of `pci-checksum`) than those that this \
      IPCP was given";
@@ -35,24 +36,25 @@ const NO_ANSWER: &str = "no answer to M_CONNECT: the peer does not run, or its P
 const CONNECTED_THERE: &str = "no answer to M_CONNECT: the peer runs, and takes this IPCP for a \
      neighbour that is still connected; it was sent M_RELEASE, or notices by itself within 80 s";
 
-/// How long the first M_CONNECT of an attempt is waited for, and the one after M_RELEASE.
+/// How long the answer to the first M_CONNECT of an attempt is waited for, and to the one after
+/// M_RELEASE.
 pub(super) const CONNECT_WAIT: Duration = Duration::from_millis(2_500);
 const LAST_CONNECT_WAIT: Duration = Duration::from_secs(2);
 
-/// From M_RELEASE to the next M_CONNECT.
+/// Time from M_RELEASE to the next M_CONNECT.
 const RELEASE_WAIT: Duration = Duration::from_millis(4_500);
 
-/// How long after M_CONNECT a request may still be one that was sent before M_CONNECT arrived.
+/// How long after M_CONNECT a received request may have been sent before M_CONNECT arrived.
 const REQUEST_WAIT: Duration = Duration::from_secs(1);
 
-/// After so many attempts without an answer another N-1 flow is asked for.
+/// Number of unanswered attempts after which another N-1 flow is requested.
 const UNANSWERED_MAX: u32 = 3;
 
-/// Contacts whose refusals are remembered.
+/// Largest number of contacts whose refusals are remembered.
 const REFUSALS_MAX: usize = 64;
 
 impl Rlite {
-    /// How long the M_CONNECT that is sent now is waited for.
+    /// How long to wait for the answer to the M_CONNECT that is sent now.
     pub(super) fn connect_wait(&self, n1: N1Port) -> Duration {
         if self.n1s.get(&n1).is_some_and(|flow| flow.has_released) {
             LAST_CONNECT_WAIT
@@ -61,8 +63,8 @@ impl Rlite {
         }
     }
 
-    /// M_CONNECT has had no answer: the first of an attempt is followed by M_RELEASE and another,
-    /// the second ends the attempt.
+    /// Handles an M_CONNECT without an answer. After the first one of an attempt, M_RELEASE and
+    /// another M_CONNECT follow; after the second one, the attempt ends.
     pub(super) fn connect_timeout(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         if self.crossing_timeout(now, n1, dt) {
             return;
@@ -77,7 +79,7 @@ impl Rlite {
         flow.has_released = false;
         flow.unanswered += 1;
         if flow.unanswered >= UNANSWERED_MAX && flow.props.is_initiator {
-            // Its other end may be gone without a notice.
+            // The other end may have ended without notice.
             self.drop_neighbour(now, n1, "its other end does not answer", dt);
         } else {
             let (reason, is_final) = self.reason_of_silence(n1);
@@ -85,10 +87,10 @@ impl Rlite {
         }
     }
 
-    /// Answers a request that came over an N-1 flow without a connection with M_RELEASE, since the
-    /// other side takes this IPCP for a neighbour. False when the request is an ordinary violation.
-    /// Only the initiator of the N-1 flow answers: rlite does not come back to a neighbour that has
-    /// released it.
+    /// Answers a request on an N-1 flow without a connection with M_RELEASE, since the other side
+    /// takes this IPCP for a connected neighbour. Returns false when the request is only a protocol
+    /// violation. Only the side that requested the N-1 flow does so: rlite does not connect again
+    /// to a neighbour that released it.
     pub(super) fn release_mistaken(
         &mut self,
         now: Instant,
@@ -111,7 +113,7 @@ impl Rlite {
         self.log.count("requests-unconnected");
         flow.why = "the peer takes this IPCP for a neighbour that is still connected".to_string();
         let contact = contact(&flow.props);
-        // One M_RELEASE is enough for what the other side sends at a time.
+        // One M_RELEASE is enough for several requests that the other side sends at once.
         if !matches!(flow.stage, Stage::Idle) || !flow.has_released {
             self.release_unconnected(now, n1, dt);
         }
@@ -121,7 +123,7 @@ impl Rlite {
         true
     }
 
-    /// Sends M_RELEASE outside of any connection, and M_CONNECT when the other side has had the
+    /// Sends M_RELEASE outside of any connection. M_CONNECT follows when the other side has had
     /// time to forget the N-1 flow.
     fn release_unconnected(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -133,15 +135,15 @@ impl Rlite {
         flow.at = Some(now + RELEASE_WAIT);
         let message = Message {
             version: RULES.version,
-            // No request of the connection that the other side has uses this number.
+            // A number that no request of the other side's connection uses.
             invoke_id: i32::MAX,
             ..Message::new(Opcode::Release)
         };
         dt.send_management(now, Target::N1(n1), &RULES.encode(&message));
     }
 
-    /// Why M_CONNECT has no answer, and whether time changes that: an earlier attempt that had one
-    /// may have said. An enroller that was left in the middle of an enrollment is silent for a
+    /// Why M_CONNECT has no answer, and whether the reason is lasting, from an earlier attempt that
+    /// was answered. An enroller that was abandoned during an enrollment does not answer for a
     /// while.
     fn reason_of_silence(&self, n1: N1Port) -> (String, bool) {
         let key = self.n1s.get(&n1).map(|flow| contact(&flow.props));
@@ -156,7 +158,7 @@ impl Rlite {
         }
     }
 
-    /// Remembers why an attempt of this IPCP failed that had an answer.
+    /// Remembers why an attempt of this IPCP that was answered failed.
     pub(super) fn note_refusal(&mut self, contact: (String, String), reason: &str, is_final: bool) {
         let refusal = (reason.to_string(), is_final);
         if self.refusals.contains_key(&contact) || self.refusals.len() < REFUSALS_MAX {

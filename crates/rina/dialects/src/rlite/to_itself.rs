@@ -1,5 +1,5 @@
-//! An N-1 flow from this IPCP to itself. An IPCP that asks for any member of its DIF asks for the
-//! DIF's name, and its own system may be the one that answers to it.
+//! An N-1 flow from this IPCP to itself. An IPCP that looks for any member of its DIF calls the
+//! DIF's name, and its own system may answer to that name.
 
 use alloc::string::ToString;
 
@@ -14,9 +14,10 @@ use super::n1::Stage;
 use crate::interop::names::Name;
 
 impl Rlite {
-    /// Returns both ends of an N-1 flow to this IPCP itself, if the M_CONNECT of `name` that came
-    /// over `n1` shows that it is one: it has this IPCP's name, and is word for word what this IPCP
-    /// has sent over another end in the same N-1 DIF.
+    /// Detects and returns an N-1 flow to this IPCP itself. `message` is the M_CONNECT of `name`,
+    /// received over `n1`. It is this IPCP's own if it has this IPCP's name and equals the one that
+    /// this IPCP has sent over another N-1 flow of the same N-1 DIF. Then both ends are returned,
+    /// and the result is true.
     pub(super) fn return_n1_to_itself(
         &mut self,
         now: Instant,
@@ -43,7 +44,7 @@ impl Rlite {
             let n1 = asking;
             self.log.push(Event::EnrollFailed { n1, reason });
         }
-        // The end that asked is wanted again.
+        // The end that requested the flow is requested again.
         for end in [asking, n1] {
             self.drop_neighbour(now, end, TO_ITSELF, dt);
         }

@@ -1,5 +1,5 @@
-//! Values of rlite's objects: Protocol Buffers (proto2). Absent and zero are the same to a reader;
-//! what a writer leaves out is what rlite leaves out.
+//! Values of rlite's objects, encoded with Protocol Buffers (proto2). On receipt an absent field
+//! counts as zero; fields that rlite does not write are not written.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,16 +9,16 @@ use prost::Message;
 
 use crate::interop::names::Name;
 
-/// Entries in one message at most, as rlite writes them.
+/// Largest number of entries in a message, as in rlite.
 pub(super) const SLICE: usize = 10;
 
-/// Entries in one message that are read.
+/// Largest number of entries in a message that are accepted.
 pub(super) const ENTRIES_MAX: usize = 4096;
 
-/// Longest name of a member or a DIF that is kept.
+/// Longest accepted name of a member or DIF, in bytes.
 pub(super) const NAME_MAX: usize = 255;
 
-/// What the two say of themselves at enrollment.
+/// What joining IPCP and member exchange about an enrollment.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct EnrollmentInfo {
     #[prost(uint64, optional, tag = "1")]
@@ -70,7 +70,7 @@ pub(super) struct Constants {
     pub(super) ctrl_seq: Option<u32>,
 }
 
-/// A member, its address, and the N-1 DIFs that it can be reached through.
+/// A record of a member: its name, address, and the N-1 DIFs through which it can be reached.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct Candidate {
     #[prost(string, optional, tag = "1")]
@@ -89,7 +89,7 @@ pub(super) struct Candidates {
     pub(super) entries: Vec<Candidate>,
 }
 
-/// A link as one of its ends reports it.
+/// A link, as one of its ends reports it.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct LowerFlow {
     #[prost(string, optional, tag = "1")]
@@ -102,7 +102,7 @@ pub(super) struct LowerFlow {
     pub(super) seq: Option<u64>,
     #[prost(bool, optional, tag = "5")]
     pub(super) state: Option<bool>,
-    /// In seconds.
+    /// Age in seconds.
     #[prost(uint32, optional, tag = "6")]
     pub(super) age: Option<u32>,
 }
@@ -126,7 +126,7 @@ pub(super) struct ApName {
     pub(super) aei: Option<String>,
 }
 
-/// Which member holds an application.
+/// An entry of the directory: which member holds an application.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct DirectoryEntry {
     #[prost(message, optional, tag = "1")]
@@ -143,7 +143,7 @@ pub(super) struct DirectoryEntries {
     pub(super) entries: Vec<DirectoryEntry>,
 }
 
-/// An address, and the member that gave it out.
+/// An assigned address, and the member that assigned it.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct AddressEntry {
     #[prost(string, optional, tag = "1")]
@@ -158,7 +158,7 @@ pub(super) struct AddressEntries {
     pub(super) entries: Vec<AddressEntry>,
 }
 
-/// A message for a member that is no neighbour.
+/// A message to a member that is not a neighbour.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct AData {
     #[prost(int32, optional, tag = "1")]
@@ -169,7 +169,7 @@ pub(super) struct AData {
     pub(super) message: Option<Vec<u8>>,
 }
 
-/// What a flow is asked for with, and answered.
+/// The request for a flow, and the answer to it.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct FlowRequest {
     #[prost(message, optional, tag = "1")]
@@ -310,17 +310,17 @@ impl From<ApName> for Name {
     }
 }
 
-/// The structured value of a message; `None` when it is missing or does not decode.
+/// Decodes the structured value of a message; `None` when it is missing or malformed.
 pub(super) fn value_of<T: Message + Default>(message: &Cdap) -> Option<T> {
     T::decode(message.value.as_ref()?.as_bytes()?).ok()
 }
 
-/// A structured value.
+/// Encodes a structured value.
 pub(super) fn value(value: &impl Message) -> Value {
     Value::Bytes(value.encode_to_vec())
 }
 
-/// A name that a member or an application can have.
+/// True when `text` is a valid name of a member or application.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= NAME_MAX
 }

@@ -1,4 +1,4 @@
-//! N-1 flows that are gone and wanted again: the binder is asked for them with growing pauses.
+//! N-1 flows that were lost and are wanted again: requested from the owner with growing pauses.
 
 use carina_ipcp::api::{Event, N1Properties};
 use carina_time::{Duration, Instant};
@@ -6,17 +6,17 @@ use carina_time::{Duration, Instant};
 use super::Rlite;
 use super::n1::{RETRY_FIRST, RETRY_MAX, contact};
 
-/// N-1 flows that are wanted again at most.
+/// Largest number of N-1 flows that are requested again.
 const WANTED_N1S_MAX: usize = 256;
 
-/// An N-1 flow that is wanted again.
+/// An N-1 flow that is requested again.
 pub(super) struct WantedN1 {
     at: Instant,
     pause: Duration,
 }
 
 impl Rlite {
-    /// An N-1 flow that this side asked for is gone: the binder is asked for another.
+    /// Schedules a request for an N-1 flow that this side had requested and that has ended.
     pub(super) fn want_n1(&mut self, now: Instant, props: &N1Properties) {
         let is_wanted = props.is_initiator && !self.has_left && !props.remote.is_empty();
         if is_wanted && self.wanted_n1s.len() < WANTED_N1S_MAX {
