@@ -12,138 +12,141 @@ use crate::crossing::{Crossed, Crossing};
 use crate::ipcp_app::IpcpBuilder;
 use crate::mailbox::Mailbox;
 
-/// The end of a flow as the data plane sees it.
+/// The end of a flow that the data plane serves: where the SDUs of the flow's user come from and go
+/// to.
 pub enum FlowEnd {
-    /// One end of a channel; the application holds the other.
+    /// The data plane's end of a channel in shared memory. The application holds the other end.
     Ring(Box<Endpoint>),
-    /// One end of a SOCK_SEQPACKET pair; the application holds the other. One message is one SDU
-    /// of at most [`SOCKET_SDU_MAX`](crate::SOCKET_SDU_MAX) bytes.
+    /// The data plane's end of a SOCK_SEQPACKET socket pair. The application holds the other end.
+    /// One message is one SDU of at most [`SOCKET_SDU_MAX`](crate::SOCKET_SDU_MAX) bytes.
     Socket(OwnedFd),
-    /// A normal IPCP of this system, whose N-1 flow this becomes: no ring is between the two.
-    /// [`Command::N1Up`] puts it into use.
+    /// A normal IPCP of this system, for which the flow is an N-1 flow. There is no ring between
+    /// the two IPCPs. The flow is used only after [`Command::N1Up`].
     Ipcp {
-        /// The IPCP above.
+        /// The IPCP that uses the flow.
         ipcp: IpcpId,
-        /// Its number for the flow, not in use.
+        /// That IPCP's number for the N-1 flow; it must not be in use.
         n1: N1Port,
     },
-    /// A normal IPCP on another worker, which has been given the other end with
+    /// A normal IPCP on another worker, which gets the other end of the channel with
     /// [`Command::Cross`].
     Elsewhere {
-        /// One end of the channel between the two.
+        /// This worker's end of the channel between the two workers.
         end: Box<Endpoint>,
-        /// What the ends tell each other besides.
+        /// What the two ends exchange in addition to SDUs.
         with: Crossing,
-        /// The mailbox of the other worker.
+        /// The mailbox of the worker that uses the flow.
         user: Mailbox<Command>,
     },
 }
 
-/// A command of the manager to the data plane. Commands are carried out in the order given.
+/// A command of the manager to the data plane. Commands are executed in the order in which they are
+/// sent.
 pub enum Command {
-    /// Adds an IPCP of any kind. Answers: [`Event::LinkUp`](crate::Event::LinkUp) when a shim's
-    /// medium or peer is there, [`Event::LinkDown`](crate::Event::LinkDown) when the app cannot be
-    /// made. A normal IPCP is no member of its DIF yet.
+    /// Adds an IPCP of any kind. The data plane reports [`Event::LinkUp`](crate::Event::LinkUp)
+    /// when a shim's medium or peer is available, and [`Event::LinkDown`](crate::Event::LinkDown)
+    /// when the app cannot be created. A normal IPCP is not yet a member of its DIF.
     AddIpcp {
-        /// The id that later commands and events carry; must be new.
+        /// Id of the IPCP in later commands and events; must be new.
         ipcp: IpcpId,
-        /// Makes its app.
+        /// Creates the app of the IPCP.
         builder: Box<dyn IpcpBuilder>,
     },
-    /// A command to a normal IPCP: everything but N-1 flows and flows.
+    /// Passes a command to the machine of a normal IPCP. N-1 flows and flows have commands of their
+    /// own.
     Member {
-        /// Which one.
+        /// The IPCP.
         ipcp: IpcpId,
         /// The command.
         command: carina_ipcp::Command,
     },
-    /// An N-1 flow of a normal IPCP is allocated: it may be used.
+    /// Declares that an N-1 flow of a normal IPCP is allocated and may be used.
     N1Up {
-        /// Which IPCP.
+        /// The IPCP that uses the flow.
         ipcp: IpcpId,
         /// The number given with [`FlowEnd::Ipcp`].
         n1: N1Port,
-        /// What is known of it. `sdu_max` is lowered to what the flow carries in one piece.
+        /// Properties of the flow. The data plane lowers `sdu_max` to what the flow carries in one
+        /// piece.
         props: N1Properties,
     },
-    /// Copies what an IPCP sends and receives into a capture, until that is dropped. An unknown
-    /// IPCP drops the capture's end.
+    /// Copies the packets of an IPCP into a capture, until the capture is dropped. If the IPCP is
+    /// unknown, the data plane drops `tap`.
     Tap {
-        /// Which one.
+        /// The IPCP whose packets are captured.
         ipcp: IpcpId,
         /// The data plane's end of the capture.
         tap: Tap,
     },
-    /// Ends an IPCP: its flows fail, its device is dropped.
+    /// Removes an IPCP: its flows fail and its device is dropped.
     RemoveIpcp {
-        /// Which one.
+        /// The IPCP.
         ipcp: IpcpId,
     },
-    /// Registers `name` with the peer or the DIF.
+    /// Registers `name` at the peer or in the DIF.
     Register {
-        /// Through which IPCP.
+        /// The IPCP that registers the name.
         ipcp: IpcpId,
-        /// The application.
+        /// Name of the application.
         name: AppName,
-        /// Reads the first PDU of a flow to `name`, where that is an IPCP. See
+        /// If `name` is that of an IPCP: decodes the first PDU of a flow to it. See
         /// [`IpcProcess::register_ipcp`](crate::IpcProcess::register_ipcp).
         reader: Option<ConnectReader>,
     },
     /// Withdraws the registration of `name`.
     Unregister {
-        /// Through which IPCP.
+        /// The IPCP at which the name is registered.
         ipcp: IpcpId,
-        /// The application.
+        /// Name of the application.
         name: AppName,
     },
-    /// Requests a flow of the peer. Answer:
-    /// [`Event::AllocateResult`](crate::Event::AllocateResult); when that is an error the end has
-    /// been closed.
+    /// Requests a flow. The data plane reports
+    /// [`Event::AllocateResult`](crate::Event::AllocateResult). If that is an error, it has closed
+    /// `end`.
     Allocate {
-        /// Through which IPCP.
+        /// The IPCP that allocates the flow.
         ipcp: IpcpId,
-        /// The port of the new flow: chosen by the manager, bit 31 clear.
+        /// Port-id of the new flow, chosen by the manager; bit 31 must be 0.
         port: PortId,
-        /// The calling application.
+        /// Name of the calling application.
         local: AppName,
-        /// The called application.
+        /// Name of the called application.
         remote: AppName,
-        /// The requested quality.
+        /// The flow specification.
         spec: FlowSpec,
-        /// The data plane's end of the flow.
+        /// The end of the flow at the calling application.
         end: FlowEnd,
     },
-    /// Answers [`Event::IncomingFlow`](crate::Event::IncomingFlow) with the end of the accepting
-    /// application, or a reason.
+    /// Answers [`Event::IncomingFlow`](crate::Event::IncomingFlow).
     Respond {
-        /// The port that the event carried.
+        /// Port-id from the event.
         port: PortId,
-        /// The end of the flow, or why the flow is refused.
+        /// The end of the flow at the accepting application, or the reason of a refusal.
         answer: Result<FlowEnd, String>,
     },
-    /// Joins two ends of this system that differ in kind; both are known as `port`.
+    /// Connects two ends of different kinds on this system. Both have the port-id `port`.
     Relay {
         /// One end.
         a: FlowEnd,
         /// The other end.
         b: FlowEnd,
-        /// The port that events carry; bit 31 clear.
+        /// Port-id in events; bit 31 must be 0.
         port: PortId,
     },
-    /// Gives a normal IPCP its half of an N-1 flow that another worker provides.
-    /// [`Command::N1Up`] puts it into use.
+    /// Gives a normal IPCP its end of an N-1 flow that another worker provides. The flow is used
+    /// only after [`Command::N1Up`].
     Cross(Crossed),
-    /// Ends a flow: what the application has already sent is delivered first. Unknown ports are
-    /// ignored, for the flow may just have ended by itself.
+    /// Ends a flow after everything that the application has sent was delivered. Unknown port-ids
+    /// are ignored, because the flow may just have ended.
     Deallocate {
-        /// Which flow.
+        /// Port-id of the flow.
         port: PortId,
-        /// The reason for the peer.
+        /// Reason for the peer.
         reason: String,
     },
-    /// Signals `settled` once the commands before it are carried out and nothing moves any more.
+    /// Sends to `settled` once all earlier commands are executed and no packets move any more.
     Settle {
-        /// Where the answer goes.
+        /// Channel for the answer.
         settled: Sender<()>,
     },
 }

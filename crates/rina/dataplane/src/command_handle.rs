@@ -1,4 +1,5 @@
-//! The manager's end of one IPCP on the data plane: its commands, and the names registered there.
+//! The manager's handle of one IPCP on the data plane: sends commands, and keeps the names
+//! registered at the IPCP.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +10,8 @@ use crate::command::{Command, FlowEnd};
 use crate::ipc_process::{FlowRequest, Refusal};
 use crate::mailbox::Mailbox;
 
-/// Gives the commands of one IPCP to the data plane. What differs between kinds of IPCP, such as
-/// when a name can be reached, is checked before by their [`IpcProcess`](crate::IpcProcess).
+/// Sends the commands of one IPCP to the data plane. The [`IpcProcess`](crate::IpcProcess) of each
+/// kind of IPCP makes the checks that depend on the kind, such as whether a name can be reached.
 pub struct CommandHandle {
     ipcp: IpcpId,
     commands: Mailbox<Command>,
@@ -18,7 +19,7 @@ pub struct CommandHandle {
 }
 
 impl CommandHandle {
-    /// The handle of an IPCP that is or will be added to the data plane behind `commands`.
+    /// A handle for an IPCP that is, or will be, on the data plane that reads `commands`.
     #[must_use]
     pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> CommandHandle {
         CommandHandle {
@@ -28,36 +29,36 @@ impl CommandHandle {
         }
     }
 
-    /// The IPCP, as events carry it.
+    /// Id of the IPCP.
     #[must_use]
     pub fn ipcp(&self) -> IpcpId {
         self.ipcp
     }
 
-    /// The registered names, in order.
+    /// The registered names, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
         self.names.iter()
     }
 
-    /// True when `name` is registered.
+    /// Whether `name` is registered.
     #[must_use]
     pub fn has(&self, name: &AppName) -> bool {
         self.names.contains(name)
     }
 
-    /// Registers a name.
+    /// Registers the name of an application.
     ///
     /// # Errors
-    /// [`Refusal::NameTaken`].
+    /// [`Refusal::NameTaken`] if the name is registered.
     pub fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
         self.register_with(name, None)
     }
 
-    /// Registers a name of an IPCP. See
+    /// Registers the name of an IPCP. See
     /// [`IpcProcess::register_ipcp`](crate::IpcProcess::register_ipcp).
     ///
     /// # Errors
-    /// [`Refusal::NameTaken`].
+    /// [`Refusal::NameTaken`] if the name is registered.
     pub fn register_ipcp(&mut self, name: &AppName, reader: ConnectReader) -> Result<(), Refusal> {
         self.register_with(name, Some(reader))
     }
@@ -81,7 +82,7 @@ impl CommandHandle {
     /// Withdraws the registration of a name.
     ///
     /// # Errors
-    /// [`Refusal::NotRegistered`].
+    /// [`Refusal::NotRegistered`] if the name is not registered.
     pub fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
         if !self.names.remove(name) {
             return Err(Refusal::NotRegistered(name.clone()));
@@ -96,7 +97,7 @@ impl CommandHandle {
     /// Requests a flow.
     ///
     /// # Errors
-    /// [`Refusal::NoEnd`].
+    /// [`Refusal::NoEnd`] if `end` is `None`.
     pub fn allocate(&self, call: FlowRequest, end: Option<FlowEnd>) -> Result<(), Refusal> {
         let end = end.ok_or(Refusal::NoEnd)?;
         let FlowRequest {
@@ -119,7 +120,7 @@ impl CommandHandle {
     /// Answers an incoming flow.
     ///
     /// # Errors
-    /// [`Refusal::NoEnd`] for an accepted flow without an end.
+    /// [`Refusal::NoEnd`] if the flow is accepted without an end.
     pub fn respond(
         &self,
         port: PortId,
@@ -141,7 +142,7 @@ impl CommandHandle {
         });
     }
 
-    /// Gives a command to the machine of a normal IPCP.
+    /// Passes a command to the machine of a normal IPCP.
     pub fn member(&self, command: carina_ipcp::Command) {
         let ipcp = self.ipcp;
         self.commands.put(Command::Member { ipcp, command });

@@ -1,13 +1,14 @@
-//! A flow between two workers: a channel in memory, with a flow app at each end.
+//! A crossing: a flow between two workers, which is a channel in memory with a flow app at each
+//! end.
 //!
 //! ```text
 //!   worker of the IPCP that provides the flow     worker of the normal IPCP that uses it
 //!   IPCP <--links--> flow app ==== two rings ==== flow app <--links--> normal IPCP
 //! ```
 //!
-//! The rings carry SDUs, credit and wake-ups as any channel does. What a link says besides, the
-//! longest SDU that it takes and why it ended, stands in memory that both ends share. The end at
-//! the IPCP that provides the flow reports its end to the manager.
+//! The rings carry SDUs, credit and wake-ups like any channel. The ends also exchange the longest
+//! SDU that each accepts, and why each has closed. These values lie in memory that both ends share.
+//! The end at the IPCP that provides the flow reports the end of the flow to the manager.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,38 +20,38 @@ use carina_ipcp::N1Port;
 use carina_ring::WakeMode;
 use carina_ring::channel::{ChannelMemory, Endpoint, Side};
 
-/// The user's half of a flow that another worker provides.
+/// The user's end of a flow that another worker provides.
 pub struct Crossed {
-    /// The normal IPCP whose N-1 flow this becomes.
+    /// The normal IPCP that uses the flow as an N-1 flow.
     pub ipcp: IpcpId,
-    /// Its number for the flow, not in use.
+    /// That IPCP's number for the N-1 flow; it must not be in use.
     pub n1: N1Port,
-    /// The port of the flow.
+    /// Port-id of the flow.
     pub port: PortId,
     pub(crate) end: Box<Endpoint>,
     pub(crate) with: Crossing,
 }
 
-/// What one end of a crossing knows of the other beside the rings. Dropping it fails what this end
-/// has written, unless that was closed before.
+/// What the two ends of a crossing exchange besides the rings. Dropping it marks this end's ring as
+/// failed, unless the ring was closed before.
 pub struct Crossing {
     shared: Arc<Shared>,
     side: Side,
 }
 
-/// Indexed by [`Side::tx_ring`] of the end that writes.
+/// Memory that both ends share. Arrays are indexed by [`Side::tx_ring`] of the end that writes.
 struct Shared {
     channel: ChannelMemory,
-    /// The longest SDU that is taken beyond the end, in bytes; 0 before it is known.
+    /// The longest SDU that each end's IPCP accepts, in bytes; 0 before it is known.
     piece_max: [AtomicUsize; 2],
-    /// Why the end has closed its ring.
+    /// Why each end has closed its ring.
     closes: Mutex<[Option<Close>; 2]>,
 }
 
-/// Makes both ends.
+/// Creates both ends of a crossing.
 ///
 /// # Errors
-/// When memory or descriptors are short.
+/// Memory or descriptors are used up.
 pub(crate) fn crossing() -> io::Result<[(Box<Endpoint>, Crossing); 2]> {
     let channel = ChannelMemory::create(CROSSING_BYTES)?;
     let end = |side| channel.endpoint(side, WakeMode::Fence).map(Box::new);
@@ -68,11 +69,11 @@ pub(crate) fn crossing() -> io::Result<[(Box<Endpoint>, Crossing); 2]> {
 }
 
 impl Crossing {
-    /// States the longest SDU in bytes that is taken beyond this end. True when that is news, which
-    /// the other end is to be woken for.
+    /// Publishes the longest SDU that this end accepts, in bytes. Returns whether the value has
+    /// changed; the caller must then wake the other end.
     pub fn state_piece_max(&self, bytes: usize) -> bool {
         let stated = &self.shared.piece_max[self.side.tx_ring()];
-        // Only this end writes it.
+        // Relaxed is enough: only this end writes the value.
         if stated.load(Ordering::Relaxed) == bytes {
             return false;
         }
@@ -80,13 +81,13 @@ impl Crossing {
         true
     }
 
-    /// The longest SDU in bytes that the other end takes; 0 before it is known.
+    /// The longest SDU that the other end accepts, in bytes; 0 before it is known.
     #[must_use]
     pub fn piece_max(&self) -> usize {
         self.shared.piece_max[self.side.other().tx_ring()].load(Ordering::Acquire)
     }
 
-    /// Notes why this end is about to close its ring.
+    /// Publishes why this end is about to close its ring. Only the first call has an effect.
     pub fn close(&self, close: &Close) {
         let closes = self.shared.closes.lock();
         let mut closes = closes.unwrap_or_else(PoisonError::into_inner);
@@ -110,12 +111,13 @@ impl Drop for Crossing {
     }
 }
 
-/// Bytes of each ring. A user on the same worker takes at once whatever a flow without flow control
-/// brings; one on another is not always running, and what finds no room meanwhile is lost.
+/// Bytes of each ring of a crossing. A user on the same worker receives at once whatever a flow
+/// without flow control brings. A user on another worker does not always run, and SDUs that find no
+/// room meanwhile are lost.
 pub(crate) const CROSSING_BYTES: usize = 4 << 20;
 
-/// Ring bytes that may be on their way from the user of a crossing: it holds back its writers when
-/// more is queued.
+/// Most ring bytes that may be in transit from the user of a crossing. When more is queued, the
+/// user must wait.
 pub(crate) const CROSSING_WINDOW: u64 = 512 << 10;
 
 #[cfg(test)]

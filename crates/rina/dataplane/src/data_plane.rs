@@ -1,8 +1,8 @@
-//! The data plane as the manager sees it: threads, commands in and events out.
+//! The data plane as the manager uses it: threads that accept commands and report events.
 //!
-//! Each thread, a *worker*, has an engine of its own. An IPCP stays on the worker on which it was
-//! placed, and so do the flows that it provides. Only an N-1 flow whose user is on another worker
-//! spans two ([`crate::crossing`]).
+//! Each thread, a *worker*, has its own engine. An IPCP and the flows that it provides stay on the
+//! worker on which the IPCP was placed. Only an N-1 flow whose user is on another worker spans two
+//! workers ([`crate::crossing`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,22 +26,22 @@ use crate::plane::{Plane, thread_name};
 use crate::port_table::PortTable;
 use crate::trace;
 
-/// The data plane's threads. They end when this is dropped, and their flows with them.
+/// The threads of the data plane. Dropping it ends the threads and their flows.
 pub struct DataPlane {
     workers: Vec<Worker>,
     events: Mailbox<Event>,
     is_stopping: Arc<AtomicBool>,
-    /// The worker of each IPCP.
+    /// The worker on which each IPCP was placed.
     placed: BTreeMap<IpcpId, usize>,
     can_wake_lightly: bool,
 }
 
-/// How many threads the data plane has, and where they run.
+/// Number of the data plane's threads, and their processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// How many, from 1 to [`WORKERS_MAX`](crate::WORKERS_MAX).
+    /// Number of threads, from 1 to [`WORKERS_MAX`](crate::WORKERS_MAX).
     pub count: usize,
-    /// The processor of each; empty to leave them to the scheduler.
+    /// The processor of each thread; empty to let the scheduler choose.
     pub cpus: Vec<usize>,
 }
 
@@ -51,10 +51,10 @@ struct Worker {
 }
 
 impl DataPlane {
-    /// Starts one thread; its counters go to rows of `counters`.
+    /// Starts a data plane with one thread. Its counters become rows of `counters`.
     ///
     /// # Errors
-    /// When the system has no thread or descriptor to give.
+    /// The system has no free thread or descriptor.
     pub fn spawn(counters: Table) -> io::Result<DataPlane> {
         let one = Workers {
             count: 1,
@@ -63,10 +63,10 @@ impl DataPlane {
         DataPlane::spawn_workers(&one, counters)
     }
 
-    /// Starts the threads; their counters go to rows of `counters`.
+    /// Starts a data plane with several threads. Their counters become rows of `counters`.
     ///
     /// # Errors
-    /// When the system has no thread, descriptor or processor to give.
+    /// The system has no free thread or descriptor, or a processor cannot be used.
     pub fn spawn_workers(workers: &Workers, counters: Table) -> io::Result<DataPlane> {
         let mut plane = DataPlane {
             workers: Vec::new(),
@@ -92,7 +92,8 @@ impl DataPlane {
         let thread = std::thread::Builder::new()
             .name(thread_name(number))
             .spawn(move || {
-                // The engine asks how many processors there are before it has one for itself.
+                // Create the engine first: it counts the processors that its thread may use, before
+                // the thread is pinned to one.
                 let plane = Plane::new(number, counters, inbox, outbox);
                 match plane.and_then(|plane| settle().map(|()| plane)) {
                     Ok(mut plane) => {
@@ -110,15 +111,16 @@ impl DataPlane {
         Ok(Worker { commands, thread })
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     #[must_use]
     pub fn worker_count(&self) -> usize {
         self.workers.len()
     }
 
-    /// Chooses the worker of an IPCP that is about to be added: `wanted`, where that is one; else
-    /// the one that has most of the IPCPs in `below`, whose flows it is to use; of several, the one
-    /// with the fewest IPCPs. An IPCP that is not placed is on the first.
+    /// Chooses the worker of an IPCP that is about to be added: `wanted`, if that worker exists.
+    /// Otherwise the worker with most of the IPCPs in `below`, whose flows the IPCP will use; among
+    /// equals, the worker with the fewest IPCPs. An IPCP that was not placed runs on the first
+    /// worker.
     pub fn place(&mut self, ipcp: IpcpId, wanted: Option<usize>, below: &[IpcpId]) {
         let count = |is_counted: &dyn Fn(&IpcpId) -> bool, number| {
             let placed = self.placed.iter();
@@ -131,14 +133,14 @@ impl DataPlane {
         let best = wanted.or_else(|| {
             numbers.max_by_key(|&number| {
                 let users = count(&|id| below.contains(id), number);
-                // The lowest number of those that are alike.
+                // Among equals, the worker with the lowest number.
                 (users, std::cmp::Reverse((count(&|_| true, number), number)))
             })
         });
         self.placed.insert(ipcp, best.unwrap_or(0));
     }
 
-    /// The worker of an IPCP that was placed.
+    /// The worker on which an IPCP was placed; `None` if it was not placed.
     #[must_use]
     pub fn worker_of(&self, ipcp: IpcpId) -> Option<usize> {
         self.placed.get(&ipcp).copied()
@@ -148,8 +150,8 @@ impl DataPlane {
         &self.workers[self.worker_of(ipcp).unwrap_or(0)]
     }
 
-    /// Adds an IPCP of any kind; `ipcp` is the id that later commands and events carry, and must be
-    /// new. The answer is [`Event::LinkDown`] when the app cannot be made.
+    /// Adds an IPCP of any kind. `ipcp` is its id in later commands and events, and must be new.
+    /// The data plane reports [`Event::LinkDown`] when the app cannot be created.
     pub fn add_ipcp(&self, ipcp: IpcpId, builder: Box<dyn IpcpBuilder>) {
         let label = builder.label();
         let worker = self.worker_of(ipcp).unwrap_or(0);
@@ -157,14 +159,14 @@ impl DataPlane {
         self.send(Command::AddIpcp { ipcp, builder });
     }
 
-    /// Ends an IPCP: its flows fail, and its place is free.
+    /// Removes an IPCP: its flows fail, and its place on a worker becomes free.
     pub fn remove_ipcp(&mut self, ipcp: IpcpId) {
         tracing::info!(target: "carina::dataplane", %ipcp, "IPCP removed");
         self.send(Command::RemoveIpcp { ipcp });
         self.placed.remove(&ipcp);
     }
 
-    /// Gives a command to the worker that it concerns.
+    /// Sends a command to the worker that must execute it.
     pub fn send(&self, command: Command) {
         let ipcp = match &command {
             Command::AddIpcp { ipcp, .. }
@@ -182,7 +184,8 @@ impl DataPlane {
             }
             Command::Relay { .. } => return self.relay(command),
             Command::Deallocate { port, reason } => {
-                // The worker of a relay is nowhere noted; the others pass over it.
+                // The worker of a relay is not recorded, so all workers get the command. Those that
+                // do not know the port-id ignore it.
                 for worker in &self.workers {
                     let (port, reason) = (*port, reason.clone());
                     worker.commands.put(Command::Deallocate { port, reason });
@@ -200,10 +203,10 @@ impl DataPlane {
         self.worker(ipcp).commands.put(command);
     }
 
-    /// Waits until every worker has carried out the commands so far and moves nothing any more:
-    /// what the IPCPs had to send has left them. False when that takes until `deadline`.
+    /// Waits until every worker has executed all earlier commands and no packets move any more, so
+    /// that IPCPs have sent everything. Returns false if `deadline` passes first.
     pub fn settle(&self, deadline: Instant) -> bool {
-        // What one worker moves to another, the other moves on in the next round.
+        // What a worker has moved to another worker moves on in the next round.
         let rounds = self.workers.len();
         (0..rounds).all(|_| {
             let (settled, answers) = channel();
@@ -215,7 +218,7 @@ impl DataPlane {
         })
     }
 
-    /// Joins two ends of this system on the worker of an IPCP that is one of them.
+    /// Connects two ends on this system, on the worker of an IPCP that is one of the ends.
     fn relay(&self, command: Command) {
         let Command::Relay { a, b, port } = command else {
             return;
@@ -239,12 +242,13 @@ impl DataPlane {
         }
     }
 
-    /// The end of a flow of the IPCP `below` that becomes an N-1 flow of `ipcp`, for
-    /// [`Command::Allocate`] and [`Command::Respond`]. Where the two are on different workers, the
-    /// user's half is there before a later command about `n1`.
+    /// The end of a flow that the IPCP `below` provides and the IPCP `ipcp` uses as an N-1 flow;
+    /// for [`Command::Allocate`] and [`Command::Respond`]. If the two IPCPs are on different
+    /// workers, this call also sends [`Command::Cross`] to the user's worker, so that later
+    /// commands about `n1` find the flow there.
     ///
     /// # Errors
-    /// When memory or descriptors are short.
+    /// Memory or descriptors are used up.
     pub fn n1_end(
         &self,
         below: IpcpId,
@@ -258,7 +262,8 @@ impl DataPlane {
         }
     }
 
-    /// Makes a crossing from worker `at` to that of `ipcp`, and gives the end for `at`.
+    /// Creates a crossing between worker `at` and the worker of `ipcp`. Returns the end for `at`,
+    /// and sends the other end to the user's worker.
     fn cross(&self, at: usize, ipcp: IpcpId, n1: N1Port, port: PortId) -> io::Result<FlowEnd> {
         let user = self.worker(ipcp).commands.clone();
         tracing::debug!(target: "carina::dataplane", %port, %ipcp, at, "flow to another worker");
@@ -275,26 +280,27 @@ impl DataPlane {
         Ok(FlowEnd::Elsewhere { end, with, user })
     }
 
-    /// The mailbox of commands for an IPCP, for other parts of the manager.
+    /// The mailbox for commands about an IPCP, for other parts of the manager.
     #[must_use]
     pub fn commands(&self, ipcp: IpcpId) -> Mailbox<Command> {
         self.worker(ipcp).commands.clone()
     }
 
-    /// The next event. [`DataPlane::as_fd`] is readable until this has said `None`.
+    /// Returns the next event. [`DataPlane::as_fd`] stays readable until this returns `None`.
     #[must_use]
     pub fn poll_event(&self) -> Option<Event> {
         self.events.take().inspect(trace::event)
     }
 
-    /// True when flow rings of this process may be made with `WakeMode::Light`, provided that the
-    /// application has registered for membarrier too.
+    /// Whether rings of flows in this process may use `WakeMode::Light`, provided that the
+    /// application has also registered for membarrier.
     #[must_use]
     pub fn can_wake_lightly(&self) -> bool {
         self.can_wake_lightly
     }
 
-    /// False when a thread has ended, which only a fault of the system or of this code does.
+    /// Returns false if a thread has ended, which only a fault of the system or of this code can
+    /// cause.
     #[must_use]
     pub fn is_running(&self) -> bool {
         let is_alive = |thread: &JoinHandle<()>| !thread.is_finished();

@@ -1,89 +1,90 @@
-//! The events of the data plane for the manager.
+//! Events that the data plane reports to the manager.
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 
-/// What happened on the data plane. Ports with bit 31 set are the data plane's choice.
+/// An event on the data plane. The data plane has chosen the port-ids with bit 31 set.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The peer of an IPCP is there and has said hello.
+    /// The peer of an IPCP is connected and has sent its hello, or the medium of a shim is up.
     LinkUp {
-        /// Which IPCP.
+        /// The IPCP.
         ipcp: IpcpId,
-        /// The peer's name as it calls itself; for a shim over a network the interface, or the
-        /// address at which it listens.
+        /// Name by which the peer introduces itself. For a shim over a network: the interface, or
+        /// the address on which the shim listens.
         peer: String,
     },
-    /// The peer is gone; every flow of the IPCP has failed.
+    /// The peer has disconnected, or the medium is down. Every flow of the IPCP has failed.
     LinkDown {
-        /// Which IPCP.
+        /// The IPCP.
         ipcp: IpcpId,
-        /// What went wrong.
+        /// The cause.
         reason: String,
     },
-    /// The longest SDU of a shim over a network has changed. Flows that were opened with a larger
-    /// value have failed.
+    /// The longest SDU of a shim over a network has changed. If it has become shorter, all flows of
+    /// the shim have failed.
     SduMaxChanged {
-        /// Which IPCP.
+        /// The IPCP.
         ipcp: IpcpId,
-        /// In bytes.
+        /// The new longest SDU, in bytes.
         sdu_bytes_max: usize,
     },
-    /// A shim over a network serves a name: requests for it are not refused from here on.
+    /// A shim over a network has registered a name. From now on it does not refuse requests for the
+    /// name.
     Registered {
-        /// Which IPCP.
+        /// The IPCP.
         ipcp: IpcpId,
-        /// The application of this system.
+        /// Name of the application on this system.
         name: AppName,
     },
-    /// An application can be reached at the peer.
+    /// An application has become reachable at the peer.
     PeerRegistered {
-        /// Through which IPCP.
+        /// The IPCP through which the application is reached.
         ipcp: IpcpId,
-        /// The application.
+        /// Name of the application.
         name: AppName,
     },
-    /// An application can no longer be reached at the peer.
+    /// An application is no longer reachable at the peer.
     PeerUnregistered {
-        /// Through which IPCP.
+        /// The IPCP through which the application was reached.
         ipcp: IpcpId,
-        /// The application.
+        /// Name of the application.
         name: AppName,
     },
     /// The peer requests a flow; the manager must answer with
     /// [`Command::Respond`](crate::Command::Respond).
     IncomingFlow {
-        /// Through which IPCP.
+        /// The IPCP through which the request came.
         ipcp: IpcpId,
-        /// The port of the flow in this system.
+        /// Port-id of the flow on this system.
         port: PortId,
-        /// The application of this system.
+        /// Name of the called application, on this system.
         local: AppName,
-        /// The application of the peer.
+        /// Name of the calling application, at the peer.
         remote: AppName,
-        /// The requested quality.
+        /// The requested flow specification.
         spec: FlowSpec,
     },
-    /// The peer has answered an allocation.
+    /// An allocation has succeeded or failed.
     AllocateResult {
-        /// The port of the request.
+        /// Port-id of the request.
         port: PortId,
-        /// The flow is open, or why it is not.
+        /// `Ok` if the flow is open, otherwise the reason.
         result: Result<(), String>,
     },
-    /// A flow (or a request for one that the manager has not answered) has ended; the port is
-    /// free again. Comes once.
+    /// A flow has ended, or a request that the manager has not answered was cancelled. The port-id
+    /// is free again. Reported once.
     FlowClosed {
-        /// Which flow.
+        /// Port-id of the flow.
         port: PortId,
-        /// Why.
+        /// The cause.
         reason: String,
     },
     /// An event of a normal IPCP about its membership, neighbours or RIB. Its events about names
-    /// and flows come as the variants above, as from any other IPCP.
+    /// and flows are reported by the variants above, as for any IPCP.
     Member {
-        /// Which IPCP.
+        /// The IPCP.
         ipcp: IpcpId,
-        /// The event.
+        /// The event of the IPCP's machine.
         event: carina_ipcp::Event,
     },
 }

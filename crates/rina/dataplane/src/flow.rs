@@ -1,4 +1,4 @@
-//! What both kinds of flow app share: their links, their counters, their ending.
+//! The common part of both kinds of flow app: links, counters, and how a flow ends.
 
 use carina_api::PortId;
 use carina_engine::counters::{Row, Value};
@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::mailbox::Mailbox;
 use crate::port_table::{CloseRequest, PortTable};
 
-/// The part of a flow that does not depend on how the application is attached.
+/// State of a flow app that does not depend on how the application is attached.
 ///
 /// ```text
 ///            application ends,           output link drained
@@ -22,35 +22,35 @@ use crate::port_table::{CloseRequest, PortTable};
 pub(crate) struct Flow {
     pub id: AppId,
     pub port: PortId,
-    /// Packets toward the application.
+    /// Link with packets for the application.
     pub input: LinkId,
-    /// Packets from the application.
+    /// Link with packets from the application.
     pub output: LinkId,
     pub row: Row,
     pub name: String,
     pub events: Mailbox<Event>,
     pub ports: PortTable,
     pub close_request: CloseRequest,
-    /// What is done with the port-id when the flow ends.
+    /// What to do with the port-id when the flow ends.
     pub report: Report,
     pub is_done: bool,
-    /// The channel is known, or the flow is a relay, which needs no channel.
+    /// Whether the channel that carries the flow is known. Always true for a relay, which has none.
     pub has_channel: bool,
 }
 
-/// What an app does with the port-id of its flow when that ends.
+/// What an app does with the port-id of its flow when the flow ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// It frees the port-id and tells the manager.
+    /// Frees the port-id and reports the end to the manager.
     End,
-    /// It frees the port-id; the worker that provides the flow tells the manager.
+    /// Frees the port-id. The worker that provides the flow reports the end.
     PortOnly,
-    /// The other one of two apps that share the port-id does both.
+    /// Does nothing. The port-id is shared with another app, which does both.
     Nothing,
 }
 
 impl Flow {
-    /// Counts a piece that the application sent.
+    /// Counts an SDU, or a piece of one, that the application sent.
     pub fn count_in(&self, bytes: usize, more: bool) {
         self.row
             .add(if more { Value::PiecesIn } else { Value::SdusIn }, 1);
@@ -63,13 +63,13 @@ impl Flow {
         self.row.add(Value::BytesIn, u64::from(sdus.bytes));
     }
 
-    /// Counts whole SDUs that were given to the application.
+    /// Counts whole SDUs that were delivered to the application.
     pub fn count_sdus_out(&self, sdus: Sdus) {
         self.row.add(Value::SdusOut, u64::from(sdus.count));
         self.row.add(Value::BytesOut, u64::from(sdus.bytes));
     }
 
-    /// Counts a piece that was given to the application.
+    /// Counts an SDU, or a piece of one, that was delivered to the application.
     pub fn count_out(&self, bytes: usize, more: bool) {
         self.row.add(
             if more {
@@ -82,7 +82,7 @@ impl Flow {
         self.row.add(Value::BytesOut, bytes as u64);
     }
 
-    /// Notes the channel that carries the flow once its IPCP has set it.
+    /// Shows the channel that carries the flow in the counters, once the IPCP has set it.
     pub fn note_channel(&mut self, links: &Links) {
         if !self.has_channel {
             let channel = links.sink_cookie(self.output);
@@ -91,7 +91,8 @@ impl Flow {
         }
     }
 
-    /// Ends the flow: closes the output link with `close`, reports `FlowClosed`, leaves the engine.
+    /// Ends the flow: closes the output link with `close`, reports `FlowClosed`, and removes the
+    /// app from the engine.
     pub fn end(&mut self, links: &mut Links, close: Close) {
         if !self.is_done {
             self.end_links(links, close);
@@ -99,7 +100,7 @@ impl Flow {
         }
     }
 
-    /// The part of [`Flow::end`] after which the app is in the engine still.
+    /// Ends the flow like [`Flow::end`], but leaves the app in the engine.
     pub fn end_links(&mut self, links: &mut Links, close: Close) {
         self.is_done = true;
         match self.report {
@@ -123,7 +124,8 @@ impl Flow {
     }
 }
 
-/// How a flow ends that its application did not close: as the manager requests, else as failed.
+/// How to close a flow that its application did not close: as the manager requested, otherwise as
+/// failed.
 pub(crate) fn requested_close(request: Option<String>) -> Close {
     match request {
         Some(reason) if reason.is_empty() => Close::Graceful(reason),

@@ -7,33 +7,34 @@ use thiserror::Error;
 use crate::command::FlowEnd;
 use crate::qos::{QosError, QosOffered};
 
-/// An IPC process as the manager sees it: names in, flows out. Answers that take time come as
-/// [`Event`](crate::Event)s, from the data plane or from [`IpcProcess::poll_event`].
+/// An IPC process as the manager uses it: registers names and allocates flows. Results that take
+/// time arrive as [`Event`](crate::Event)s, from the data plane or from [`IpcProcess::poll_event`].
 pub trait IpcProcess {
-    /// The kind as the configuration writes it, such as `hv` or `normal`.
+    /// Kind of the IPCP as in the configuration, such as `hv` or `normal`.
     fn kind(&self) -> &'static str;
 
-    /// The quality of service that it promises for every flow.
+    /// The QoS that the IPCP promises for every flow.
     fn qos_offered(&self) -> QosOffered;
 
-    /// Makes an application of this system reachable.
+    /// Registers an application of this system, so that peers can reach it.
     ///
     /// # Errors
-    /// [`Refusal::NameTaken`] when the name is registered.
+    /// [`Refusal::NameTaken`] if the name is registered already.
     fn register(&mut self, name: &AppName) -> Result<(), Refusal>;
 
-    /// Makes a normal IPCP of this system reachable, as [`IpcProcess::register`] does for an
-    /// application. Where the medium has no message that begins a flow, `reader` finds the first
-    /// PDU of one, which may be all that says who calls.
+    /// Registers a normal IPCP of this system, like [`IpcProcess::register`]. On a medium without
+    /// messages that start a flow, `reader` decodes the first PDU of a flow, which may be the only
+    /// place that names the caller.
     ///
     /// # Errors
-    /// As of [`IpcProcess::register`].
+    /// As for [`IpcProcess::register`].
     fn register_ipcp(&mut self, name: &AppName, reader: ConnectReader) -> Result<(), Refusal> {
         let _ = reader;
         self.register(name)
     }
 
-    /// True when [`IpcProcess::register`] is confirmed or refused later, with an event.
+    /// Whether an event confirms or refuses the registration some time after
+    /// [`IpcProcess::register`].
     fn registers_later(&self) -> bool {
         false
     }
@@ -41,71 +42,71 @@ pub trait IpcProcess {
     /// Withdraws the registration of `name`.
     ///
     /// # Errors
-    /// [`Refusal::NotRegistered`] when `name` is not registered.
+    /// [`Refusal::NotRegistered`] if `name` is not registered.
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal>;
 
-    /// True when `name` is known to be reachable.
+    /// Whether `name` is known to be reachable.
     fn reaches(&self, name: &AppName) -> bool;
 
-    /// True when `name` may be reachable, which only a request for a flow can tell.
+    /// Whether `name` may be reachable, which only a request for a flow can show.
     fn may_reach(&self, _name: &AppName) -> bool {
         false
     }
 
-    /// Requests a flow; the result comes as `AllocateResult`. `end` is the data plane's end of the
-    /// caller's flow; an IPCP whose flows stay in this system takes none.
+    /// Requests a flow. The result arrives as `AllocateResult`. `end` is the data plane's end of
+    /// the caller's flow; an IPCP whose flows stay on this system ignores it.
     ///
     /// # Errors
-    /// Every [`Refusal`] that can be known at once; `end` is closed then.
+    /// A [`Refusal`] that is known at once; `end` is closed then.
     fn allocate(&mut self, call: FlowRequest, end: Option<FlowEnd>) -> Result<(), Refusal>;
 
-    /// Answers an `IncomingFlow`.
+    /// Answers an `IncomingFlow` event.
     ///
     /// # Errors
-    /// [`Refusal::UnknownPort`] when the request is gone.
+    /// [`Refusal::UnknownPort`] if the request no longer exists.
     fn respond(
         &mut self,
         port: PortId,
         answer: Result<Option<FlowEnd>, String>,
     ) -> Result<(), Refusal>;
 
-    /// Ends a flow or a request for one; unknown ports are ignored.
+    /// Ends a flow or a request for one. Unknown port-ids are ignored.
     fn deallocate(&mut self, port: PortId, reason: &str);
 
-    /// Takes note of an event of the data plane; events of other IPCPs are ignored.
+    /// Processes an event of the data plane. Events of other IPCPs are ignored.
     fn handle(&mut self, _event: &crate::Event) {}
 
-    /// True when both ends of its flows are in this system, so that the manager connects them.
+    /// Whether both ends of the IPCP's flows are on this system, so that the manager connects them.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// The other port of an allocated flow of a local IPCP.
+    /// For a local IPCP: the port-id of the other end of an allocated flow.
     fn local_peer(&self, _port: PortId) -> Option<PortId> {
         None
     }
 
-    /// The next event of an IPCP that does not run on the data plane. May change after any call.
+    /// The next event of an IPCP that does not run on the data plane. Any call may produce one.
     #[must_use]
     fn poll_event(&mut self) -> Option<crate::Event> {
         None
     }
 }
 
-/// A request for a flow.
+/// A request for a flow by an application of this system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRequest {
-    /// The port-id of the flow on this system.
+    /// Port-id of the flow on this system.
     pub port: PortId,
-    /// The calling application.
+    /// Name of the calling application.
     pub local: AppName,
-    /// The called application.
+    /// Name of the called application.
     pub remote: AppName,
-    /// The requested quality.
+    /// The flow specification.
     pub spec: FlowSpec,
 }
 
-/// Why an IPCP refuses.
+/// Why an IPCP refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -118,16 +119,16 @@ pub enum Refusal {
     /// No application is registered under the called name.
     #[error("no application is registered as {0} at the other side")]
     Unreachable(AppName),
-    /// The IPCP cannot promise the requested quality.
+    /// The IPCP cannot promise the requested QoS.
     #[error("the flow specification cannot be met: {0}")]
     Quality(QosError),
-    /// No such request or flow.
+    /// No request or flow has this port-id.
     #[error("there is no flow or request with port {0}")]
     UnknownPort(PortId),
     /// The peer is not connected.
     #[error("the other side is not connected: {0}")]
     LinkDown(String),
-    /// The IPCP moves SDUs and was given no end of the flow.
+    /// The IPCP moves SDUs, but the caller gave no end of the flow.
     #[error("this shim needs the data plane's end of the flow")]
     NoEnd,
 }

@@ -1,8 +1,8 @@
-//! The interface between the data-plane thread and the app of an IPCP, whatever its kind.
+//! The interface between a data-plane thread and the app of an IPCP of any kind.
 //!
-//! The thread makes the app with an [`IpcpBuilder`] and leaves [`Request`]s for it in a queue. The
-//! app of an IPCP has a pair of links to the user of each of its flows: a flow app, or the app of a
-//! normal IPCP above.
+//! The thread creates the app with an [`IpcpBuilder`], and puts [`Request`]s for it into a queue.
+//! The app has a pair of links for each of its flows, to the user of the flow. The user is a flow
+//! app, or the app of a normal IPCP above.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,129 +20,129 @@ use crate::event::Event;
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
 
-/// Makes the app of an IPCP on the data-plane thread.
+/// Creates the app of an IPCP on the data-plane thread.
 ///
-/// The manager opens devices and sockets before, so that it can report at once what is wrong with
-/// them, and then gives the builder to the data plane ([`Command::AddIpcp`](crate::Command)).
+/// The manager opens devices and sockets first, so that it can report errors at once. It then sends
+/// the builder to the data plane ([`Command::AddIpcp`](crate::Command)).
 pub trait IpcpBuilder: Send {
-    /// The name of the IPCP in the counters.
+    /// Label of the IPCP in the counters.
     fn label(&self) -> String;
 
-    /// True when the IPCP's protocol keeps the peer within the credit that a flow's reader has.
-    /// Otherwise the links toward the flows are windowed, and what exceeds the window is dropped
-    /// or held by the app.
+    /// Whether the IPCP's protocol keeps the peer within the credit of a flow's reader. If not, the
+    /// links toward the flows have a window, and the app drops or holds packets that exceed the
+    /// window.
     fn enforces_credit(&self) -> bool;
 
-    /// True when the app uses N-1 flows and takes [`Request::Member`].
+    /// Whether the app uses N-1 flows and accepts [`Request::Member`].
     fn uses_n1_flows(&self) -> bool {
         false
     }
 
-    /// Makes the app.
+    /// Creates the app.
     ///
     /// # Errors
-    /// What is wrong with the configuration, or what the system refuses.
+    /// The configuration is wrong, or a system call failed.
     fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, BuildError>;
 }
 
-/// Why an IPCP cannot be added to the data plane.
+/// Why an IPCP could not be added to the data plane.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The id is in use.
+    /// The id is already in use.
     #[error("IPCP {0} exists already; choose another id")]
     Exists(IpcpId),
-    /// The system refuses a descriptor.
+    /// No descriptor could be created.
     #[error("{0}")]
     System(#[from] io::Error),
-    /// The builder of its kind refuses.
+    /// The builder of this kind of IPCP failed.
     #[error("{0}")]
     Kind(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What the data plane gives to the app of an IPCP.
+/// What the data plane passes to the app of an IPCP.
 pub struct AppContext {
-    /// The app's id in the engine.
+    /// Id of the app in the engine.
     pub id: AppId,
-    /// The id that events carry.
+    /// Id of the IPCP in events.
     pub ipcp: IpcpId,
-    /// Where the plane leaves its requests; it wakes the app afterwards.
+    /// Queue of requests for the app. The plane wakes the app after it has added one.
     pub requests: RequestQueue,
-    /// Where the app puts its events.
+    /// Mailbox for events of the app.
     pub events: Mailbox<Event>,
-    /// The port-ids of the data plane.
+    /// Port-ids of the data plane.
     pub ports: PortTable,
-    /// The app's counters.
+    /// Counters of the app.
     pub row: Row,
-    /// Buffers for packets.
+    /// Pool of buffers for packets.
     pub pool: Pool,
     /// Captures of the app's packets.
     pub taps: Taps,
 }
 
-/// What the plane requests of the app of an IPCP.
+/// A request of the plane to the app of an IPCP.
 pub enum Request {
-    /// Makes a name reachable. The reader knows the first PDU of a flow to it, where it is that of
-    /// an IPCP.
+    /// Registers a name. If the name is that of an IPCP, the reader decodes the first PDU of a flow
+    /// to it.
     Register(AppName, Option<ConnectReader>),
-    /// Withdraws a registration.
+    /// Withdraws the registration of a name.
     Unregister(AppName),
-    /// Requests a flow of the peer.
+    /// Requests a flow.
     Allocate {
-        /// The port-id of the flow.
+        /// Port-id of the flow.
         port: PortId,
-        /// The calling application.
+        /// Name of the calling application.
         local: AppName,
-        /// The called application.
+        /// Name of the called application.
         remote: AppName,
-        /// The requested quality.
+        /// The flow specification.
         spec: FlowSpec,
-        /// The links to the flow's user.
+        /// Links between the app and the user of the flow.
         links: FlowLinks,
     },
     /// Answers an incoming flow.
     Respond {
-        /// The port-id that the event carried.
+        /// Port-id from the event.
         port: PortId,
-        /// The links to the accepting user, or why the flow is refused.
+        /// Links to the user that accepts the flow, or the reason of a refusal.
         answer: Result<FlowLinks, String>,
     },
     /// Refuses an incoming flow that the manager has not answered.
     Refuse {
-        /// The port-id that the event carried.
+        /// Port-id from the event.
         port: PortId,
-        /// The reason for the peer.
+        /// Reason for the peer.
         reason: String,
     },
-    /// Only for an app that uses N-1 flows.
+    /// A request for an app that uses N-1 flows.
     Member(MemberRequest),
-    /// Ends the IPCP: its flows fail, and the app leaves the engine.
+    /// Removes the IPCP: its flows fail, and the app leaves the engine.
     Remove,
 }
 
-/// What the plane requests of the app of a normal IPCP, beside what every IPCP is asked.
+/// A request of the plane to the app of a normal IPCP only.
 pub enum MemberRequest {
-    /// A command to the machine.
+    /// A command for the IPCP's machine.
     Command(carina_ipcp::Command),
-    /// Attaches a flow of another IPCP as an N-1 flow, which is not in use yet.
+    /// Attaches a flow of another IPCP as an N-1 flow, which is not used yet.
     Attach {
-        /// The IPCP's number for it.
+        /// The IPCP's number for the N-1 flow.
         n1: N1Port,
-        /// Its links.
+        /// Links of the N-1 flow.
         links: N1Links,
     },
-    /// The N-1 flow is allocated and may be used.
+    /// Declares that the N-1 flow is allocated and may be used.
     N1Up {
-        /// Which one.
+        /// Number of the N-1 flow.
         n1: N1Port,
-        /// Its properties.
+        /// Properties of the N-1 flow.
         props: N1Properties,
     },
     /// Closes an N-1 flow.
     DropN1 {
-        /// Which one.
+        /// Number of the N-1 flow.
         n1: N1Port,
-        /// The reason for the peer; empty for a graceful close.
+        /// Reason for the peer; empty to close gracefully.
         reason: String,
     },
 }
@@ -150,35 +150,35 @@ pub enum MemberRequest {
 /// The links between the app of an IPCP and the user of a flow.
 #[derive(Clone, Copy)]
 pub struct FlowLinks {
-    /// Toward the user.
+    /// Link with packets for the user.
     pub to_flow: LinkId,
-    /// From the user.
+    /// Link with packets from the user.
     pub from_flow: LinkId,
-    /// Ring bytes that may be on their way to the user.
+    /// Most ring bytes that may be in transit to the user.
     pub window: u64,
 }
 
 impl FlowLinks {
-    /// Closes the links of a flow that could not be opened: the user gets the reason.
+    /// Closes the links of a flow that could not be opened, and gives the user the reason.
     pub fn refuse(&self, reason: String, links: &mut Links) {
         links.close(self.to_flow, Close::Refused(reason));
         links.disconnect(self.from_flow);
     }
 }
 
-/// The links of an N-1 flow as the IPCP above, its user, sees them.
+/// The links of an N-1 flow, from the point of view of the IPCP that uses it.
 pub struct N1Links {
-    /// The port-id of the flow.
+    /// Port-id of the flow.
     pub port: PortId,
-    /// PDUs from below.
+    /// Link with received PDUs.
     pub input: LinkId,
-    /// PDUs toward below.
+    /// Link for PDUs to send.
     pub output: LinkId,
-    /// The other end of a relay reports the end of the flow.
+    /// Whether the IPCP must not report the end of the flow, because the other end of a relay does.
     pub is_silent: bool,
 }
 
-/// Requests of the plane in order. Clones share one queue.
+/// A queue of the plane's requests, oldest first. Clones share one queue.
 #[derive(Clone, Default)]
 pub struct RequestQueue(Rc<RefCell<VecDeque<Request>>>);
 
@@ -188,13 +188,13 @@ impl RequestQueue {
         self.0.borrow_mut().push_back(request);
     }
 
-    /// Takes the oldest request.
+    /// Removes and returns the oldest request.
     #[must_use]
     pub fn pop(&self) -> Option<Request> {
         self.0.borrow_mut().pop_front()
     }
 
-    /// True when no request waits.
+    /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()

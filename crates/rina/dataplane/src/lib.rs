@@ -1,16 +1,18 @@
-//! The data plane: the thread that moves SDUs, and what every kind of IPC process implements.
+//! The data plane: the threads that move SDUs, and the interface that every kind of IPC process
+//! implements.
 //!
-//! The manager sees an IPCP through [`IpcProcess`]: names are registered, flows are allocated, and
-//! a request that cannot be met is refused with a reason. SDUs are moved by the [`DataPlane`]:
-//! threads with an engine each that take [`Command`]s and give [`Event`]s. Three kinds of app run
-//! on these engines:
+//! The manager uses an IPCP through [`IpcProcess`]: it registers names and allocates flows, and
+//! gets a reason when a request is refused. The [`DataPlane`] moves SDUs. It consists of threads
+//! with an engine each, which accept [`Command`]s and report [`Event`]s. Two kinds of app run on
+//! these engines:
 //!
-//! - the app of an IPCP, which the thread makes from an [`IpcpBuilder`] without knowing its kind:
+//! - the app of an IPCP, which the thread creates from an [`IpcpBuilder`] without knowing its kind:
 //!   the shims are in `carina-shims`, the normal IPCP ([`NormalBuilder`]) is here;
-//! - a flow app for each end of a flow: over a ring in shared memory, or over a socket;
-//! - none for a flow whose user is a normal IPCP on the same thread: the two IPCPs are linked
-//!   without a ring, so that DIFs stack to any depth within one breath. Where the user is on
-//!   another thread, a flow app on either joins them by a channel.
+//! - a flow app for each end of a flow, over a ring in shared memory or over a socket.
+//!
+//! A flow whose user is a normal IPCP on the same thread has no flow app. The two IPCPs are linked
+//! without a ring, so that SDUs pass through any number of stacked DIFs within one breath. If the
+//! user is on another thread, a flow app on each thread connects the IPCPs by a channel.
 #![forbid(unsafe_code)]
 
 mod command;

@@ -1,4 +1,4 @@
-//! Mailboxes between the manager's threads and the data plane's.
+//! Mailboxes between the threads of the manager and of the data plane.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use carina_sys::EventFd;
 
-/// A queue with a doorbell: many writers, one reader. Not for SDUs; what passes here is rare.
+/// A queue with a doorbell, for many writers and one reader. It is for rare messages, not for SDUs.
 pub struct Mailbox<T> {
     shared: Arc<Shared<T>>,
 }
@@ -29,7 +29,7 @@ impl<T> Mailbox<T> {
     /// An empty mailbox.
     ///
     /// # Errors
-    /// When the system has no descriptor left.
+    /// The system has no free descriptor.
     pub fn new() -> io::Result<Mailbox<T>> {
         let shared = Shared {
             queue: Mutex::new(VecDeque::new()),
@@ -40,9 +40,9 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Puts `item` in and rings, unless the doorbell rings already.
+    /// Adds `item`, and rings the doorbell unless it already rings.
     pub fn put(&self, item: T) {
-        // A panic elsewhere cannot leave a VecDeque half changed.
+        // A poisoned lock is safe: a panic elsewhere cannot leave a VecDeque half changed.
         let mut queue = self
             .shared
             .queue
@@ -54,7 +54,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Rings without an item.
+    /// Rings the doorbell without adding an item.
     pub fn ring(&self) {
         self.shared.doorbell.signal();
     }
@@ -69,13 +69,13 @@ impl<T> Mailbox<T> {
             .len()
     }
 
-    /// True when no item waits.
+    /// Whether no item waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes the oldest item out.
+    /// Removes and returns the oldest item.
     #[must_use]
     pub fn take(&self) -> Option<T> {
         let mut queue = self
@@ -91,7 +91,8 @@ impl<T> Mailbox<T> {
 }
 
 impl<T> AsFd for Mailbox<T> {
-    /// Readable while there may be items: read until [`Mailbox::take`] returns `None`.
+    /// The descriptor is readable while there may be items: call [`Mailbox::take`] until it returns
+    /// `None`.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.doorbell.as_fd()
     }

@@ -1,4 +1,4 @@
-//! A normal IPCP as the manager sees it: names, membership, and commands to the data plane.
+//! The manager's side of a normal IPCP: names, membership, and commands to the data plane.
 
 use std::collections::BTreeSet;
 
@@ -13,29 +13,30 @@ use crate::ipc_process::{FlowRequest, IpcProcess, Refusal};
 use crate::mailbox::Mailbox;
 use crate::qos::QosOffered;
 
-/// How much of the DIF's ports a member has.
+/// How much of the DIF's directory a member has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DirectoryScope {
-    /// All of it.
+    /// The whole directory.
     Whole,
-    /// Names are looked up when they are called.
+    /// Nothing: names are looked up when a flow to them is requested.
     OnDemand,
 }
 
-/// A normal DIF, seen from one member.
+/// The manager's side of a member of a normal DIF.
 pub struct NormalIpcp {
     commands: CommandHandle,
-    /// Names that the DIF's ports has, those of this system among them.
+    /// Names that are known to be in the DIF's directory, including those of this system.
     known: BTreeSet<AppName>,
-    /// How much of the directory is here while enrolled, else why this is not a member.
+    /// While the IPCP is enrolled: how much of the directory it has. Otherwise the reason why it is
+    /// not a member.
     membership: Result<DirectoryScope, String>,
-    /// The IPCP is on the data plane and answers.
+    /// Whether the IPCP is on the data plane.
     has_begun: bool,
 }
 
 impl NormalIpcp {
-    /// A normal IPCP that is added to the data plane with [`NormalBuilder`](crate::NormalBuilder);
-    /// [`NormalIpcp::begin`] says when.
+    /// Creates the manager's side of an IPCP that is added to the data plane with
+    /// [`NormalBuilder`](crate::NormalBuilder). Call [`NormalIpcp::begin`] after that.
     #[must_use]
     pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> NormalIpcp {
         NormalIpcp {
@@ -46,17 +47,17 @@ impl NormalIpcp {
         }
     }
 
-    /// The IPCP has been added to the data plane.
+    /// Notes that the IPCP was added to the data plane.
     pub fn begin(&mut self) {
         self.has_begun = true;
     }
 
-    /// The names registered at this member, in order.
+    /// The names registered at this member, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
         self.commands.names()
     }
 
-    /// Gives a command to the IPCP's machine.
+    /// Passes a command to the IPCP's machine.
     pub fn command(&self, command: carina_ipcp::Command) {
         self.commands.member(command);
     }
@@ -79,7 +80,8 @@ impl IpcProcess for NormalIpcp {
     }
 
     fn qos_offered(&self) -> QosOffered {
-        // Which cube can promise what is decided by the DIF's own policy when a flow is asked for.
+        // Offers everything, because the DIF's own policy decides at each request which QoS cube
+        // can meet it.
         QosOffered {
             delay_us: Some(0),
             jitter_us: None,
@@ -103,7 +105,7 @@ impl IpcProcess for NormalIpcp {
     fn reaches(&self, name: &AppName) -> bool {
         match self.membership {
             Ok(DirectoryScope::Whole) => self.known.contains(name) || self.commands.has(name),
-            // The DIF refuses the flow when no member has the name.
+            // The DIF refuses the flow if no member has the name.
             Ok(DirectoryScope::OnDemand) => true,
             Err(_) => false,
         }
@@ -142,7 +144,7 @@ impl IpcProcess for NormalIpcp {
             Event::PeerUnregistered { ipcp, name } if *ipcp == self.commands.ipcp() => {
                 self.known.remove(name);
             }
-            // It could not be started.
+            // The IPCP could not be created.
             Event::LinkDown { ipcp, .. } if *ipcp == self.commands.ipcp() => self.has_begun = false,
             Event::Member { ipcp, event } if *ipcp == self.commands.ipcp() => match event {
                 carina_ipcp::Event::Enrolled { config, .. } => {

@@ -1,4 +1,4 @@
-//! A thread of the data plane: one engine, commands in and events out.
+//! A thread of the data plane: an engine, with commands as input and events as output.
 
 mod flows;
 
@@ -20,17 +20,17 @@ use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
 use crate::socket_flow::Lingering;
 
-/// An IPCP on the data plane.
+/// An IPCP on this thread.
 struct IpcpHandle {
     app: AppId,
     requests: RequestQueue,
-    /// Its protocol keeps the peer within the credit that it was given.
+    /// Whether the IPCP's protocol keeps the peer within its credit.
     enforces_credit: bool,
     uses_n1_flows: bool,
     taps: Taps,
 }
 
-/// What the thread owns.
+/// The state of a data-plane thread.
 pub(crate) struct Plane {
     engine: Engine,
     counters: Table,
@@ -39,14 +39,14 @@ pub(crate) struct Plane {
     ports: PortTable,
     ipcps: HashMap<IpcpId, IpcpHandle>,
     lingering: Lingering,
-    /// Where to signal that nothing moves any more.
+    /// Where to report that nothing moves any more.
     settling: Vec<Sender<()>>,
-    /// Breaths since something moved.
+    /// Breaths since a packet last moved.
     quiet_breaths: u32,
 }
 
 impl Plane {
-    /// The plane of worker `number`.
+    /// Creates the state of worker `number`.
     pub(crate) fn new(
         number: usize,
         counters: Table,
@@ -70,7 +70,8 @@ impl Plane {
     }
 
     pub(crate) fn run(&mut self, stop: &AtomicBool) {
-        // Best effort: all applications wait for this thread, and it never has much to do at once.
+        // A failure is ignored. Short time slices help because all applications wait for this
+        // thread, which never has much to do at once.
         let _ = ask_for_short_slices();
         let mut has_commands = true;
         while !stop.load(Ordering::Acquire) {
@@ -78,7 +79,8 @@ impl Plane {
                 while let Some(command) = self.commands.take() {
                     self.execute(command);
                 }
-                // Emptying the mailbox silences its doorbell, which may have rung for the stop.
+                // Emptying the mailbox has silenced its doorbell, which may have rung because of
+                // the stop.
                 if stop.load(Ordering::Acquire) {
                     return;
                 }
@@ -87,7 +89,7 @@ impl Plane {
             let moved = self.is_settling(moved) || moved;
             has_commands = match self.engine.rest(moved) {
                 Ok(rang) => rang,
-                // Epoll on descriptors that are open fails only for want of kernel memory.
+                // With valid descriptors, waiting fails only if the kernel lacks memory.
                 Err(_) => {
                     std::thread::yield_now();
                     true
@@ -96,7 +98,7 @@ impl Plane {
         }
     }
 
-    /// Whether a [`Command::Settle`] waits for more breaths; answers those that do not.
+    /// Whether a [`Command::Settle`] needs further breaths. Answers those that do not.
     fn is_settling(&mut self, moved: bool) -> bool {
         if self.settling.is_empty() {
             return false;
@@ -223,7 +225,7 @@ impl Plane {
         }
     }
 
-    /// Leaves a request that only a normal IPCP can carry out; others never see it.
+    /// Adds a request that only a normal IPCP can process. Ignored for other IPCPs.
     fn request_member(&mut self, ipcp: IpcpId, request: MemberRequest) {
         if self.ipcps.get(&ipcp).is_some_and(|ipcp| ipcp.uses_n1_flows) {
             self.request(ipcp, Request::Member(request));
@@ -231,7 +233,7 @@ impl Plane {
     }
 }
 
-/// The name of a worker's thread, and of its row in the counters.
+/// Name of a worker's thread, and of its row in the counters.
 pub(crate) fn thread_name(number: usize) -> String {
     match number {
         0 => "data-plane".to_owned(),
@@ -239,9 +241,9 @@ pub(crate) fn thread_name(number: usize) -> String {
     }
 }
 
-/// Breaths without movement after which a plane has settled. What one breath moves to an app that
-/// was visited before, the next breath moves on.
+/// Number of breaths without movement after which a plane has settled. A packet that moves to an
+/// app that was already visited in a breath moves on in the next one.
 const QUIET_BREATHS: u32 = 2;
 
-/// Bytes that socket ends may hold in buffers all together.
+/// Most bytes in all buffers of socket ends together.
 const POOL_BYTES_MAX: usize = 256 << 20;

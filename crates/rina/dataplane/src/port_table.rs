@@ -1,4 +1,4 @@
-//! The port table: which IPCP and which user each port-id of the data plane belongs to.
+//! The port table: the IPCP and the user of each port-id on the data plane.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,51 +9,52 @@ use carina_api::{IpcpId, PortId};
 use carina_engine::AppId;
 use carina_ipcp::N1Port;
 
-/// The manager's request that a flow ends, with the reason for the peer.
+/// Where the manager puts its request to end a flow: the reason for the peer.
 pub type CloseRequest = Rc<RefCell<Option<String>>>;
 
-/// Has another worker end the flow of a port-id, with the reason for the peer.
+/// Makes another worker end the flow with this port-id. The text is the reason for the peer.
 pub type EndElsewhere = Rc<dyn Fn(PortId, String)>;
 
-/// The flow of a port-id.
+/// The flow that has a port-id.
 #[derive(Clone)]
 pub struct PortEntry {
-    /// The IPCP that provides the flow; `None` for a relay between two users of this system.
+    /// The IPCP that provides the flow; `None` for a relay between two users on this system.
     pub ipcp: Option<IpcpId>,
-    /// The name of the flow in the counters.
+    /// Name of the flow in the counters.
     pub name: String,
-    /// The user of the flow; `None` while an incoming flow is not accepted.
+    /// The user of the flow; `None` until an incoming flow is accepted.
     pub owner: Option<FlowOwner>,
 }
 
 /// The user of a flow.
 #[derive(Clone)]
 pub enum FlowOwner {
-    /// An application: the flow's app, and where the app looks for a request to close.
+    /// An application: the app of the flow, and where that app looks for a request to close.
     App(AppId, CloseRequest),
-    /// A normal IPCP of this system, whose N-1 flow this is.
+    /// A normal IPCP on this worker, which uses the flow as an N-1 flow.
     Ipcp(IpcpId, N1Port),
-    /// A normal IPCP on another worker: it ends the flow, and the flow's app here learns that from
-    /// the channel between.
+    /// A normal IPCP on another worker. To end the flow, call the function; the flow's app on this
+    /// worker notices the end from the channel between the workers.
     Elsewhere(EndElsewhere),
-    /// A normal IPCP here, whose N-1 flow another worker provides, and the app between.
+    /// A normal IPCP on this worker that uses a flow of another worker as an N-1 flow, and the app
+    /// between.
     Crossed(AppId, IpcpId, N1Port),
 }
 
-/// All port-ids that are in use on a worker. Clones share one table.
+/// All port-ids in use on a worker. Clones share one table.
 #[derive(Clone)]
 pub struct PortTable(Rc<RefCell<Ports>>);
 
 struct Ports {
     entries: HashMap<PortId, PortEntry>,
-    /// The port-ids that this worker may choose.
+    /// The port-ids from which this worker chooses.
     range: Range<u32>,
-    /// Where the next search for a free port-id begins.
+    /// Where the next search for a free port-id starts.
     next: u32,
 }
 
 impl PortTable {
-    /// The table of a worker; every worker has port-ids of its own to choose from.
+    /// The table of a worker. Every worker chooses from its own range of port-ids.
     #[must_use]
     pub fn of_worker(number: usize) -> PortTable {
         let first = FIRST + number as u32 * PORTS_PER_WORKER;
@@ -64,7 +65,7 @@ impl PortTable {
         })))
     }
 
-    /// The worker that has chosen a port-id; 0 for one that the manager chose.
+    /// The worker that has chosen a port-id; 0 for a port-id that the manager chose.
     #[must_use]
     pub fn worker_of(port: PortId) -> usize {
         (port.0.saturating_sub(FIRST) / PORTS_PER_WORKER) as usize
@@ -76,7 +77,7 @@ impl PortTable {
         self.0.borrow().entries.get(&port).cloned()
     }
 
-    /// Enters a flow under a port-id that the manager has chosen.
+    /// Adds a flow with a port-id that the manager has chosen.
     pub fn insert(&self, port: PortId, entry: PortEntry) {
         self.0.borrow_mut().entries.insert(port, entry);
     }
@@ -86,8 +87,8 @@ impl PortTable {
         self.0.borrow_mut().entries.remove(&port);
     }
 
-    /// Frees a port-id whose flow came from another worker through this app, unless it is of
-    /// another flow by now.
+    /// Frees the port-id of a flow that came from another worker through this app, unless another
+    /// flow has the port-id by now.
     pub(crate) fn remove_crossed(&self, port: PortId, app: AppId) {
         let mut ports = self.0.borrow_mut();
         let owner = ports
@@ -99,15 +100,15 @@ impl PortTable {
         }
     }
 
-    /// Enters a flow that a peer requests through `ipcp`, under a port-id that has been free for
-    /// long: a command that the manager still gives for the port-id's last flow must not reach the
-    /// new one. The port-ids from 2^31 to 2^31 + 2^30 belong to the data plane.
+    /// Adds a flow that a peer requests through `ipcp`. Chooses a port-id that has been free for
+    /// long, because a late command of the manager for the port-id's last flow must not affect the
+    /// new flow. The port-ids from 2^31 to 2^31 + 2^30 belong to the data plane.
     #[must_use]
     pub fn add_incoming(&self, ipcp: IpcpId, name: String) -> PortId {
         let mut ports = self.0.borrow_mut();
         let (range, from) = (ports.range.clone(), ports.next);
         let is_free = |port: &u32| !ports.entries.contains_key(&PortId(*port));
-        // Live flows are far fewer than port-ids, so this ends after a few steps.
+        // There are far fewer flows than port-ids, so the search ends after a few steps.
         let all = (from..range.end).chain(range.clone());
         let port = all.into_iter().find(is_free).unwrap_or(from);
         let is_last = port + 1 == range.end;
@@ -122,12 +123,12 @@ impl PortTable {
     }
 }
 
-/// Threads of one data plane.
+/// Most threads of one data plane.
 pub const WORKERS_MAX: usize = 64;
 
-/// The first port-id that the data plane chooses.
+/// The lowest port-id that the data plane chooses.
 const FIRST: u32 = 0x8000_0000;
-/// Port-ids that each worker may choose: all together from 2^31 to 2^31 + 2^30.
+/// Number of port-ids from which each worker chooses.
 const PORTS_PER_WORKER: u32 = 0x4000_0000 / WORKERS_MAX as u32;
 
 #[cfg(test)]

@@ -1,33 +1,33 @@
-//! The quality of service that an IPCP offers, and the check of a flow specification against it.
+//! The QoS that an IPCP offers, and the check of a flow specification against it.
 
 use carina_api::FlowSpec;
 use carina_api::spec::SpecError;
 use thiserror::Error;
 
-/// The quality of service that an IPCP can promise for every flow.
+/// The QoS that an IPCP can promise for every flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QosOffered {
-    /// The smallest bound on delay that can be promised, in microseconds; `None`: no bound can.
+    /// The lowest limit on delay that can be promised, in microseconds; `None` if none can.
     pub delay_us: Option<u32>,
-    /// The smallest bound on jitter that can be promised, in microseconds; `None`: no bound can.
+    /// The lowest limit on jitter that can be promised, in microseconds; `None` if none can.
     pub jitter_us: Option<u32>,
-    /// The largest bandwidth that can be promised, in bits per second; `None`: nothing can.
+    /// The highest bandwidth that can be promised, in bits per second; `None` if none can.
     pub bandwidth_bps: Option<u64>,
-    /// The largest share of SDUs lost, in 1/10000.
+    /// Largest share of SDUs that may be lost, in 1/10000.
     pub loss: u16,
-    /// The largest number of consecutive SDUs lost.
+    /// Largest number of consecutive SDUs that may be lost.
     pub gap: u64,
-    /// SDUs arrive in order.
+    /// Whether SDUs arrive in order.
     pub in_order: bool,
-    /// The boundaries of SDUs are kept.
+    /// Whether the boundaries of SDUs are kept.
     pub msg_boundaries: bool,
-    /// The longest SDU in bytes; `None`: any length.
+    /// The longest SDU in bytes; `None` for any length.
     pub sdu_bytes_max: Option<usize>,
 }
 
 impl QosOffered {
-    /// Shared memory: nothing lost, nothing reordered, boundaries kept, and no bound on delay,
-    /// which depends on the scheduler.
+    /// The QoS of shared memory: no loss, no reordering, boundaries kept. There is no limit on
+    /// delay, which depends on the scheduler.
     pub const SHARED_MEMORY: QosOffered = QosOffered {
         delay_us: None,
         jitter_us: None,
@@ -39,7 +39,8 @@ impl QosOffered {
         sdu_bytes_max: None,
     };
 
-    /// A network of datagrams: an SDU of at most `sdu_bytes_max` bytes may be lost.
+    /// The QoS of a datagram network: SDUs of at most `sdu_bytes_max` bytes, any of which may be
+    /// lost.
     #[must_use]
     pub const fn datagrams(sdu_bytes_max: usize) -> QosOffered {
         QosOffered {
@@ -50,7 +51,7 @@ impl QosOffered {
         }
     }
 
-    /// Checks a request against the offer.
+    /// Checks whether the offer meets a flow specification.
     ///
     /// # Errors
     /// The first field that cannot be met.
@@ -86,65 +87,66 @@ impl QosOffered {
     }
 }
 
-/// A field of a flow specification that an IPCP cannot meet: the value asked for and the offer.
+/// A field of a flow specification that an IPCP cannot meet, with the requested value and the
+/// offer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum QosError {
-    /// The flow specification contradicts itself.
+    /// The flow specification is invalid.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// A bound in time, in µs, is lower than the offer.
+    /// A limit on delay or jitter, in µs, is lower than the offer.
     #[error("{field}: {asked} µs asked for, at least {offer} µs offered")]
     Bound {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// The bound asked for.
+        /// The requested limit.
         asked: u32,
-        /// The lowest bound offered.
+        /// The lowest limit offered.
         offer: u32,
     },
-    /// A bound in time is asked for, and none is promised.
+    /// A limit on delay or jitter is requested, but none is offered.
     #[error("{field}: {asked} µs asked for, no bound is promised (ask 0)")]
     NoBound {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// The bound asked for.
+        /// The requested limit.
         asked: u32,
     },
-    /// The bandwidth, in bit/s, is higher than the offer.
+    /// The requested bandwidth, in bit/s, is higher than the offer.
     #[error("avg_bandwidth_bps: {asked} bit/s asked for, at most {offer} bit/s offered")]
     Bandwidth {
-        /// The bandwidth asked for.
+        /// The requested bandwidth.
         asked: u64,
         /// The highest bandwidth offered.
         offer: u64,
     },
-    /// A bandwidth is asked for, and none is promised.
+    /// A bandwidth is requested, but none is offered.
     #[error("avg_bandwidth_bps: {asked} bit/s asked for, no bandwidth is promised (ask 0)")]
     NoBandwidth {
-        /// The bandwidth asked for.
+        /// The requested bandwidth.
         asked: u64,
     },
     /// The share of SDUs that may be lost, in 1/10000, is lower than the offer.
     #[error("max_loss: {asked} of 10000 asked for, {offer} of 10000 offered")]
     Loss {
-        /// The share asked for.
+        /// The requested share.
         asked: u16,
-        /// The share offered.
+        /// The offered share.
         offer: u16,
     },
     /// The number of consecutive SDUs that may be lost is lower than the offer.
     #[error("max_sdu_gap: {asked} asked for, {offer} offered")]
     Gap {
-        /// The number asked for.
+        /// The requested number.
         asked: u64,
-        /// The number offered.
+        /// The offered number.
         offer: u64,
     },
-    /// Order is asked for and not offered.
+    /// Order is requested but not offered.
     #[error("in_order: true asked for, false offered")]
     Order,
-    /// Boundaries of SDUs are asked for and not offered.
+    /// Boundaries of SDUs are requested but not offered.
     #[error("msg_boundaries: true asked for, false offered")]
     Boundaries,
 }

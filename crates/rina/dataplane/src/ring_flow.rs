@@ -1,4 +1,4 @@
-//! The end of a flow whose user holds the other end of a shared-memory channel: an application, or
+//! The app for a flow's end whose other side is a channel in shared memory, with an application or
 //! another worker ([`crate::crossing`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,22 +12,22 @@ use carina_sys::Interest;
 use crate::crossing::{CROSSING_WINDOW, Crossing};
 use crate::flow::{Flow, requested_close};
 
-/// The app for one ring end.
+/// The app of a flow's end over a ring.
 pub(crate) struct RingFlow {
     flow: Flow,
     end: Endpoint,
-    /// The other end is on another worker.
+    /// Set if the other side of the channel is another worker.
     crossing: Option<Crossing>,
-    /// A record of the application that is not yet wholly on the link.
+    /// A record of the application that is only partly on the link.
     partial: Option<Lease>,
-    /// The application's last record was a piece of an SDU that goes on.
+    /// Whether the application's last record was a piece of an SDU that continues.
     is_within_sdu: bool,
-    /// Something was read in this breath and is to be released.
+    /// Whether records were read in this breath and must be released.
     has_read: bool,
     has_written: bool,
-    /// Where the stream is cut after a close request, as an index of the application's ring.
+    /// Where the application's stream ends after a request to close, as an index of its ring.
     cut: Option<u64>,
-    /// When a flow that was ordered to end gives up delivering, in ns; moves with every record.
+    /// When a flow that is about to end gives up delivery, in ns. Each delivered record extends it.
     give_up_at: Option<u64>,
     /// Ring bytes that were reported as consumed by the application.
     reported: u64,
@@ -59,13 +59,14 @@ impl RingFlow {
         }
     }
 
-    /// Ring bytes that the application has consumed; what it says is checked by the ring.
+    /// Ring bytes that the application has consumed. The ring checks the application's index.
     fn consumed(&mut self) -> Result<u64, Corrupt> {
         let filled = self.end.tx.capacity() - self.end.tx.free_bytes()?;
         Ok(self.end.tx.committed().saturating_sub(filled as u64))
     }
 
-    /// A report is worth it from an eighth of the ring on: half of what the link waits for.
+    /// Consumed bytes are reported in steps of an eighth of the ring, half of what a waiting link
+    /// needs.
     fn report_step(&self) -> u64 {
         match self.crossing {
             Some(_) => CROSSING_WINDOW / 8,
@@ -73,7 +74,7 @@ impl RingFlow {
         }
     }
 
-    /// The application's next record; `None` when the ring is empty.
+    /// The application's next record; `None` if the ring is empty.
     fn next_record(&mut self) -> Result<Option<Lease>, Corrupt> {
         match self.partial.take() {
             Some(lease) => Ok(Some(lease)),
@@ -81,7 +82,8 @@ impl RingFlow {
         }
     }
 
-    /// Moves what comes next. `None` when the ring is empty; false when the link takes no more.
+    /// Moves the next record or bundle to the link. `None` if the ring is empty; false if the link
+    /// accepts no more.
     fn forward_next(&mut self, links: &mut Links) -> Result<Option<bool>, Corrupt> {
         if self.forward_bundle(links)? {
             return Ok(Some(true));
@@ -90,10 +92,10 @@ impl RingFlow {
         Ok(record.map(|lease| self.forward(lease, links)))
     }
 
-    /// Moves several SDUs as they lie in the ring, where the link takes them so. False when it was
-    /// nothing, because they have to go one by one.
+    /// Moves several SDUs at once, in the format of the ring, if the link accepts bundles. Returns
+    /// false if nothing was moved and the SDUs must be moved one by one.
     fn forward_bundle(&mut self, links: &mut Links) -> Result<bool, Corrupt> {
-        // The stream may end within a bundle.
+        // After a request to close, the stream may end within a bundle.
         if self.partial.is_some() || self.is_within_sdu || self.cut.is_some() {
             return Ok(false);
         }
@@ -115,7 +117,8 @@ impl RingFlow {
         Ok(true)
     }
 
-    /// Moves one record, or as much of it as the link takes. False when the link takes no more.
+    /// Moves one record, or as much of it as the link accepts. Returns false if the link accepts no
+    /// more.
     fn forward(&mut self, mut lease: Lease, links: &mut Links) -> bool {
         self.is_within_sdu = lease.more();
         loop {
@@ -129,7 +132,8 @@ impl RingFlow {
             let more = !is_last || lease.more();
             self.has_read = true;
             self.flow.count_in(piece, more);
-            // A record that goes whole moves as it is: a clone counts references twice.
+            // A record that is moved completely is not cloned, because a clone changes the
+            // reference count twice.
             let (view, rest) = if is_last {
                 (lease, None)
             } else {
@@ -157,7 +161,7 @@ impl RingFlow {
         self.finish(links, State::Failed, close);
     }
 
-    /// Closes the ring and the links, and leaves the engine.
+    /// Closes the ring and the links, and removes the app from the engine.
     fn finish(&mut self, links: &mut Links, state: State, close: Close) {
         if let Some(crossing) = &self.crossing {
             crossing.close(&close);
@@ -166,8 +170,8 @@ impl RingFlow {
         self.flow.end(links, close);
     }
 
-    /// Tells the other worker the longest SDU that is taken here, and holds the IPCP here to what
-    /// is taken there.
+    /// Publishes the longest SDU that this side accepts, and limits SDUs from this side to what the
+    /// other side accepts.
     fn exchange_piece_max(&self, links: &mut Links) {
         let Some(crossing) = &self.crossing else {
             return;
@@ -184,7 +188,7 @@ impl RingFlow {
         }
     }
 
-    /// The application's stream has ended and was drained.
+    /// Handles the end of the application's stream, after all records were read.
     fn end_of_stream(&mut self, links: &mut Links, state: State) {
         let close = match (&self.crossing, state, self.flow.close_request.take()) {
             (Some(crossing), ..) => crossing.closed(),
@@ -215,7 +219,8 @@ impl RingFlow {
         Ok(())
     }
 
-    /// The peer has ended the flow and everything it sent lies in the application's ring.
+    /// Handles the end of the flow by the peer, after everything it sent was written to the
+    /// application's ring.
     fn input_ended(&mut self, links: &mut Links, close: Close) {
         let state = match close {
             Close::Graceful(_) => State::Closed,
@@ -258,15 +263,15 @@ impl App for RingFlow {
         if self.flow.is_done {
             return false;
         }
-        // Looked at before the ring, so that nothing written before the end is missed.
+        // The state is read before the ring, so that nothing written before the end is missed.
         let state = self.end.rx.state();
         if self.cut.is_none() && self.flow.close_request.borrow().is_some() {
-            // In a ring that is broken nothing more can be read.
+            // A corrupt ring counts as empty, because nothing more can be read from it.
             let pending = self.end.rx.pending_bytes().unwrap_or(0);
             self.cut = Some(self.end.rx.consumed() + pending);
             self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
         }
-        // The end of a flow of two workers is not requested here: the other one has ended it.
+        // A flow between two workers has no request to close here; the other worker has ended it.
         if state != State::Open && self.crossing.is_some() && self.give_up_at.is_none() {
             self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
         }
@@ -310,7 +315,8 @@ impl App for RingFlow {
                 match self.write(&packet) {
                     Ok(()) => {}
                     Err(_) if self.flow.is_done => self.flow.row.add(Value::DropFlowEnded, 1),
-                    // Credit covers the whole ring, so this is the application's doing.
+                    // The credit covers the whole ring, so a full ring means that the application
+                    // has corrupted it.
                     Err(refused) => {
                         self.flow.row.add(Value::DropRingFull, 1);
                         self.fail(links, &refused.to_string());
@@ -350,12 +356,12 @@ impl App for RingFlow {
         if self.flow.is_done {
             return true;
         }
-        // Doorbells were held in this breath.
+        // Doorbells were deferred in this breath.
         if self.has_written || self.has_read {
             return false;
         }
         self.is_armed = true;
-        // A record that waits for the link needs no doorbell: the link wakes this app.
+        // A record that waits for the link needs no doorbell, because the link wakes this app.
         let is_close_requested = self.cut.is_none() && self.flow.close_request.borrow().is_some();
         if is_close_requested || (self.partial.is_none() && !self.end.rx.arm()) {
             return false;
@@ -366,7 +372,7 @@ impl App for RingFlow {
         }
         let filled_max = outstanding - self.report_step();
         let room = self.end.tx.capacity().saturating_sub(filled_max as usize);
-        // Of a broken ring there is news too, which the next breath finds.
+        // If the ring is corrupt, the app must not sleep either; the next breath detects it.
         if self.end.tx.arm_space(room) == Ok(true) {
             return true;
         }
@@ -397,16 +403,17 @@ impl App for RingFlow {
     }
 }
 
-/// How long an ended flow waits for a reader that takes nothing, in ns.
+/// How long an ended flow waits for a reader that reads nothing, in ns.
 const UNDELIVERED_NS_MAX: u64 = 10_000_000_000;
 
-/// The credit that a ring end of this capacity allows its peer: the whole ring, counted in the
-/// ring's own units, so that delivery never finds it full.
+/// The credit of a peer that sends to this ring: the whole ring, counted in ring bytes, so that
+/// delivery never finds the ring full.
 pub(crate) fn window_of(end: &Endpoint) -> u64 {
     end.tx.capacity() as u64
 }
 
-/// The longest piece that a window allows: a quarter, so that credit in flight never stalls it.
+/// The longest piece for a window of `window` ring bytes: a quarter, so that pieces keep moving
+/// while credit is in transit.
 pub(crate) fn piece_max(window: u64) -> usize {
     let piece = (window / 4) as usize;
     debug_assert!(record_cost(piece - 8) <= window / 4);

@@ -1,11 +1,11 @@
-//! The end of a flow whose application holds the other end of a SOCK_SEQPACKET pair.
+//! The app for a flow's end whose application holds the other end of a SOCK_SEQPACKET socket pair.
 //!
-//! One message is one SDU. The kernel copies twice and makes a system call per SDU; this kind of
-//! end is for programs that want a file descriptor and nothing else.
+//! One message is one SDU. Each SDU costs a system call and two copies by the kernel. This kind of
+//! end is for programs that need a file descriptor.
 //!
-//! When the peer closes in good order while the application has SDUs to read, the socket stays
-//! until it has read them: what it writes meanwhile is discarded and counted, so that a program
-//! that says a last word before it reads the answer does not fail.
+//! When the peer closes gracefully while the application has SDUs to read, the socket lingers until
+//! the application has read them. What the application writes meanwhile is discarded and counted.
+//! So a program that sends a last message before it reads the answer does not fail.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,42 +21,43 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::flow::{Flow, requested_close};
 
-/// Longest SDU of a socket end, in bytes: it must fit the kernel's default socket buffer whole.
+/// Longest SDU of a socket end, in bytes. It must fit completely into the kernel's default socket
+/// buffer.
 pub const SOCKET_SDU_MAX: usize = 65_536;
 
-/// Ring bytes that the peer of a socket end may have on their way to it.
+/// Most ring bytes that may be in transit to a socket end.
 pub(crate) const SOCKET_WINDOW: u64 = 1 << 20;
 
-/// How many socket ends of a data plane linger, which are bounded: an application can keep its
-/// descriptors, and with them these.
+/// Number of lingering socket ends of a data plane. It is limited, because an application that
+/// keeps its descriptors also keeps the sockets open.
 pub(crate) type Lingering = Rc<Cell<usize>>;
 
-/// The app for one socket end.
+/// The app of a flow's end over a socket.
 pub(crate) struct SocketFlow {
     flow: Flow,
     socket: OwnedFd,
     pool: Pool,
     scratch: Vec<u8>,
-    /// Pieces of one message of the application that the link has not taken yet.
+    /// Pieces of the application's current message that the link has not accepted yet.
     pieces: VecDeque<Packet>,
-    /// The SDU toward the application as far as it has arrived.
+    /// The received part of the current SDU for the application.
     assembly: Vec<u8>,
-    /// The SDU in `assembly` is whole and waits for the socket.
+    /// Whether the SDU in `assembly` is complete and waits for the socket.
     is_whole: bool,
     is_readable: bool,
     is_writable: bool,
-    /// Nothing more comes from the application.
+    /// Whether the application sends nothing more.
     has_hung_up: bool,
-    /// The manager has ordered the end, and the socket is read once more.
+    /// Whether the manager has requested the end, and the socket is read a last time.
     has_request: bool,
-    /// Ring bytes taken over from the input link.
+    /// Ring bytes received from the input link.
     taken: u64,
     lingering: Lingering,
-    /// The flow is over, and the socket is not.
+    /// Whether the flow has ended but the socket lingers.
     is_lingering: bool,
 }
 
-/// What a look at the socket gave.
+/// Result of reading the socket.
 enum Message {
     Sdu(usize),
     Nothing,
@@ -87,7 +88,8 @@ impl SocketFlow {
     fn read(&mut self) -> Message {
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
         match recv(&self.socket, &mut self.scratch[..], flags) {
-            // An SDU of no bytes and the end of the stream look the same but for the hang-up.
+            // An empty SDU and the end of the stream look alike; only the hang-up distinguishes
+            // them.
             Ok((_, 0)) if self.peer_is_gone() => Message::End,
             Ok((_, bytes)) if bytes <= SOCKET_SDU_MAX => Message::Sdu(bytes),
             Ok((_, bytes)) => Message::Broken(format!(
@@ -109,7 +111,8 @@ impl SocketFlow {
             && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
-    /// Cuts the message in `scratch` into pieces that the link takes. False: no buffer.
+    /// Splits the message in `scratch` into pieces that the link accepts. Returns false if no
+    /// buffer is free.
     fn cut(&mut self, bytes: usize, piece_max: usize) -> bool {
         let mut at = 0;
         loop {
@@ -130,7 +133,7 @@ impl SocketFlow {
         }
     }
 
-    /// Puts waiting pieces on the link; false when it takes no more.
+    /// Puts waiting pieces on the link. Returns false if it accepts no more.
     fn forward(&mut self, links: &mut Links) -> bool {
         while let Some(piece) = self.pieces.front() {
             if !links.may_push(self.flow.output, piece.len()) {
@@ -147,7 +150,7 @@ impl SocketFlow {
         true
     }
 
-    /// Writes a whole SDU to the socket. False while the socket takes none.
+    /// Writes a complete SDU to the socket. Returns false while the socket accepts none.
     fn flush(&mut self, links: &mut Links) -> bool {
         if !self.is_whole {
             return true;
@@ -173,7 +176,7 @@ impl SocketFlow {
         true
     }
 
-    /// Adds a piece to the SDU under way. False when the SDU can never be written.
+    /// Adds a piece to the current SDU. Returns false if the SDU is too long for the socket.
     fn assemble(&mut self, packet: &Packet) -> bool {
         if self.assembly.len() + packet.len() > SOCKET_SDU_MAX {
             return false;
@@ -183,7 +186,8 @@ impl SocketFlow {
         true
     }
 
-    /// Takes packets off the link while the socket takes SDUs; what is left waits on the link.
+    /// Writes packets from the link to the socket, while the socket accepts SDUs. The rest stays on
+    /// the link.
     fn drain(&mut self, links: &mut Links) -> bool {
         let input = self.flow.input;
         let mut moved = false;
@@ -213,7 +217,7 @@ impl SocketFlow {
         moved
     }
 
-    /// The peer has ended the flow, and what it sent is in the socket.
+    /// Handles the end of the flow by the peer, after everything it sent was written to the socket.
     fn peer_closed(&mut self, links: &mut Links, close: Close) {
         let is_room = self.lingering.get() < LINGERING_MAX;
         let lingers = is_room
@@ -224,7 +228,7 @@ impl SocketFlow {
         if !lingers {
             return self.end(links, close);
         }
-        // An SDU of the application of which a part was sent at most.
+        // At most one SDU of the application was sent in part; it is lost.
         let lost = u64::from(!self.pieces.is_empty());
         self.pieces.clear();
         self.flow.row.add(Value::DropFlowEnded, lost);
@@ -235,7 +239,7 @@ impl SocketFlow {
         links.wake(self.flow.id);
     }
 
-    /// Discards what the application writes, until it has read everything or closes its socket.
+    /// Discards what the application writes, until it has read everything or has closed its socket.
     fn linger(&mut self, links: &mut Links) -> bool {
         for _ in 0..BURST {
             let is_over = match self.read() {
@@ -263,7 +267,8 @@ impl SocketFlow {
         self.flow.end(links, close);
     }
 
-    /// The application has closed its socket, or the manager ordered the end.
+    /// Ends the flow, after the application has closed its socket or the manager has requested the
+    /// end.
     fn end_of_stream(&mut self, links: &mut Links, is_close: bool) {
         let close = if is_close {
             Close::Graceful(String::new())
@@ -274,14 +279,15 @@ impl SocketFlow {
     }
 }
 
-/// What the application has written and no one reads any more goes before the socket does: the
-/// application sees the hang-up when its socket has room, so that `poll` never gives
-/// `POLLHUP` without `POLLOUT`. The kernel reports the hang-up first when a socket is closed.
+/// Reads and discards what the application has written, before the socket is closed. Returns the
+/// number of SDUs. The application then has room in its socket when it sees the hang-up, so that
+/// `poll` never reports `POLLHUP` without `POLLOUT`. When a socket is closed, the kernel reports
+/// the hang-up first.
 fn release_room(socket: &OwnedFd, scratch: &mut [u8]) -> u64 {
     if shutdown(socket, Shutdown::Read).is_err() {
         return 0;
     }
-    // From here on the application cannot write. An SDU of no bytes looks like the end.
+    // The application cannot write any more. An empty SDU looks like the end.
     let (mut read, mut empty) = (0, 0);
     while empty < EMPTY_SDUS {
         match recv(
@@ -312,7 +318,7 @@ impl App for SocketFlow {
 
     fn prepare(&mut self, _now: u64, links: &mut Links) {
         self.flow.note_channel(links);
-        // The socket may take again what was left on the link.
+        // The socket may accept what was left on the link.
         if !self.flow.is_done
             && self.is_writable
             && (self.is_whole || links.queued(self.flow.input) > 0)
@@ -329,7 +335,7 @@ impl App for SocketFlow {
             return false;
         }
         if !self.has_request && self.flow.close_request.borrow().is_some() {
-            // The application may have written, or closed the socket, since it was read last.
+            // The application may have written to the socket, or closed it, since it was last read.
             self.has_request = true;
             self.is_readable = true;
         }
@@ -401,10 +407,10 @@ impl App for SocketFlow {
     }
 }
 
-/// Socket ends that linger at a time: fewer than the descriptors that a node may have.
+/// Most lingering socket ends at a time; less than the number of descriptors of a node.
 const LINGERING_MAX: usize = 256;
 
-/// SDUs of no bytes, one after another, after which a socket that was shut down is taken for empty.
+/// After this many consecutive empty SDUs, a socket that was shut down is considered empty.
 const EMPTY_SDUS: u32 = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Reports the data plane's events to `tracing`, on the manager's thread: the data-plane thread
+//! Reports events of the data plane to `tracing`, on the manager's thread. The data-plane thread
 //! only puts them into the mailbox.
 //!
 //! `docs/how-to/logging.md` lists the targets.
@@ -7,7 +7,7 @@ use tracing::{debug, info};
 
 use crate::event::Event;
 
-/// Reports an event that the manager takes.
+/// Reports an event that the manager has read.
 pub(crate) fn event(event: &Event) {
     match event {
         Event::LinkUp { ipcp, peer } => {
@@ -47,7 +47,7 @@ pub(crate) fn event(event: &Event) {
         Event::FlowClosed { port, reason } => {
             debug!(target: "carina::dataplane", %port, reason, "flow closed");
         }
-        // The IPCP's own tracer reports these.
+        // The IPCP's own tracer reports these events.
         Event::Member { .. } => {}
     }
 }

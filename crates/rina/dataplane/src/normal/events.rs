@@ -1,4 +1,4 @@
-//! Dispatches the events of a normal IPCP's machine.
+//! Passes on the events of a normal IPCP's machine.
 
 use carina_api::AppName;
 use carina_engine::counters::{Row, Value};
@@ -11,11 +11,11 @@ use super::flows::{FlowState, NormalFlow};
 use crate::event::Event;
 
 impl Normal {
-    /// Acts on all events of the machine.
+    /// Processes all pending events of the machine.
     pub(super) fn dispatch_events(&mut self, links: &mut Links) {
         while let Some(event) = self.machine.poll_event() {
             match event {
-                // Names of other members; any text is possible.
+                // Another member sent the name, so it may be any text.
                 MachineEvent::Reachable { name } => {
                     if let Ok(name) = AppName::new(name) {
                         let ipcp = self.ipcp;
@@ -95,7 +95,7 @@ impl Normal {
         });
     }
 
-    /// A pending allocation, from here or from a peer, has failed.
+    /// Handles a pending request for a flow, from this system or from a peer, that has failed.
     pub(super) fn request_ended(&mut self, key: FlowKey, reason: &str, links: &mut Links) {
         let Some(flow) = self.remove_flow(key) else {
             return;
@@ -135,7 +135,8 @@ impl Normal {
     }
 }
 
-/// Copies the machine's counters into the row, which also has what the app itself discards.
+/// Adds what the machine has counted since the last call to the row, which also contains the app's
+/// own counts of discarded packets.
 pub(super) fn count(row: &Row, counters: &Counters, noted: &mut Counters) {
     row.set(Value::PdusIn, counters.pdus_received);
     row.set(Value::PdusOut, counters.pdus_sent);

@@ -1,4 +1,4 @@
-//! The flows that a normal IPCP provides: their SDUs, the room of their readers, their end.
+//! The flows that a normal IPCP provides: moving SDUs, the room of readers, and how flows end.
 
 use std::collections::VecDeque;
 
@@ -12,35 +12,37 @@ use carina_wire::Payload;
 use super::Normal;
 use crate::ipcp_app::FlowLinks;
 
-/// A flow.
+/// A flow that the IPCP provides.
 pub(super) struct NormalFlow {
     pub port: PortId,
     pub state: FlowState,
     pub links: Option<FlowLinks>,
-    /// Every SDU must arrive.
+    /// Whether every SDU must arrive.
     is_lossless: bool,
-    /// Ring bytes put on the link toward the reader, and those that the reader has consumed.
+    /// Ring bytes put on the link toward the reader, and how many of them the reader has consumed.
     delivered: u64,
     consumed: u64,
-    /// SDUs for which the reader has no room.
+    /// SDUs for which the reader had no room.
     held: VecDeque<Packet>,
     held_bytes: usize,
-    /// Delivered since the reader's room was stated last: payload and ring bytes.
+    /// Payload bytes and ring bytes of recently delivered SDUs. Their ratio estimates the cost of
+    /// small SDUs.
     recent: (u64, u64),
-    /// The room that the machine assumes: as stated last, less what was delivered since.
+    /// The reader's room as the machine assumes it: the room last reported, minus what was
+    /// delivered since.
     stated: usize,
-    /// How the flow ends once `held` is delivered.
+    /// How to close the flow once `held` is delivered.
     ending: Option<Close>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlowState {
-    /// Requested of the DIF, not answered.
+    /// Requested by an application of this system, not answered yet.
     Requested,
-    /// Requested through the DIF, not answered here.
+    /// Requested by a peer, not answered here yet.
     Offered,
     Open,
-    /// Ended, with SDUs that the reader has not taken.
+    /// Ended, but the reader has not received all SDUs.
     Ending,
 }
 
@@ -66,13 +68,13 @@ impl NormalFlow {
         }
     }
 
-    /// Ring bytes that the reader can take.
+    /// Ring bytes that the reader has room for.
     fn room(&self) -> u64 {
         let window = self.links.map_or(0, |ends| ends.window);
         window.saturating_sub(self.delivered - self.consumed)
     }
 
-    /// Bytes of SDUs that the reader can take, as stated to the machine. The reader's ring also
+    /// The room of the reader to report to the machine, in bytes of SDUs. The reader's ring also
     /// needs room for record headers, which dominate when SDUs are small.
     fn payload_room(&mut self) -> usize {
         let (payload, cost) = self.recent;
@@ -84,14 +86,14 @@ impl NormalFlow {
         let room = (room as usize).saturating_sub(self.held_bytes);
         let is_empty = self.held.is_empty() && self.delivered == self.consumed;
         match (self.is_lossless, self.held.is_empty()) {
-            // A piece longer than the whole ring is held here and goes bit by bit.
+            // A piece longer than the whole ring is held here, and moved to the ring part by part.
             (true, _) if is_empty => room.max(OVERHANG),
             (false, true) if room > 0 => room.max(OVERHANG),
             _ => room,
         }
     }
 
-    /// Puts a packet on the link when the reader has room for it; gives it back otherwise.
+    /// Puts a packet on the link if the reader has room for it; otherwise returns it.
     fn push(&mut self, packet: Packet, links: &mut Links) -> Result<(), Packet> {
         let Some(ends) = self.links else {
             return Err(packet);
@@ -101,7 +103,7 @@ impl NormalFlow {
             return Err(packet);
         }
         self.delivered += cost;
-        // An SDU without a byte has one in a PDU as well: its header.
+        // An empty SDU counts as one byte; in a PDU it also has at least one, its header.
         self.recent.0 += packet.len().max(1) as u64;
         self.recent.1 += cost;
         links.push(ends.to_flow, packet)
@@ -146,14 +148,15 @@ impl Normal {
         Some(flow)
     }
 
-    /// Sets the cookies of a flow's links, and has the room of its reader stated.
+    /// Sets the cookies of a flow's links, and schedules a report of the reader's room.
     pub(super) fn set_cookies(&mut self, key: FlowKey, ends: FlowLinks, links: &mut Links) {
         links.set_source_cookie(ends.to_flow, key.0 + 1);
         links.set_sink_cookie(ends.from_flow, key.0 + 1);
         self.touched.push(key);
     }
 
-    /// Takes everything that a flow's writer has sent. True when there was any.
+    /// Passes everything that a flow's writer has sent to the machine. Returns whether there was
+    /// any.
     pub(super) fn drain_flow(&mut self, link: LinkId, links: &mut Links) -> bool {
         let is_its = |flow: &&NormalFlow| {
             flow.state == FlowState::Open && flow.links.is_some_and(|w| w.from_flow == link)
@@ -164,7 +167,8 @@ impl Normal {
         let written = std::iter::from_fn(|| {
             let mut packet = links.pop(link)?;
             let more = packet.more();
-            // The PDUs that are made of it are whole, each.
+            // The machine gets the flag `more` separately. PDUs made of the packet are whole
+            // packets.
             packet.set_more(false);
             bytes += packet.len() as u64;
             if more {
@@ -196,7 +200,7 @@ impl Normal {
         moved
     }
 
-    /// The user has closed the flow, and the machine has everything that it sent.
+    /// Handles a flow that its user has closed, after everything it sent was passed to the machine.
     fn writer_ended(
         &mut self,
         link: LinkId,
@@ -205,7 +209,7 @@ impl Normal {
         links: &mut Links,
     ) {
         links.disconnect(link);
-        // A flow whose allocation is pending is cancelled by its key too.
+        // The key of a flow whose allocation is pending is not known from the cookie.
         let key = key.or_else(|| {
             let index = self.flows.iter().position(|flow| {
                 flow.as_ref()
@@ -234,7 +238,7 @@ impl Normal {
         links.wake(self.id);
     }
 
-    /// The user of a lingering flow has closed it.
+    /// Handles a lingering flow that its user has closed.
     fn lingering_ended(&mut self, link: LinkId, links: &mut Links) {
         let is_its = |flow: &NormalFlow| flow.links.is_some_and(|ends| ends.from_flow == link);
         let Some(at) = self.lingering.iter().position(is_its) else {
@@ -248,7 +252,7 @@ impl Normal {
         links.wake(self.id);
     }
 
-    /// Moves SDUs to their readers. True when there were some.
+    /// Moves SDUs from the machine to their readers. Returns whether there were any.
     pub(super) fn deliver(&mut self, links: &mut Links) -> bool {
         let (mut moved, mut bytes, mut sdus, mut pieces) = (false, 0, 0, 0);
         while let Some(delivery) = self.machine.poll_deliver() {
@@ -306,7 +310,7 @@ impl Normal {
         }
     }
 
-    /// Ends a flow that cannot keep its promise.
+    /// Fails a flow that would otherwise break its promise to lose nothing.
     fn fail_flow(&mut self, key: FlowKey, reason: &str, links: &mut Links) {
         let Some(flow) = self.remove_flow(key) else {
             return;
@@ -324,7 +328,7 @@ impl Normal {
         );
     }
 
-    /// Takes note of what readers have consumed.
+    /// Processes reports of what readers have consumed.
     pub(super) fn take_returns(&mut self, links: &mut Links) {
         while let Some((link, total)) = links.next_return(self.id) {
             let Some(key) = key_of(links.source_cookie(link)) else {
@@ -348,7 +352,7 @@ impl Normal {
         }
     }
 
-    /// The reader of a lingering flow has consumed something.
+    /// Processes a report that the reader of a lingering flow has consumed something.
     fn lingering_consumed(&mut self, link: LinkId, total: u64, links: &mut Links) {
         let is_its = |flow: &NormalFlow| flow.links.is_some_and(|ends| ends.to_flow == link);
         let Some(at) = self.lingering.iter().position(is_its) else {
@@ -363,7 +367,7 @@ impl Normal {
         }
     }
 
-    /// States the room of readers to the machine where it has changed.
+    /// Reports the room of readers to the machine where it has changed.
     pub(super) fn state_rooms(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         for key in touched.drain(..) {
@@ -380,14 +384,14 @@ impl Normal {
         self.touched = touched;
     }
 
-    /// Grants writers the room that the machine has for them, once their links hold nothing that
-    /// the machine has not counted.
+    /// Gives writers credit for the machine's room, once their links contain no packets that the
+    /// machine has not counted.
     pub(super) fn grant(&mut self, links: &mut Links) {
         while let Some(key) = self.machine.poll_room() {
             self.roomy.push(key);
         }
         let (flows, machine) = (&self.flows, &mut self.machine);
-        // A key stays until its link is empty.
+        // A key stays in the list until its link is empty.
         self.roomy.retain(|key| {
             let Some(flow) = flows.get(key.0 as usize).and_then(Option::as_ref) else {
                 return false;
@@ -400,8 +404,8 @@ impl Normal {
             }
             let credit = match machine.room(*key) {
                 0 => 0,
-                // One whole piece always fits, so that no writer waits for more room than there can
-                // be.
+                // The credit always allows one whole piece, because a writer might otherwise wait
+                // for more room than there can ever be.
                 room => (room as u64).max(record_cost(PIECE_MAX)),
             };
             links.set_credit(ends.from_flow, credit, PIECE_MAX);
@@ -409,7 +413,7 @@ impl Normal {
         });
     }
 
-    /// The DIF has ended a flow. Its reader gets the held SDUs first.
+    /// Handles a flow that the DIF has ended. The reader first gets the held SDUs.
     pub(super) fn flow_closed(&mut self, key: FlowKey, close: Close, links: &mut Links) {
         let Some(flow) = self.flow_mut(key) else {
             return;
@@ -424,7 +428,7 @@ impl Normal {
         }
     }
 
-    /// Closes the links of a flow that has ended; the reader still takes what is on its link.
+    /// Closes the links of a flow that has ended. The reader still receives what is on its link.
     pub(super) fn end_flow(&mut self, flow: NormalFlow, links: &mut Links) {
         self.row.add(Value::FlowsClosed, 1);
         self.row.add(Value::DropFlowEnded, flow.held.len() as u64);
@@ -438,14 +442,14 @@ impl Normal {
     }
 }
 
-/// The flow that a cookie of its links stands for.
+/// The key of the flow whose links have this cookie; `None` for cookie 0.
 fn key_of(cookie: u32) -> Option<FlowKey> {
     cookie.checked_sub(1).map(FlowKey)
 }
 
 struct NoBuffer;
 
-/// Appends a packet to the held ones, in pieces that the link takes.
+/// Appends a packet to the held ones, split into pieces that the link accepts.
 fn hold(flow: &mut NormalFlow, mut packet: Packet, piece_max: usize) -> Result<(), NoBuffer> {
     if !packet.keep() {
         return Err(NoBuffer);
@@ -462,7 +466,7 @@ fn hold(flow: &mut NormalFlow, mut packet: Packet, piece_max: usize) -> Result<(
     Ok(())
 }
 
-/// Moves held packets to the reader as far as it has room.
+/// Moves held packets to the reader while it has room.
 fn flush(flow: &mut NormalFlow, links: &mut Links) {
     while let Some(packet) = flow.held.pop_front() {
         let len = packet.len();
@@ -474,11 +478,12 @@ fn flush(flow: &mut NormalFlow, links: &mut Links) {
     }
 }
 
-/// Somewhat more than the longest piece of an SDU that is delivered at once, in bytes.
+/// Slightly more than the longest piece of an SDU that is delivered at once, in bytes.
 const OVERHANG: usize = 66_000;
 
-/// Ring bytes after which older SDUs weigh half in the estimate of the cost of small SDUs.
+/// After this many ring bytes, the weight of earlier SDUs in the estimate of the cost of small SDUs
+/// is halved.
 const ROOM_SAMPLE: u64 = 1 << 20;
 
-/// Longest piece of an SDU that a writer hands over at a time, in bytes.
+/// Longest piece of an SDU that a writer may send at once, in bytes.
 const PIECE_MAX: usize = 65_536;

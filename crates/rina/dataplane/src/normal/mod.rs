@@ -1,4 +1,4 @@
-//! The app of a normal IPC process: it provides flows and uses N-1 flows.
+//! The app of a normal IPC process, which provides flows and uses N-1 flows.
 //!
 //! ```text
 //!   flow app, or the app of an IPCP above
@@ -10,9 +10,9 @@
 //!   app of an N-1 IPCP, or of an IPCP relayed to this one
 //! ```
 //!
-//! [`carina_ipcp`] is the protocol machine; this app moves its packets and reports its events to
-//! the manager. A burst passes through any number of DIFs within one breath: the engine visits
-//! every app that has packets on an input link.
+//! [`carina_ipcp`] is the protocol machine. This app moves the machine's packets and reports its
+//! events to the manager. A burst passes through any number of DIFs within one breath, because the
+//! engine visits every app that has packets on an input link.
 
 mod events;
 mod flows;
@@ -40,15 +40,15 @@ use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, RequestQueue};
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
 
-/// What a normal IPCP is made from.
+/// Everything needed to create the app of a normal IPCP.
 pub struct NormalBuilder {
-    /// The dialects that the program speaks, with their layer management.
+    /// The dialects that the program supports, with their layer management.
     pub dialects: Dialects,
-    /// Name, DIF, and the DIF's configuration for its first member.
+    /// Name of the IPCP, its DIF and, for the first member, the configuration of the DIF.
     pub config: Config,
-    /// Authentication and SDU protection.
+    /// Cryptography for authentication and SDU protection.
     pub tools: Box<dyn Toolbox + Send>,
-    /// Seed of the IPCP's random numbers.
+    /// Seed of the IPCP's random number generator.
     pub seed: u64,
 }
 
@@ -80,7 +80,7 @@ impl IpcpBuilder for NormalBuilder {
     }
 }
 
-/// The app.
+/// The app of a normal IPCP.
 pub(crate) struct Normal {
     id: AppId,
     ipcp: IpcpId,
@@ -90,36 +90,36 @@ pub(crate) struct Normal {
     events: Mailbox<Event>,
     ports: PortTable,
     row: Row,
-    /// Indexed by flow key.
+    /// Flows, indexed by flow key.
     flows: Vec<Option<NormalFlow>>,
-    /// Flows that are over but for what their readers have not taken, and whose keys others have.
+    /// Ended flows whose readers have not received everything, and whose keys other flows use now.
     lingering: Vec<NormalFlow>,
     keys: HashMap<PortId, FlowKey>,
-    /// Indexed by N-1 port.
+    /// N-1 flows, indexed by their number.
     n1s: Vec<Option<N1Flow>>,
-    /// N-1 flows without credit or room.
+    /// N-1 flows that had no credit or no room for the next PDU.
     blocked: Vec<N1Port>,
-    /// N-1 flows whose properties are known but not yet the longest PDU that they carry.
+    /// N-1 flows that are allocated, but whose longest PDU is not known yet.
     unmeasured: Vec<N1Port>,
-    /// Flows with more room than their links know of.
+    /// Flows that may have more room than the credit of their links shows.
     roomy: Vec<FlowKey>,
-    /// Flows whose reader's room has changed.
+    /// Flows whose reader's room may have changed.
     touched: Vec<FlowKey>,
-    /// N-1 flows whose PDUs wait on their links because the manager has not kept up.
+    /// Links of N-1 flows on which PDUs wait, because too many events wait for the manager.
     left: Vec<LinkId>,
-    /// The machine's counters as the row has them.
+    /// The machine's counters when the row was last updated.
     noted: Counters,
-    /// Breaths since then.
+    /// Breaths since the row was last updated.
     uncounted: u32,
     now: u64,
     is_removed: bool,
     taps: Taps,
-    /// The machine shows its PDUs to the taps.
+    /// Whether the machine shows its PDUs to the captures.
     is_tapped: bool,
 }
 
 impl Normal {
-    /// An app whose IPCP is not a member of its DIF yet.
+    /// Creates the app of an IPCP that is not a member of its DIF yet.
     fn new(context: AppContext, machine: Ipcp<Packet>) -> Normal {
         Normal {
             id: context.id,
@@ -148,7 +148,7 @@ impl Normal {
         }
     }
 
-    /// Moves everything that the machine has to transmit and deliver. True when a packet moved.
+    /// Moves everything that the machine has to send and deliver. Returns whether a packet moved.
     fn flush(&mut self, links: &mut Links) -> bool {
         self.machine.end_of_burst(Instant::from_nanos(self.now));
         let mut moved = self.transmit(links);
@@ -156,12 +156,12 @@ impl Normal {
         self.dispatch_events(links);
         self.state_rooms();
         self.grant(links);
-        // The rings that the burst came from are released after this.
+        // After this the rings that the burst came from are released.
         self.machine.release_burst();
         moved
     }
 
-    /// The machine shows PDUs as long as there is a capture.
+    /// Makes the machine show its PDUs while there is a capture.
     fn follow_taps(&mut self) {
         if self.taps.is_on() == self.is_tapped {
             return;
@@ -181,13 +181,13 @@ impl Normal {
         });
     }
 
-    /// Brings the row up to what the machine has counted.
+    /// Updates the row with what the machine has counted.
     fn count(&mut self) {
         self.uncounted = 0;
         events::count(&self.row, self.machine.counters(), &mut self.noted);
     }
 
-    /// True when the manager has not kept up with events: nothing more is taken from peers.
+    /// Whether too many events wait for the manager. Nothing is read from peers then.
     fn is_flooded(&self) -> bool {
         self.events.len() > EVENTS_MAX
     }
@@ -200,7 +200,7 @@ impl App for Normal {
 
     fn prepare(&mut self, now: u64, links: &mut Links) {
         self.now = now;
-        // Each flow has its own credit; all together have no bound but that.
+        // Each flow has its own credit. The flows together have no limit.
         links.set_room(self.id, u64::MAX);
         self.handle_requests(links);
         if self.is_removed {
@@ -236,7 +236,7 @@ impl App for Normal {
         let mut moved = false;
         while let Some(link) = links.next_ready(self.id) {
             moved |= match n1_of(links.sink_cookie(link)) {
-                // The cookie is that of an N-1 flow or of a flow: the link shows which.
+                // The cookie belongs to an N-1 flow or to a flow; the link shows to which.
                 Some(n1) if self.has_input(n1, link) => self.drain_n1(n1, link, links),
                 _ => self.drain_flow(link, links),
             };
@@ -269,7 +269,7 @@ impl App for Normal {
         if self.left.is_empty() {
             return due;
         }
-        // The manager empties its mailbox without waking this app.
+        // The manager empties its mailbox without waking this app, so the app must check.
         let look = self.now + LOOK_NS;
         Some(due.map_or(look, |due| due.min(look)))
     }
@@ -279,7 +279,7 @@ impl App for Normal {
     }
 }
 
-/// The cookie of an N-1 flow's links at the app that uses them.
+/// The cookie of an N-1 flow's links at the app that uses the flow.
 pub(crate) fn n1_cookie(n1: N1Port) -> u32 {
     n1.0 + 1
 }
@@ -288,16 +288,15 @@ fn n1_of(cookie: u32) -> Option<N1Port> {
     cookie.checked_sub(1).map(N1Port)
 }
 
-/// Ring bytes that may be on their way to a normal IPCP through one N-1 flow: what a peer with
-/// rings of its own must have room for.
+/// Most ring bytes that may be in transit to a normal IPCP through one N-1 flow. A peer with its
+/// own rings must have room for them.
 pub(crate) const N1_WINDOW: u64 = 1 << 20;
 
-/// Breaths of a busy app after which its row is brought up to date. One that goes to sleep leaves
-/// nothing uncounted.
+/// Breaths between two updates of a busy app's row. The row is also updated before the app sleeps.
 const COUNT_BREATHS: u32 = 16;
 
-/// Events that may wait for the manager before peers are left waiting.
+/// Most events that may wait for the manager before nothing more is read from peers.
 const EVENTS_MAX: usize = 16_384;
 
-/// How often to look whether the manager has caught up, in ns.
+/// How often to check whether the manager has processed its events, in ns.
 const LOOK_NS: u64 = 1_000_000;

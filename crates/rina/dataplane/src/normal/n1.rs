@@ -16,22 +16,22 @@ use super::Normal;
 use crate::event::Event;
 use crate::ipcp_app::N1Links;
 
-/// An N-1 flow.
+/// State of an N-1 flow.
 pub(super) struct N1Flow {
     links: N1Links,
-    /// Known while the longest PDU is not.
+    /// Properties of the flow, kept while its longest PDU is not known.
     props: Option<N1Properties>,
-    /// Commands that must not overtake its coming up.
+    /// Commands to execute after the flow has come up.
     deferred: Vec<Command>,
-    /// PDUs that came before this side knew that the flow is allocated. In some dialects the peer
-    /// repeats its first message only after seconds.
+    /// PDUs that arrived before this side knew that the flow is allocated. They are kept, because
+    /// in some dialects the peer repeats its first message only after seconds.
     early: Vec<Packet>,
     is_up: bool,
-    /// Ring bytes taken off the input.
+    /// Ring bytes received from the input link.
     taken: u64,
-    /// A PDU that comes in pieces, as far as it is there.
+    /// The received pieces of a PDU that comes in several.
     assembly: Vec<u8>,
-    /// The PDU under way is longer than any may be: the rest of it is skipped.
+    /// Whether the current PDU is too long, so that its remaining pieces are skipped.
     is_skipping: bool,
 }
 
@@ -40,14 +40,14 @@ impl Normal {
         self.n1s.get_mut(n1.0 as usize)?.as_mut()
     }
 
-    /// True when `link` is where the PDUs of this N-1 flow arrive.
+    /// Whether `link` carries the received PDUs of this N-1 flow.
     pub(super) fn has_input(&self, n1: N1Port, link: LinkId) -> bool {
         let flow = self.n1s.get(n1.0 as usize).and_then(Option::as_ref);
         flow.is_some_and(|flow| flow.links.input == link)
     }
 
-    /// Attaches an N-1 flow. One that had the number has ended, as the manager knows, although its
-    /// link does not say so yet.
+    /// Attaches an N-1 flow. An earlier flow with the same number has ended: the manager knows
+    /// that, although its link does not show it yet.
     pub(super) fn attach(&mut self, n1: N1Port, new: N1Links, links: &mut Links) {
         self.drop_n1(n1, String::new(), links);
         let index = n1.0 as usize;
@@ -66,7 +66,8 @@ impl Normal {
         });
     }
 
-    /// The N-1 flow is allocated. It comes up when its DIF has stated its longest PDU.
+    /// Notes that the N-1 flow is allocated. The flow comes up when its DIF has reported its
+    /// longest PDU.
     pub(super) fn n1_up(&mut self, n1: N1Port, props: N1Properties) {
         if let Some(flow) = self.n1_mut(n1) {
             flow.props = Some(props);
@@ -74,7 +75,7 @@ impl Normal {
         }
     }
 
-    /// Gives the machine a command that concerns an N-1 flow once the flow is up.
+    /// Passes a command about an N-1 flow to the machine, once the flow is up.
     pub(super) fn handle_on(&mut self, n1: N1Port, command: Command) {
         match self.n1_mut(n1) {
             Some(flow) if !flow.is_up => flow.deferred.push(command),
@@ -82,7 +83,7 @@ impl Normal {
         }
     }
 
-    /// Brings up N-1 flows whose DIF has stated their longest PDU.
+    /// Brings up the N-1 flows whose DIF has reported their longest PDU.
     pub(super) fn measure(&mut self, links: &Links) {
         for n1 in std::mem::take(&mut self.unmeasured) {
             let Some(flow) = self.n1_mut(n1) else {
@@ -113,7 +114,7 @@ impl Normal {
         }
     }
 
-    /// Takes everything off the input of an N-1 flow. True when there was any.
+    /// Processes all PDUs on the input link of an N-1 flow. Returns whether there were any.
     pub(super) fn drain_n1(&mut self, n1: N1Port, link: LinkId, links: &mut Links) -> bool {
         if self.is_flooded() && links.queued(link) > 0 {
             links.leave(link);
@@ -142,8 +143,8 @@ impl Normal {
             return self.row.add(Value::DropFlowEnded, 1);
         };
         if !flow.is_up {
-            // Its allocation is not confirmed here yet. The memory of the packet may not outlive
-            // this breath.
+            // The allocation is not confirmed yet. The PDU is copied, because the memory of the
+            // packet may not outlive this breath.
             let mut copy = Vec::with_capacity(packet.len());
             Packet::append_to(&packet, &mut copy);
             let is_whole = !packet.more() && flow.early.len() < EARLY_MAX;
@@ -156,7 +157,7 @@ impl Normal {
         if !packet.more() && flow.assembly.is_empty() && !flow.is_skipping {
             return self.machine.on_pdu(Instant::from_nanos(now), n1, packet);
         }
-        // PDUs of this implementation fit one piece of the N-1 flow, so this is rare.
+        // PDUs of Carina fit into one piece of the N-1 flow, so this is rare.
         if flow.assembly.len() + packet.len() > PDU_BYTES_MAX {
             flow.is_skipping = true;
             flow.assembly.clear();
@@ -177,7 +178,7 @@ impl Normal {
         }
     }
 
-    /// Moves PDUs to the N-1 flows as far as those take them. True when there were any.
+    /// Moves PDUs to the N-1 flows while those accept them. Returns whether there were any.
     pub(super) fn transmit(&mut self, links: &mut Links) -> bool {
         let mut moved = false;
         while let Some(n1) = self.machine.poll_n1() {
@@ -207,7 +208,7 @@ impl Normal {
         moved
     }
 
-    /// The N-1 flow has ended below.
+    /// Handles an N-1 flow that the DIF below has ended.
     fn n1_ended(&mut self, n1: N1Port, close: Close, links: &mut Links) {
         let is_refused = matches!(close, Close::Refused(_));
         self.forget_n1(n1, close, Close::Graceful(String::new()), is_refused, links);
@@ -248,7 +249,7 @@ impl Normal {
                 Command::N1Down { n1, reason },
             );
         }
-        // The IPCP that refused a request reports it.
+        // If a request was refused, the IPCP below reports it.
         if !is_refused && !flow.links.is_silent {
             let port = flow.links.port;
             self.ports.remove(port);
@@ -265,8 +266,8 @@ impl Normal {
     }
 }
 
-/// PDUs of an N-1 flow that wait for it to come up.
+/// Most PDUs that wait until an N-1 flow comes up.
 const EARLY_MAX: usize = 64;
 
-/// Longest PDU in bytes that is put together from pieces, protection included.
+/// Longest PDU that is assembled from pieces, in bytes, including SDU protection.
 const PDU_BYTES_MAX: usize = 66_000;

@@ -1,4 +1,4 @@
-//! Carries out the requests of the plane to a normal IPCP's app.
+//! How the app of a normal IPCP processes requests of the plane.
 
 use carina_api::{AppName, FlowSpec, PortId};
 use carina_engine::counters::Value;
@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::ipcp_app::{FlowLinks, MemberRequest, Request};
 
 impl Normal {
-    /// Carries out all waiting requests.
+    /// Processes all pending requests.
     pub(super) fn handle_requests(&mut self, links: &mut Links) {
         loop {
             let Some(request) = self.requests.pop() else {
@@ -89,7 +89,7 @@ impl Normal {
         }
     }
 
-    /// An allocation has failed: the user's end is closed, and the manager gets the reason.
+    /// Handles a failed allocation: closes the user's end and reports the reason to the manager.
     pub(super) fn deny(
         &mut self,
         port: PortId,
@@ -113,7 +113,7 @@ impl Normal {
         };
         let is_offered = |flow: &NormalFlow| flow.state == FlowState::Offered;
         let Some(key) = key.filter(|key| self.flow(*key).is_some_and(is_offered)) else {
-            // The peer has cancelled the request in the meantime, and the manager knows.
+            // The peer has cancelled the request in the meantime; the manager knows that.
             ends.refuse("the request is gone".to_owned(), links);
             self.ports.remove(port);
             return;
@@ -171,8 +171,8 @@ impl Normal {
         for flow in std::mem::take(&mut self.lingering) {
             self.end_flow(flow, links);
         }
-        // The neighbours learn of it, and through them the DIF; when the message is lost, their
-        // keep-alive finds out.
+        // The neighbours learn that the member leaves, and through them the DIF. If the message is
+        // lost, their keep-alive detects it.
         self.machine
             .handle(Instant::from_nanos(self.now), Command::Leave);
         self.flush(links);

@@ -1,5 +1,5 @@
-//! Forwards the control events of a normal IPCP's machine to `tracing`, with a target for each
-//! component. Nothing is reported per PDU.
+//! Forwards control events of a normal IPCP's machine to `tracing`, with a target for each
+//! component. No event is reported per PDU.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use carina_ipcp::{TraceEvent, TraceSink, Tracer};
 use carina_time::Instant;
 use tracing::{debug, info, warn};
 
-/// The tracer of an IPCP, or none while no subscriber wants events.
+/// The tracer of an IPCP. It does nothing if no subscriber wants events.
 pub(super) fn tracer(ipcp: IpcpId, dif: String) -> Tracer {
     match tracing::level_filters::LevelFilter::current() {
         tracing::level_filters::LevelFilter::OFF => Tracer::default(),

@@ -1,5 +1,5 @@
-//! The users of flows: their apps, the links between them and the IPCPs, and relays between two
-//! users of one system.
+//! Creates the users of flows: their apps, their links to IPCPs, and relays between two users on
+//! one system.
 
 use std::io;
 use std::rc::Rc;
@@ -22,8 +22,8 @@ use crate::ring_flow::{RingFlow, piece_max, window_of};
 use crate::socket_flow::{SOCKET_WINDOW, SocketFlow};
 
 impl Plane {
-    /// Makes the app of a flow's end, or finds the IPCP that is the end, and makes the links
-    /// between it and its IPCP.
+    /// Attaches a user to a flow: creates the app of the flow's end, or finds the IPCP that is the
+    /// end, and creates the links between it and the providing IPCP.
     pub(super) fn attach(
         &mut self,
         ipcp: IpcpId,
@@ -35,7 +35,7 @@ impl Plane {
         let handle = handle.ok_or(AttachError::NoIpcp(ipcp))?;
         let provider = handle.app;
         let window = match &end {
-            // A peer that is held to its credit need not be given more than by other users.
+            // A peer that keeps to its credit needs no larger window than with other users.
             FlowEnd::Elsewhere { .. } if !handle.enforces_credit || handle.uses_n1_flows => {
                 CROSSING_BYTES as u64
             }
@@ -69,7 +69,7 @@ impl Plane {
         })
     }
 
-    /// The app at a flow's end: a new one, or that of the IPCP above.
+    /// The app at a flow's end: a new one, or that of the IPCP that uses the flow.
     fn app_of(&mut self, end: &FlowEnd) -> Result<AppId, AttachError> {
         match end {
             FlowEnd::Ipcp { ipcp, .. } => match self.ipcps.get(ipcp) {
@@ -80,8 +80,8 @@ impl Plane {
         }
     }
 
-    /// Puts `end` behind the app that [`Plane::app_of`] gave for it. `ends` are the links toward
-    /// and from it. On an error the app is gone.
+    /// Connects `end` with the app that [`Plane::app_of`] returned. `ends` are the links toward and
+    /// from the app. On an error the app is removed.
     fn seize(
         &mut self,
         id: AppId,
@@ -115,7 +115,7 @@ impl Plane {
         })
     }
 
-    /// Gives a normal IPCP the links of an N-1 flow: toward and from it.
+    /// Gives a normal IPCP the links of an N-1 flow.
     fn attach_n1(
         &mut self,
         ipcp: IpcpId,
@@ -136,8 +136,8 @@ impl Plane {
         self.request_member(ipcp, MemberRequest::Attach { n1, links });
     }
 
-    /// Attaches a flow that another worker provides to its user here. Where that fails, the other
-    /// worker finds its channel failed.
+    /// Attaches a flow that another worker provides to its user on this worker. If that fails, the
+    /// other worker sees that its channel has failed.
     pub(super) fn cross(&mut self, crossed: Crossed) {
         let Crossed {
             ipcp,
@@ -154,7 +154,7 @@ impl Plane {
         let to_user = self
             .engine
             .connect(id, user, to_user, piece_max(normal::N1_WINDOW));
-        // What it takes at a time is what the IPCP at the other end does, which states it later.
+        // The longest piece depends on the IPCP at the other end, which reports it later.
         let to_flow = Credit::Window(CROSSING_WINDOW);
         let to_flow = self.engine.connect(user, id, to_flow, 0);
         let name = format!("{port} to ipcp {ipcp}");
@@ -233,7 +233,7 @@ impl Plane {
     }
 
     pub(super) fn respond(&mut self, port: PortId, answer: Result<FlowEnd, String>) {
-        // A request that is gone: the manager knows, and dropping the end closes it.
+        // If the request no longer exists, the manager knows that. Dropping the end closes it.
         let Some(PortEntry {
             ipcp: Some(ipcp),
             name,
@@ -257,7 +257,7 @@ impl Plane {
         self.request(ipcp, Request::Respond { port, answer });
     }
 
-    /// Joins two ends of this system.
+    /// Connects two ends on this system.
     pub(super) fn relay(
         &mut self,
         a: FlowEnd,
@@ -310,7 +310,7 @@ impl Plane {
             b,
             Role::RelaySecond,
         ) {
-            // The first end is alive: it ends when it finds its input closed.
+            // The first end exists already. It ends when it sees that its input is closed.
             let reason = error.to_string();
             self.engine.links().close(to_a, Close::Refused(reason));
             self.engine.links().disconnect(to_b);
@@ -346,7 +346,7 @@ impl Plane {
     }
 }
 
-/// Why the user of a flow cannot be attached.
+/// Why the user of a flow could not be attached.
 #[derive(Debug, Error)]
 pub(super) enum AttachError {
     #[error("there is no IPCP {0} on the data plane")]
@@ -357,18 +357,18 @@ pub(super) enum AttachError {
     System(#[from] io::Error),
 }
 
-/// Which user of a flow an end is.
+/// The role of an end of a flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// The only one on the data plane.
+    /// The only user of the flow on this worker.
     Only,
-    /// The first of a relay, which reports the end of the flow.
+    /// The first end of a relay, which reports the end of the flow.
     RelayFirst,
-    /// The second of a relay.
+    /// The second end of a relay.
     RelaySecond,
 }
 
-/// The ring bytes that may be on their way to an end.
+/// Most ring bytes that may be in transit to an end.
 fn window(end: &FlowEnd) -> u64 {
     match end {
         FlowEnd::Ring(end) => window_of(end),
@@ -378,7 +378,7 @@ fn window(end: &FlowEnd) -> u64 {
     }
 }
 
-/// The longest piece that a relay gives to an end; 0 where the end states it later.
+/// Longest piece that a relay passes to an end; 0 if the end reports it later.
 fn relayed_piece_max(end: &FlowEnd) -> usize {
     match end {
         FlowEnd::Elsewhere { .. } => 0,
