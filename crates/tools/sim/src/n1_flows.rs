@@ -1,4 +1,9 @@
 //! N-1 flows over cables and over IPCPs of lower DIFs, allocated as a node would do it.
+//!
+//! ```text
+//!   IPCP of DIF N  -- N1Port --+-- flow of an IPCP below on the same system (to any depth)
+//!                              +-- flow over a cable -- the other system
+//! ```
 
 use carina_ipcp::{Command, N1Port, N1Properties};
 

@@ -48,13 +48,13 @@ pub struct Size {
     /// Whether no host is drained, no connection is cut and no store is unavailable. Seeds that
     /// were found before these faults existed then still give the same runs.
     pub is_plain: bool,
-    /// Whether hosts have no limits and make every node, in plain runs as well: seeds that were
-    /// found before hosts had limits play as they did.
+    /// Whether hosts have no limits and never refuse a node, also in plain runs. Seeds that were
+    /// found before hosts had limits then still give the same runs.
     pub is_able: bool,
 }
 
 impl Size {
-    /// 1,000 networks over 10 providers of 100 hosts each.
+    /// 1,000 networks over 10 providers with 100 hosts each.
     pub const LARGE: Size = Size {
         pips: Some(10),
         hosts: Some(100),
@@ -65,7 +65,7 @@ impl Size {
         is_able: false,
     };
 
-    /// 16 networks that compete for two providers of three hosts.
+    /// 16 networks that compete for two providers with three hosts each.
     pub const CONTENDED: Size = Size {
         pips: Some(2),
         hosts: Some(3),
@@ -77,18 +77,18 @@ impl Size {
     };
 }
 
-/// How a run ended.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Networks that operators asked for; each is in one of the five counts that follow.
+    /// Networks that operators requested. Each of them is in one of the five counts that follow.
     pub wanted: u64,
-    /// Networks that were ready when all was quiet.
+    /// Networks that were ready when there had been no faults for a while.
     pub ready: u64,
-    /// Networks that were refused, with a reason.
+    /// Networks that were refused with a reason.
     pub refused: u64,
-    /// Networks that their operators removed before.
+    /// Networks that their operators had removed.
     pub withdrawn: u64,
-    /// Networks whose leases ended before.
+    /// Networks whose leases had ended.
     pub expired: u64,
     /// Networks of operators whose VNP was lost.
     pub lost: u64,
@@ -96,31 +96,31 @@ pub struct Outcome {
     pub moved: u64,
     /// Hosts that were drained.
     pub drained: u64,
-    /// Processes, agents, hosts and machines that died and came back.
+    /// Times that a process, agent, host or machine died and restarted.
     pub deaths: u64,
-    /// Connections between two parties that were cut for a while.
+    /// Times that the connection of two parties was cut for a while.
     pub cuts: u64,
-    /// Stores that did not answer for a while.
+    /// Times that a store did not answer for a while.
     pub stores_away: u64,
     /// Messages that were sent.
     pub messages: u64,
 }
 
-/// What did not hold.
+/// A condition that did not hold in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The seed that shows it.
+    /// Seed of the run.
     pub seed: u64,
-    /// When, in seconds of the run.
+    /// Time in the run, in seconds.
     pub at: String,
-    /// What.
+    /// What is wrong.
     pub what: String,
 }
 
-/// Plays the scenario of a seed; `trace` takes a line for each event.
+/// Runs the scenario of a seed. `trace` receives a line for each event.
 ///
 /// # Errors
-/// What did not hold, first.
+/// The first condition that does not hold.
 pub fn run(
     seed: u64,
     size: Size,
@@ -130,16 +130,16 @@ pub fn run(
     World::new(scenario, seed, None, trace).run()
 }
 
-/// Plays the scenario of a seed without something that keeps networks right.
+/// Runs the scenario of a seed with a product that lacks a safeguard.
 ///
 /// # Errors
-/// What did not hold, first: it is found by this seed that something is missing.
+/// The first condition that does not hold: this seed detects that the safeguard is missing.
 pub fn run_without(seed: u64, size: Size, mutant: Mutant) -> Result<Outcome, Violation> {
     let scenario = Scenario::new(seed, size);
     World::new(scenario, seed, Some(mutant), None).run()
 }
 
-/// How long roles wait for one another in runs: leases short enough to end within one.
+/// Time limits of the roles in runs. Leases are short enough to end during a run.
 fn timing(mutant: Option<Mutant>) -> Timing {
     let lease = match mutant {
         Some(Mutant::PartsNeverEnd) => FOR_EVER,
@@ -151,7 +151,7 @@ fn timing(mutant: Option<Mutant>) -> Timing {
     }
 }
 
-/// Longer than any run.
+/// A time longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
 impl AddAssign for Outcome {

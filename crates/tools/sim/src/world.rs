@@ -1,4 +1,4 @@
-//! The world: systems, cables between them, IPCPs on them, and the loop that moves time.
+//! The simulated world: systems, cables between them, IPCPs on them, and the main loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::trace::Trace;
 use carina_random::{Random, mix};
 
-/// Everything.
+/// A simulated world.
 pub struct World {
     pub(crate) queue: EventQueue<Scheduled>,
     pub(crate) random: Random,
@@ -30,11 +30,11 @@ pub struct World {
     pub(crate) sessions: Vec<Session>,
     pub(crate) answers: BTreeMap<u64, Result<Vec<RibObject>, Reason>>,
     pub(crate) tallies: Tallies,
-    /// What members say of the ends of flows.
+    /// What members report about the ends of flows.
     pub(crate) flow_ends: FlowEnds,
-    /// Since when no PDU is lost any more.
+    /// Time in ns since when no PDU is lost; `None` while there are faults.
     pub(crate) peace_since: Option<u64>,
-    /// Seats with something to do at this instant.
+    /// Slots whose IPCP has something to do at this moment.
     dirty: BTreeSet<usize>,
     failures: Vec<String>,
     member_factory: MemberFactory,
@@ -77,8 +77,8 @@ impl World {
         SystemId(self.systems.len() - 1)
     }
 
-    /// Lays a cable. `detection_ns` is how long its ends need to find out that the cable or the
-    /// other system is dead; `None` when they never do.
+    /// Adds a cable. `detection_ns` is the time after which its ends detect that the cable or the
+    /// other system is dead; `None` if they never do.
     pub fn add_cable(
         &mut self,
         ends: [SystemId; 2],
@@ -103,7 +103,8 @@ impl World {
         CableId(number)
     }
 
-    /// Puts an IPCP on a system; it starts at `at`. `founds` makes it the first member then.
+    /// Adds an IPCP to a system. It starts at `at` ns; with `founds` it then becomes the first
+    /// member of its DIF.
     pub fn add_slot(&mut self, system: SystemId, config: Config, founds: bool, at: u64) -> SlotId {
         let id = SlotId(self.slots.len());
         self.systems[system.0].slots.push(id);
@@ -122,13 +123,13 @@ impl World {
         id
     }
 
-    /// Gives an IPCP an N-1 flow that it is meant to have. Only before it starts.
+    /// Adds a planned N-1 flow to an IPCP. Only allowed before the IPCP starts.
     pub fn attach(&mut self, slot: SlotId, attachment: Attachment) {
         self.slots[slot.0].attachments.push(attachment);
     }
 
-    /// Lets an application of this system be reached through the slot's DIF, whenever the IPCP
-    /// lives.
+    /// Makes an application of this system reachable through the slot's DIF, whenever its IPCP
+    /// runs.
     pub fn add_app(&mut self, slot: SlotId, name: &str) {
         self.slots[slot.0].apps.push(name.to_owned());
         if self.address(slot).is_some() {
@@ -137,7 +138,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until `end` ns; stops early when something is wrong.
+    /// Runs until `end` ns. Stops early at a failure.
     pub fn run_until(&mut self, end: u64) {
         self.process_pending();
         while self.failures.is_empty() {
@@ -145,20 +146,19 @@ impl World {
                 return;
             };
             self.dispatch(what);
-            // What happens at the same instant is one burst, as far as it is known by now.
+            // Events of the same moment are handled as one burst, as far as they are known by now.
             if self.queue.next_at() != Some(self.now()) {
                 self.process_pending();
             }
         }
     }
 
-    /// Lets `ns` pass.
+    /// Runs for `ns`.
     pub fn run_for(&mut self, ns: u64) {
         self.run_until(self.now() + ns);
     }
 
-    /// Lets time pass until a condition holds, looking every `step` ns; false when it does not
-    /// by `end`.
+    /// Runs while a condition holds, and checks it every `step` ns.
     pub fn run_while(
         &mut self,
         end: u64,
@@ -174,48 +174,48 @@ impl World {
         true
     }
 
-    /// The time in ns.
+    /// The virtual time in ns.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.queue.now()
     }
 
-    /// The seed.
+    /// The seed of the world.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What happened.
+    /// The trace of all events.
     pub fn trace(&mut self) -> &mut Trace {
         &mut self.trace
     }
 
-    /// What moved.
+    /// Totals of the run so far.
     #[must_use]
     pub fn tallies(&self) -> Tallies {
         self.tallies
     }
 
-    /// What both directions of all cables did.
+    /// Counts of both directions of each cable.
     pub fn cable_tallies(&self) -> impl Iterator<Item = Tally> + '_ {
         self.cables
             .iter()
             .flat_map(|cable| cable.pipes.iter().map(Pipe::tally))
     }
 
-    /// What went wrong.
+    /// The failures so far.
     #[must_use]
     pub fn failures(&self) -> &[String] {
         &self.failures
     }
 
-    /// What went wrong; from here on the world can be asked again.
+    /// Takes the failures, so that the world can continue.
     pub fn take_failures(&mut self) -> Vec<String> {
         std::mem::take(&mut self.failures)
     }
 
-    /// The address of a slot's IPCP, when it lives and is a member.
+    /// The address of a slot's IPCP; `None` if it does not run or is not a member.
     #[must_use]
     pub fn address(&self, slot: SlotId) -> Option<Address> {
         self.slots[slot.0].instance.as_ref()?.address
@@ -252,14 +252,14 @@ impl World {
         self.systems[system.0].slots.clone()
     }
 
-    /// How many of these are members.
+    /// The number of these slots whose IPCPs are members.
     #[must_use]
     pub fn members(&self, slots: &[SlotId]) -> usize {
         let members = slots.iter().filter(|slot| self.address(**slot).is_some());
         members.count()
     }
 
-    /// Gives an order to an IPCP, if it lives.
+    /// Gives a command to an IPCP, if it runs.
     pub fn command(&mut self, slot: SlotId, command: Command) {
         let now = self.now();
         if let Some(instance) = &mut self.slots[slot.0].instance {
@@ -283,7 +283,7 @@ impl World {
         self.slots[slot.0].instance.as_mut()
     }
 
-    /// The IPCP, if it is still the one that was meant.
+    /// The IPCP of a slot, if it has not been replaced since `incarnation`.
     pub(crate) fn same_instance(
         &mut self,
         slot: SlotId,
@@ -295,7 +295,7 @@ impl World {
             .filter(|_| slot.incarnation == incarnation)
     }
 
-    /// Lets every IPCP that has something to do breathe, until none has.
+    /// Lets every IPCP do what it has to do, until none has anything left.
     pub(crate) fn process_pending(&mut self) {
         while let Some(index) = self.dirty.pop_first() {
             if !self.failures.is_empty() {
@@ -311,7 +311,7 @@ impl World {
         match what {
             Scheduled::Start(slot) => self.start(slot),
             Scheduled::MaintainN1(slot, incarnation) => {
-                // A visit that was put forward does not come a second time.
+                // A visit that was moved forward does not happen a second time.
                 if let Some(instance) = self.same_instance(slot, incarnation)
                     && instance.maintains_n1_at == Some(now)
                 {
@@ -414,7 +414,7 @@ impl World {
         self.touch(id);
     }
 
-    /// Lets one IPCP do all it has to do at this instant.
+    /// Lets one IPCP do everything that it has to do at this moment.
     fn process(&mut self, id: SlotId) {
         let now = self.now();
         let Some(instance) = self.instance(id) else {
@@ -432,12 +432,12 @@ impl World {
             return self.fail(text);
         }
         instance.member.end_of_burst(now);
-        // A flow ends when its reader has taken everything, hence until nothing is left.
+        // A flow ends when its reader has taken everything, so this repeats until nothing is left.
         while self.poll_all(id) {}
         self.arm(id);
     }
 
-    /// Polls everything that an IPCP may have to give; true when it gave something.
+    /// Polls everything that an IPCP may have. Returns whether it had something.
     fn poll_all(&mut self, id: SlotId) -> bool {
         let mut gave = false;
         while let Some(event) = self
@@ -494,5 +494,5 @@ impl World {
     }
 }
 
-/// Breaths of one IPCP at one instant that cannot be honest work.
+/// Number of rounds of one IPCP at one moment that indicates endless work.
 const BREATHS_MAX: u32 = 20_000;

@@ -1,9 +1,9 @@
-//! Which seeds a run of the tests tries.
+//! The seeds that a run of the tests tries.
 
 use std::ops::Range;
 
-/// The first `count` seeds; other ones when a person asks for them: from `CARINA_SIM_SEED`, as many
-/// as `CARINA_SIM_COUNT`.
+/// The first `count` seeds. Environment variables select others: `CARINA_SIM_SEED` the first one,
+/// `CARINA_SIM_COUNT` their number.
 pub fn seeds(count: u64) -> Range<u64> {
     let asked = |name: &str| {
         let text = std::env::var(name).ok()?;
@@ -16,7 +16,7 @@ pub fn seeds(count: u64) -> Range<u64> {
     first..first + asked("CARINA_SIM_COUNT").unwrap_or(count)
 }
 
-/// Fails with all seeds that fail.
+/// Runs `fault` for each seed, and fails with the list of all seeds for which it returns an error.
 pub fn all_hold(seeds: Range<u64>, fault: impl Fn(u64) -> Option<String>) {
     let faults = seeds.filter_map(|seed| Some((seed, fault(seed)?)));
     let faults: Vec<String> = faults

@@ -1,11 +1,11 @@
-//! A reliable flow whose receiver takes less than its sender could send, in all dialects.
+//! Tests of a reliable flow whose receiver is slower than its sender, in all dialects.
 
 use carina_sim::bottleneck::Bottleneck;
 use carina_sim::member_factory;
 use carina_wire::dif::Dialect;
 
-/// A queue of 130,000 bytes holds some 90 PDUs, as a socket buffer of rlite does: fewer than the
-/// window of a flow of its dialect, 512 PDUs.
+/// Checks that the receiver always has data. The queue of 130,000 bytes holds some 90 PDUs, as a
+/// socket buffer of rlite does; the window of a flow in dialect rlite is larger, 512 PDUs.
 fn receiver_is_kept_busy(dialect: Dialect) {
     for rate_bps in [10_000_000, 50_000_000, 200_000_000] {
         let bottleneck = Bottleneck {

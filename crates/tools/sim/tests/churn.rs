@@ -1,4 +1,4 @@
-//! Flows that follow upon one another without a pause, in all dialects.
+//! Tests of flows that follow each other without a pause, in all dialects.
 
 use carina_sim::churn::Churn;
 use carina_sim::member_factory;

@@ -1,4 +1,4 @@
-//! DIFs over DIFs over DIFs: the same IPCP at every level.
+//! Tests of DIFs stacked over DIFs, with the same IPCP at every level.
 
 use carina_sim::layout::stack;
 use carina_sim::session::{Ending, FlowRequest, Reader};

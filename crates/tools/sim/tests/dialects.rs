@@ -1,4 +1,4 @@
-//! The scenarios of `seeds.rs` with members that speak other dialects.
+//! The scenarios of `seeds.rs` in other dialects.
 
 use carina_sim::member::MemberFactory;
 use carina_sim::member_factory;
@@ -8,12 +8,12 @@ use carina_wire::dif::Dialect;
 use crate::asked;
 use crate::once_enrolled::once_enrolled_factory;
 
-/// Runs a seed; a panic says all that is needed to see it again.
+/// Runs a seed. The message of a panic contains the command that repeats the run.
 fn holds(dialect: Dialect, seed: u64, members: Option<usize>) -> Outcome {
     holds_with(member_factory(), dialect, seed, members)
 }
 
-/// The same with members of another kind.
+/// Runs a seed with members from `factory`.
 fn holds_with(
     factory: MemberFactory,
     dialect: Dialect,
@@ -27,7 +27,7 @@ fn holds_with(
     };
     let scenario = Scenario::new(seed, overrides);
     let mut outcome = scenario.run(factory, None);
-    // No member repeats without end what all members know.
+    // Members must not repeat endlessly what all of them know.
     let most = outcome.virtual_ns / 1_000_000_000 * scenario.edges.len() as u64 * PDUS_MAX;
     let sent = outcome.tallies.wire_pdus;
     if dialect != Dialect::Native && sent > most {
@@ -46,7 +46,8 @@ fn holds_with(
     outcome
 }
 
-/// The seeds of a dialect; one alone, with every event, when a person asks for it, or others.
+/// Runs half of the seeds of a dialect. `CARINA_SIM_SEED` selects a single seed, which prints every
+/// event, or the first of `CARINA_SIM_COUNT` seeds.
 fn all_hold(dialect: Dialect, half: u64) {
     if let Ok(seed) = std::env::var("CARINA_SIM_SEED") {
         let seed = seed.parse().expect("CARINA_SIM_SEED is a number");
@@ -118,58 +119,59 @@ fn same_seed_is_the_same_run_and_another_dialect_another() {
     assert!(runs[0] != runs[1] && runs[1] != runs[2] && runs[0] != runs[2]);
 }
 
-/// PDUs a second on a cable at most, over a whole run. Management needs one or two.
+/// Largest average number of PDUs per second on a cable over a whole run. Management needs one or
+/// two.
 const PDUS_MAX: u64 = 10;
 
-/// Seeds of every run of the tests, of each dialect.
+/// Number of seeds of each dialect in every run of the tests.
 const SEEDS: u64 = 200;
 
-/// Dialects and seeds, with the number of members when it was not the seed's, that found something
-/// wrong.
+/// Dialects and seeds that once detected an error, with the number of members if it was not drawn
+/// from the seed.
 const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
-    // Two versions of a member's record went round for ever.
+    // Two versions of a member's record circulated forever.
     (Dialect::Rlite, 2, None),
     (Dialect::Rlite, 28, None),
-    // Several versions of a member's record went round for ever: 40 to 80 times as many PDUs.
+    // Several versions of a member's record circulated forever: 40 to 80 times as many PDUs.
     (Dialect::Rlite, 89, None),
     (Dialect::Rlite, 153, None),
-    // Two that connected at once both gave way, and neither asked again.
+    // Two members that connected to each other at once both gave way, and neither tried again.
     (Dialect::Rlite, 94, None),
     (Dialect::Rlite, 102, None),
-    // An N-1 flow whose other end was gone was asked over for ever.
+    // Requests went forever over an N-1 flow whose other end was gone.
     (Dialect::Rlite, 296, None),
-    // An address that a member had had before came back with a member that missed the new one.
+    // An earlier address of a member came back with another member that had missed the new one.
     (Dialect::Rlite, 302, None),
-    // An attempt that was refused kept the one through a member waiting for ever.
+    // An attempt that was refused kept the attempt through a member waiting forever.
     (Dialect::Irati, 2, None),
-    // An N-1 flow whose other end was gone was asked over for ever.
+    // Requests went forever over an N-1 flow whose other end was gone.
     (Dialect::Irati, 24, None),
     (Dialect::Irati, 36, None),
-    // A neighbour that died before it had answered its first keep-alive was never missed. (4 and
-    // 35, too.)
+    // A neighbour that died before it answered its first keep-alive was never detected as dead.
+    // (Also seeds 4 and 35.)
     (Dialect::Irati, 127, None),
     (Dialect::Irati, 242, None),
     // An M_CONNECT that its sender had given up was answered later, and not sent again.
     (Dialect::Irati, 147, None),
-    // The member that had asked for an N-1 flow let it lie when its other end was gone.
+    // The initiator of an N-1 flow kept it after its other end was gone.
     (Dialect::Irati, 296, None),
     (Dialect::Irati, 777, None),
-    // Two versions of a link-state object with one sequence number stayed beside each other.
+    // Two versions of a link-state object with the same sequence number existed side by side.
     (Dialect::Irati, 71, None),
     (Dialect::Irati, 114, None),
-    // A flow without retransmission whose answer was lost finished for ever.
+    // A flow without retransmission whose answer was lost never ended.
     (Dialect::Irati, 50, None),
     (Dialect::Irati, 978, None),
-    // Others of the same causes.
+    // More seeds with the same causes.
     (Dialect::Irati, 302, None),
     (Dialect::Irati, 490, None),
-    // The answer to a request was lost, and nothing told the called end so.
+    // The answer to a flow request was lost, and the called end never learned it.
     (Dialect::Rlite, 8_000_158, None),
     (Dialect::Rlite, 8_010_056, None),
     (Dialect::Rlite, 8_010_422, None),
     (Dialect::Rlite, 8_012_103, None),
     (Dialect::Rlite, 8_016_700, None),
-    // A member that had left refused records as outdated after it had come back.
+    // A member that had left and come back rejected records as outdated.
     (Dialect::Rlite, 1_795_379_740_855, None),
     (Dialect::Rlite, 1_795_379_742_414, None),
     (Dialect::Rlite, 1_795_379_743_075, None),
@@ -178,29 +180,30 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     (Dialect::Rlite, 1_795_379_744_428, None),
     // (8014018, 1795379742414 and 1795379744428, too:) one that had left gave back the N-1 flows of
     // others before it was ordered to come back.
-    // A record with another's own address stayed although its member had a new one.
+    // A record with another member's address stayed, although its member had a new address.
     (Dialect::Rlite, 1_795_379_741_055, None),
-    // A member was given a second address, and its flows went on with the first.
+    // A member got a second address, and its flows continued with the first.
     (Dialect::Rlite, 1_795_379_741_959, None),
-    // A flow that failed at the end that had ended it seemed to end in order at the other.
+    // A flow that failed at the end which had ended it looked like an orderly end at the other.
     (Dialect::Rlite, 8_014_018, None),
     (Dialect::Rlite, 8_019_070, None),
     (Dialect::Irati, 9_012_522, None),
-    // An N-1 flow whose other end was gone stayed, because orders to enroll kept coming.
+    // An N-1 flow whose other end was gone stayed, because orders to enroll kept arriving.
     (Dialect::Irati, 1_795_382_293_488, None),
-    // Refusals through many N-1 flows kept the one through a member waiting for ever.
+    // Refusals through many N-1 flows kept the attempt through a member waiting forever.
     (Dialect::Irati, 9_014_830, None),
     (Dialect::Irati, 9_016_027, None),
     (Dialect::Irati, 9_016_715, None),
     (Dialect::Irati, 9_016_842, None),
     (Dialect::Irati, 9_019_409, None),
-    // The first PDU of a run came after the gap below a later one was given up, and was read.
+    // The first PDU of a run arrived after the gap below a later one was given up, and was
+    // delivered.
     (Dialect::Rlite, 1795390290691, None),
     (Dialect::Rlite, 1795390293579, None),
-    // The key of a flow was used again while its reader had not read to the end of it.
+    // The key of a flow was reused while its reader had not read to the end.
     (Dialect::Rlite, 1795390283151, None),
     (Dialect::Rlite, 1795390302607, None),
-    // A flow ended before the route to its other end was back after the last fault.
+    // A flow ended before the route to its other end was restored after the last fault.
     (Dialect::Rlite, 1795390295482, None),
     (Dialect::Rlite, 1795390297827, None),
     (Dialect::Rlite, 1795390300813, None),

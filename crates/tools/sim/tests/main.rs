@@ -1,4 +1,4 @@
-//! Simulations: many seeds, each a network of IPCPs.
+//! Simulation tests: many seeds, each with a network of IPCPs.
 
 mod asked;
 mod bottleneck;

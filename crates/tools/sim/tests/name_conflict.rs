@@ -1,4 +1,4 @@
-//! Two systems of one name: one of them is a member, whenever they joined.
+//! Tests of two systems with the same name: exactly one of them is a member, whenever they joined.
 
 use carina_sim::member_factory;
 use carina_sim::name_conflict::{Found, NameConflict, When};
@@ -41,7 +41,7 @@ fn of_two_in_the_parts_of_a_dif_one_stays() {
         let found = found(seed, When::Parted, false);
         first += u64::from(found.winner == 0);
     }
-    // The other half knew of it when the second joined.
+    // The other half knew the first member when the second one joined.
     assert_eq!(first, SEEDS);
 }
 

@@ -1,8 +1,9 @@
-//! Members with a habit of rlite's: one that was enrolled once never enrolls again. To each N-1
-//! flow of a later neighbour it says `/mgmt/lowerflow`, also after it has lost all its neighbours.
+//! Members that behave like those of rlite: a member that was enrolled once never enrolls again. It
+//! sends `/mgmt/lowerflow` to each N-1 flow of a later neighbour, also after it has lost all its
+//! neighbours.
 //!
-//! An IPCP of this implementation enrolls instead. What it says and hears of that is translated
-//! here, between it and its N-1 flows.
+//! An IPCP of this implementation enrolls instead. This module translates its messages, between the
+//! IPCP and its N-1 flows.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,7 +13,7 @@ use carina_sim::member::{Member, MemberFactory};
 use carina_sim::member_factory;
 use carina_wire::{Bytes, FlowSpec};
 
-/// Members of rlite DIFs, half of them with the habit.
+/// A factory of members of rlite DIFs, half of which behave like this.
 pub fn once_enrolled_factory() -> MemberFactory {
     let mut make = member_factory();
     Box::new(move |config, seed| {
@@ -28,12 +29,12 @@ pub fn once_enrolled_factory() -> MemberFactory {
 struct OnceEnrolled {
     member: Box<dyn Member>,
     is_member: bool,
-    /// Requests whose answers are translated, by N-1 flow and invoke id.
+    /// Requests whose answers are translated, by N-1 flow and invoke-id.
     asked: BTreeSet<(u32, i32)>,
     events: VecDeque<Event>,
 }
 
-/// Bytes of the PCI of a management PDU, and where its length is.
+/// Number of bytes of the PCI of a management PDU, and offset of its length field.
 const PCI: usize = 28;
 const LENGTH_AT: usize = 24;
 
@@ -49,7 +50,7 @@ impl OnceEnrolled {
         }
     }
 
-    /// Learns from events whether it is a member.
+    /// Records from events whether it is a member.
     fn note_events(&mut self) {
         while let Some(event) = self.member.poll_event() {
             match event {
@@ -62,13 +63,13 @@ impl OnceEnrolled {
     }
 }
 
-/// The message of a management PDU.
+/// The CDAP message of a management PDU; `None` for other PDUs.
 fn message_of(pdu: &[u8]) -> Option<Message> {
     let is_management = pdu.get(1) == Some(&MANAGEMENT) && pdu.len() >= PCI;
     is_management.then(|| Rules::RLITE.decode(&pdu[PCI..]).ok())?
 }
 
-/// The same PDU with another message.
+/// The same PDU with another CDAP message.
 fn with_message(pdu: &[u8], message: &Message) -> Bytes {
     let mut changed = pdu[..PCI].to_vec();
     changed.extend(Rules::RLITE.encode(message));
@@ -77,7 +78,7 @@ fn with_message(pdu: &[u8], message: &Message) -> Bytes {
     Bytes::from(changed)
 }
 
-/// A message about an object with the ids of another.
+/// A message about another object, with the ids of message `of`.
 fn instead_of(of: &Message, opcode: Opcode, class: &str, name: &str) -> Message {
     Message {
         invoke_id: of.invoke_id,
@@ -115,7 +116,7 @@ impl Member for OnceEnrolled {
         };
         self.asked.remove(&(n1.0, answer.invoke_id));
         let (class, name) = ("enrollment", "/mgmt/enrollment");
-        // No address is assigned: it keeps its own.
+        // The answer assigns no address, so the member keeps its own.
         let started = instead_of(&answer, Opcode::StartR, class, name);
         let started = started.with_value(Value::Bytes(vec![0x18, 0]));
         self.member

@@ -1,4 +1,5 @@
-//! The comparison of `carina sim scale`, small: both halves come to their end.
+//! Test of the comparison of `carina sim scale`, with small sizes: both arrangements are measured
+//! to the end.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_sim::scale::{Layout, Progress, Report, Size, measure};
@@ -26,7 +27,8 @@ fn small_difs_hold_and_send_less_than_one_of_all() {
     assert_eq!((flat.ipcps, flat.difs, milestones), (48, 1, 2));
     assert_eq!(flat.routes, vec![47; 48]);
     let (recursive, _) = measured(Layout::Recursive);
-    // A DIF in each region, the backbone of four, and two of each region above.
+    // A DIF in each region, a backbone of four systems, and an upper DIF with two systems of each
+    // region.
     assert_eq!((recursive.ipcps, recursive.difs), (48 + 4 + 8, 6));
     assert!(recursive.messages < flat.messages);
     assert!(recursive.bytes < flat.bytes);

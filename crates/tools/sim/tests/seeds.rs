@@ -1,9 +1,10 @@
-//! Scenarios by seed. A failure prints the seed, the scenario and how to run it again.
+//! Tests of scenarios drawn from seeds. A failure prints the seed, the scenario and the command
+//! that repeats it.
 
 use carina_sim::member_factory;
 use carina_sim::scenario::{Numbers, Outcome, Overrides, Scenario};
 
-/// Runs a seed; a panic says all that is needed to see it again.
+/// Runs a seed. The message of a panic contains the command that repeats the run.
 fn holds(seed: u64, overrides: Overrides) -> Outcome {
     let scenario = Scenario::new(seed, overrides);
     let outcome = scenario.run(member_factory(), None);
@@ -21,7 +22,7 @@ fn holds(seed: u64, overrides: Overrides) -> Outcome {
     outcome
 }
 
-/// The seeds of one quarter of the run; one alone when a person asks for it.
+/// Runs a quarter of the seeds. `CARINA_SIM_SEED` selects a single one.
 fn quarter(number: u64) {
     if let Ok(seed) = std::env::var("CARINA_SIM_SEED") {
         let seed = seed.parse().expect("CARINA_SIM_SEED is a number");
@@ -79,7 +80,8 @@ fn seeds_that_once_failed_hold() {
 fn same_seed_is_the_same_run_whatever_lies_in_memory() {
     for seed in [3, 11] {
         let first = holds(seed, Overrides::default());
-        // Other addresses, other free lists: nothing may depend on where things lie.
+        // Memory addresses and free lists differ in the second run: the result must not depend on
+        // them.
         let ballast: Vec<Vec<u8>> = (1..2_000).map(|len| vec![0; 7 * len]).collect();
         let holes: Vec<&Vec<u8>> = ballast.iter().step_by(3).collect();
         let second = holds(seed, Overrides::default());
@@ -116,31 +118,33 @@ fn a_part_of_a_scenario_is_played_as_that_part() {
     assert!(text.contains("faults none and calls 0 are kept"), "{text}");
 }
 
-/// Seeds of every run of the tests.
+/// Number of seeds in every run of the tests.
 const SEEDS: u64 = 200;
 
-/// Seeds, with the number of members when it was not the seed's, that found something wrong.
+/// Seeds that once detected an error, with the number of members if it was not drawn from the seed.
 const ONCE_FAILED: &[(u64, Option<usize>)] = &[
-    // N-1 flows whose other end had started anew unnoticed were asked over for ever.
+    // Requests went forever over N-1 flows whose other end had restarted unnoticed.
     (48, None),
     (54, None),
     (59, None),
-    // A member came back as the same after leaving: flows of before stayed open at the other end.
+    // A member that left and returned looked unchanged: flows from before stayed open at the other
+    // end.
     (40, None),
-    // An IPCP that joins asked over some of its many N-1 flows only.
+    // A joining IPCP sent its requests over some of its many N-1 flows only.
     (72, None),
-    // PDUs for members were taken from an IPCP that was no neighbour, hence without protection.
+    // PDUs for members were accepted from an IPCP that was not a neighbour, and so without
+    // protection.
     (633, None),
-    // Each old copy of a replicated entry made its owner say a new one: a storm.
+    // Each old copy of a replicated entry made its owner announce a new one: a storm.
     (1072, None),
-    // Digests of a restarted member's entries were those of its old ones.
+    // The digests of a restarted member's entries were those of its old entries.
     (1502, None),
-    // A damaged refusal, and a damaged configuration, left two members beside each other for ever.
+    // A damaged refusal, or a damaged configuration, left two members side by side forever.
     (2319, None),
     (2448, None),
-    // The end of a flow was not told for long enough.
+    // The end of a flow was not announced for long enough.
     (2889, None),
-    // A member that came back under another address left its old links with all others.
+    // A member that returned with another address left its old links at all others.
     (7010603, None),
     (7014740, None),
     (7018858, None),
@@ -148,16 +152,16 @@ const ONCE_FAILED: &[(u64, Option<usize>)] = &[
     (7036491, None),
     (7042533, None),
     (7045158, None),
-    // A flow that had ended at one end still delivered what was written before, slowly.
+    // A flow that had ended at one end still delivered slowly what was written before.
     (1795392193241, None),
-    // An N-1 flow stayed whose other end had left and died before it was ended.
+    // An N-1 flow stayed after its other end had left, and had crashed before the flow was ended.
     (7049122, None),
-    // The same, where it died in its enrollment.
+    // As before, but the other end crashed during its enrollment.
     (1795392146946, None),
-    // A path that loses half of all PDUs is slow, and what goes on is not lost.
+    // A path that loses half of all PDUs is slow, but data that is still on the way is not lost.
     (7017946, None),
-    // PDUs of the exchange between neighbours had no check of their own: what was damaged was
-    // believed, and wrong addresses, nonces and CEP-ids stayed.
+    // PDUs between neighbours had no check of their own: damaged ones were accepted, and wrong
+    // addresses, nonces and CEP-ids stayed.
     (7001143, None),
     (7012239, None),
     (7015602, None),

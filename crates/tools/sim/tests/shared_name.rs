@@ -1,4 +1,4 @@
-//! A name that several members hold, in all dialects.
+//! Tests of a name that several members hold, in all dialects.
 
 use carina_sim::member_factory;
 use carina_sim::shared_name::SharedName;

@@ -1,8 +1,8 @@
-//! Virtual networks by seed: roles that die at any step, and what must hold all the same.
+//! Tests of virtual networks with roles that are killed at any step, by seed.
 
 use carina_sim::vnets::{Mutant, Outcome, Size, run, run_without};
 
-/// Runs seeds and adds up how they ended.
+/// Runs the seeds, and adds up their outcomes.
 fn seeds(seeds: impl Iterator<Item = u64>, size: Size) -> Outcome {
     let mut sum = Outcome::default();
     for seed in seeds {
@@ -17,7 +17,7 @@ fn seeds(seeds: impl Iterator<Item = u64>, size: Size) -> Outcome {
     sum
 }
 
-/// Hosts without limits that make every node, as they did when the seeds below were found.
+/// Hosts without limits that never refuse a node, as when the seeds below were found.
 fn able(size: Size) -> Size {
     Size {
         is_able: true,
@@ -29,12 +29,12 @@ fn able(size: Size) -> Size {
 fn networks_are_ready_or_refused_whatever_dies() {
     let sum = seeds(0..SEEDS, Size::default());
     println!("{sum:?}");
-    // It would hold of roles that refuse all.
+    // Without this check, roles that refuse everything would pass.
     assert!(sum.ready > SEEDS && sum.refused > SEEDS / 4, "{sum:?}");
     assert!(sum.deaths > SEEDS && sum.moved > SEEDS / 2, "{sum:?}");
 }
 
-/// Seeds in which a process of a VNP took what it had heard in one step for an answer in another.
+/// Seeds in which a process of a VNP confused a message of one step with an answer in another step.
 #[test]
 fn network_is_called_removed_when_all_providers_said_so() {
     let found = [1_795_660_420, 1_795_660_941, 1_795_661_627, 1_795_662_699];
@@ -46,8 +46,8 @@ fn network_is_called_removed_when_all_providers_said_so() {
     assert!(sum.ready > 4, "{sum:?}");
 }
 
-/// Seeds in which a network was gone while a host that had awaited a node of it still had a part,
-/// and in which a node that could not be sent was asked for without end.
+/// Seeds in which a network was removed while a host that had awaited one of its nodes still had a
+/// part, and in which a node that could not be sent was requested endlessly.
 #[test]
 fn moves_that_are_given_up_leave_nothing() {
     let plain = Size {
@@ -57,14 +57,15 @@ fn moves_that_are_given_up_leave_nothing() {
     seeds([1_795_678_174, 1_795_678_838].into_iter(), plain);
     let sum = seeds([12, 63, 535].into_iter(), able(Size::default()));
     assert!(sum.moved > 0 && sum.drained > 3, "{sum:?}");
-    // In the second a request came when its network was removed, and its operator did not know.
+    // In the second one a request arrived while its network was being removed, and its operator did
+    // not know that.
     let sum = seeds([173, 212].into_iter(), able(Size::CONTENDED));
     assert!(sum.drained > 0, "{sum:?}");
 }
 
-/// Seeds in which a provider gave a tag away that the one beyond still used, an operator's process
-/// that could not read its store when it began did not try again, and a provider that was behind
-/// said of a drained host that it was not.
+/// Seeds in which a provider gave away a tag that the neighbouring provider still used; in which an
+/// operator's process that could not read its store at its start did not try again; and in which a
+/// provider with old data reported a drained host as not drained.
 #[test]
 fn stores_that_are_away_or_behind_are_asked_again() {
     let found = [1_795_686_431, 1_795_685_096, 1_795_687_907];
@@ -72,7 +73,7 @@ fn stores_that_are_away_or_behind_are_asked_again() {
     assert!(sum.ready > 3, "{sum:?}");
 }
 
-/// What was asked for is all in one of the counts.
+/// Every requested network is in exactly one of the counts.
 #[test]
 fn requests_are_all_answered_withdrawn_or_over() {
     let sum = seeds(0..20, Size::default());
@@ -84,7 +85,7 @@ fn requests_are_all_answered_withdrawn_or_over() {
     );
 }
 
-/// Of 12 networks each of the few operators may have one at a time.
+/// There are 12 networks, and each of the few operators may have one at a time.
 #[test]
 fn networks_beyond_the_share_of_an_operator_are_refused() {
     let size = Size {
@@ -126,7 +127,8 @@ fn networks_that_contend_are_ready_or_refused() {
     assert!(sum.ready > SEEDS / 4 && sum.refused > SEEDS / 4, "{sum:?}");
 }
 
-/// What holds in all runs would hold of a check that looks at nothing.
+/// A check that never fails would pass all other tests: this one requires that each mutant is
+/// detected.
 #[test]
 fn runs_find_what_is_taken_out_of_the_product() {
     for mutant in Mutant::ALL {
@@ -140,8 +142,8 @@ fn runs_find_what_is_taken_out_of_the_product() {
     }
 }
 
-/// Seeds in which a host that was drained awaited a node to whose move a provider beyond had to
-/// agree, and in which a move that was given up for that of a node beyond left its destination
+/// Seeds in which a drained host awaited a node whose move needed the agreement of a neighbouring
+/// provider, and in which a move that was given up in favour of another one left its destination
 /// without a promise.
 #[test]
 fn moves_that_wait_for_a_provider_beyond_are_counted() {
@@ -153,8 +155,8 @@ fn moves_that_wait_for_a_provider_beyond_are_counted() {
 
 const SEEDS: u64 = 200;
 
-/// There are at most two VNPs, and two operators of each.
+/// There are at most two VNPs, with two operators each.
 const OPERATORS_MAX: u64 = 4;
 
-/// Within so many seeds each mutant is found.
+/// Number of seeds within which each mutant must be detected.
 const MUTANT_SEEDS: u64 = 60;

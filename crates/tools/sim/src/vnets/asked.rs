@@ -1,4 +1,4 @@
-//! Whether a network that is ready is the one that was asked for.
+//! Compares a network that is ready with its document.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use carina_vnet::host_part::{Far, HostPart, VnetId};
 
 use super::host::{PlayedHost, is_whole};
 
-/// How what hosts have of a network differs from its document.
+/// The first difference between what hosts have of a network and its document; `None` if there is
+/// none.
 pub(super) fn difference(
     document: &Document,
     vnet: VnetId,
@@ -55,12 +56,13 @@ fn nodes(document: &Document, parts: &Parts<'_>) -> Option<String> {
     })
 }
 
-/// Each link is there once, between the right nodes, with its rate, and its ends name each other.
+/// Checks that each link exists once, between the right nodes, with its rate and carrier, and that
+/// its two ends name each other. Returns the difference, if there is one.
 fn links(document: &Document, parts: &Parts<'_>, hosts: &[PlayedHost]) -> Option<String> {
     let find = |name: &str| hosts.iter().find(|host| host.name == name);
     let mut found: BTreeMap<u32, (Vec<&str>, String)> = BTreeMap::new();
     for (host, part) in parts {
-        // A card of a host is no link of the document.
+        // A network card of a host is not a link of the document.
         let links = part.links.iter();
         for link in links.filter(|it| !matches!(it.far, Far::Nic(_))) {
             let kind = format!("{:?} {:?}", link.rate, link.carrier);
@@ -68,7 +70,7 @@ fn links(document: &Document, parts: &Parts<'_>, hosts: &[PlayedHost]) -> Option
             ends.push(&link.near.node);
             match &link.far {
                 Far::Here(far) => ends.push(&far.node),
-                // The simulated operators ask for no access points.
+                // The simulated operators request no access points.
                 Far::Users(_) | Far::Nic(_) => {
                     return Some(format!("link {} has users", link.number));
                 }

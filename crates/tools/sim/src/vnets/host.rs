@@ -1,4 +1,4 @@
-//! A host that is played: what it is to have, and how far that is.
+//! A simulated host: the parts of networks that it is ordered to have, and how far they are.
 
 mod moves;
 mod temper;
@@ -18,57 +18,59 @@ pub use self::moves::{Guest, Sent};
 use self::temper::Verdict;
 pub use self::temper::{REFUSED, Temper};
 
-/// A host with its agent. The agent's own death touches nothing here; that of the host takes all;
-/// that of a machine takes its node, until the agent has made that anew.
+/// A simulated host with its agent. When only the agent dies, this state stays. When the host dies,
+/// everything on it is lost. When a machine dies, its node is lost until the agent has recreated
+/// it.
 #[derive(Debug)]
 pub struct PlayedHost {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// What it is.
+    /// The host's resources, as in the inventory of its provider.
     pub owns: Host,
-    /// The rates of all its links to other hosts together, bits a second.
+    /// Sum of the rates of all its links to other hosts, in bits per second.
     rate_bps: u64,
-    /// Its parts of networks, and when the nodes of each are up.
+    /// Its parts of networks, each with the time at which its nodes are up.
     pub parts: BTreeMap<VnetId, (HostPart, Instant)>,
-    /// Nodes whose machine has ended, and when they are up again.
+    /// Nodes whose machine has ended, each with the time at which it is up again.
     ended: BTreeMap<(VnetId, String), Instant>,
-    /// What it is to have no more; kept on its disk for ten minutes.
+    /// Removed networks, each with the last removed generation and the time; kept on disk for ten
+    /// minutes.
     removed: BTreeMap<VnetId, (u64, Instant)>,
-    /// The agent dies at the next order: before it is carried out, or after that.
+    /// Set if the agent will die at the next order: before or after it carries the order out.
     pub dies_at_order: Option<Death>,
-    /// What runs in its nodes.
+    /// The guest in each of its nodes.
     guests: BTreeMap<(VnetId, String), Guest>,
-    /// How many guests were made here.
+    /// Number of guests that were created here.
     made: u64,
-    /// Moves in which it has a part, by number.
+    /// Moves in which this host takes part, by number.
     moves: BTreeMap<u64, moves::Move>,
-    /// Guests that it has sent and that are to be carried.
+    /// Guests that it has sent, and that are to be delivered.
     sent: Vec<Sent>,
-    /// Guests that have come, and run here or did.
+    /// Number of guests that arrived by a move and were taken into service.
     pub came: u64,
-    /// What it tells its provider of what it can make.
+    /// The limits on nodes that the host reports to its provider.
     limits: Option<HostLimits>,
     temper: Option<Temper>,
-    /// Changes of parts that it does not make.
+    /// Changes of parts that the host has refused.
     refused: BTreeMap<VnetId, RefusedChange>,
-    /// What it has decided of nodes that it was to make, which it remembers.
+    /// Decisions on the nodes that the host was ordered to make.
     verdicts: BTreeMap<(VnetId, String), Verdict>,
 }
 
-/// How long after its node a console answers.
+/// Time between a node being up and its console answering.
 pub const CONSOLE: Duration = Duration::from_millis(200);
 
-/// When an agent dies that has an order.
+/// When an agent with an order dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// Nothing of it was done.
+    /// Before it has done anything.
     Before,
-    /// It was done, and no provider hears of it yet.
+    /// After it has carried the order out, but before it has reported that.
     After,
 }
 
 impl PlayedHost {
-    /// A host of a provider's, with nothing on it.
+    /// A host of a provider without any parts.
     #[must_use]
     pub fn new(owns: &Host, inventory: &Inventory) -> PlayedHost {
         let links = inventory.links.iter();
@@ -96,13 +98,13 @@ impl PlayedHost {
         }
     }
 
-    /// Guests that are to be carried to other hosts.
+    /// Takes the guests that are to be delivered to other hosts.
     pub fn take_sent(&mut self) -> Vec<Sent> {
         std::mem::take(&mut self.sent)
     }
 
-    /// The machine of one of its nodes ends, if it has any; which one, `pick` says of how many. The
-    /// agent makes it anew, which takes until `again`.
+    /// Ends the machine of one of the host's nodes, if it has any. `pick` chooses its index from
+    /// the number of nodes. The agent recreates the machine, which is up at `again`.
     pub fn end_machine(&mut self, again: Instant, pick: impl FnOnce(usize) -> usize) {
         let parts = self.parts.iter();
         let nodes = parts
@@ -115,7 +117,7 @@ impl PlayedHost {
         }
     }
 
-    /// The host itself ends, and what ran on it is gone.
+    /// Loses everything that ran on the host, because the host itself has died.
     pub fn lose_all(&mut self) {
         self.parts.clear();
         self.refused.clear();
@@ -124,7 +126,7 @@ impl PlayedHost {
         self.moves.clear();
     }
 
-    /// Carries an order out; nodes are up after `boot`.
+    /// Carries out an order. New nodes are up after `boot`.
     pub fn handle(&mut self, now: Instant, message: ToAgent, boot: Duration) {
         match message {
             ToAgent::Set(part) => {
@@ -160,7 +162,7 @@ impl PlayedHost {
         }
     }
 
-    /// Forgets orders of long ago; says whether there were any.
+    /// Forgets orders older than ten minutes. Returns whether there were any.
     pub fn tidy(&mut self, now: Instant) -> bool {
         let kept = Duration::from_secs(600);
         let before = self.removed.len();
@@ -169,7 +171,7 @@ impl PlayedHost {
         self.removed.len() < before
     }
 
-    /// When it says something else than now, though nothing happens to it.
+    /// Time of the next change of its report without any outside event.
     pub(super) fn changes_after(&self, now: Instant) -> Instant {
         let up = self.parts.values().map(|(_, up_at)| *up_at);
         let again = self.ended.values().copied();
@@ -185,7 +187,8 @@ impl PlayedHost {
         next.unwrap_or(Instant::MAX)
     }
 
-    /// What more it carries than it has room for. `nics` says how many cards a node has of it.
+    /// Describes resources that the host carries beyond its own; `None` if there are none. `nics`
+    /// returns the number of the host's cards that a node has.
     #[must_use]
     pub fn excess(&self, nics: impl Fn(&HostPart, &str) -> u64) -> Option<String> {
         let owns = &self.owns;
@@ -223,14 +226,14 @@ impl PlayedHost {
         })
     }
 
-    /// A link of a network of which it has an end.
+    /// The link with this number of a network, if the host has an end of it.
     #[must_use]
     pub fn link(&self, vnet: VnetId, number: u32) -> Option<&LinkPart> {
         let (part, _) = self.parts.get(&vnet)?;
         part.links.iter().find(|link| link.number == number)
     }
 
-    /// What it says; `reaches` tells whether a link finds its other end.
+    /// The host's report to its provider. `reaches` returns whether a link reaches its other end.
     #[must_use]
     pub fn report(&self, now: Instant, reaches: impl Fn(VnetId, &LinkPart) -> bool) -> FromAgent {
         let parts = self.parts.values().map(|(part, up_at)| {
@@ -300,7 +303,8 @@ impl PlayedHost {
     }
 }
 
-/// Whether both ends of a link name each other, with the same tag. `find` finds a host by its name.
+/// Whether both ends of a link name each other with the same tag. `find` returns the host with a
+/// name.
 #[must_use]
 pub fn is_whole<'a>(
     find: impl Fn(&str) -> Option<&'a PlayedHost>,

@@ -1,22 +1,23 @@
-//! What may be taken out of the product, to see that runs find that it is missing.
+//! Safeguards that can be removed from the product, to test that the simulation detects their
+//! absence.
 
-/// Something that keeps virtual networks right and is not there in a run.
+/// A safeguard of virtual networks that is missing in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// Stores compare nothing: of two that write, the last one wins.
+    /// Stores do not compare revisions: of two writers, the last one wins.
     AnyWriteWins,
-    /// What is held is held for ever.
+    /// Holds on resources never expire.
     HoldsNeverEnd,
-    /// What is made stays for ever, also when its VNP is gone.
+    /// Parts of networks never expire, even after their VNP is lost.
     PartsNeverEnd,
-    /// A host is not told to remove what its provider knows nothing of.
+    /// A host is not told to remove parts that its provider does not know.
     StraysStay,
-    /// Stores do not keep which hosts are drained.
+    /// Stores do not record which hosts are drained.
     DrainsAreForgotten,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Mutant; 5] = [
         Mutant::AnyWriteWins,
         Mutant::HoldsNeverEnd,

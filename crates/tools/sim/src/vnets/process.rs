@@ -1,9 +1,9 @@
-//! Processes of roles: what they have got and not come to yet, and how they get into one another's
-//! way at the store that they share.
+//! Processes of roles: the work that waits for them, and how processes that share a store interfere
+//! with each other.
 //!
-//! A process that is asked something reads its store, decides, and writes. In a run that is one
-//! event; so that others write in between, as they do around a store on a network, the store lets
-//! other processes do what they have got whenever it is asked ([`Interrupt`]).
+//! A process that handles a message reads its store, decides, and writes. In the simulation that is
+//! one event. With a real store on a network, other processes write in between. To simulate that,
+//! the store lets other processes do some of their waiting work at each access ([`Interrupt`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,46 +19,47 @@ use carina_vnet::vnp::Vnp;
 use super::unsteady_store::{Shares, Trouble, UnsteadyStore};
 use super::world::Packet;
 
-/// A process that may be dead, and its way to its store.
+/// A process of a role, which may be dead, with the faults of its store.
 #[derive(Debug)]
 pub(super) struct Process<M> {
     pub(super) machine: RefCell<Option<M>>,
-    /// What it has got and not come to yet.
+    /// Messages and timers that it has not handled yet.
     inbox: RefCell<VecDeque<Work>>,
     pub(super) trouble: Rc<RefCell<Trouble>>,
     pub(super) timer_at: Cell<Instant>,
-    /// How often its timer was due at once after it had been handled, one after the other.
+    /// Number of times in succession that its timer was due again at once.
     spins: Cell<u32>,
 }
 
-/// What a process has to do.
+/// A piece of work of a process.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A message of a party.
+    /// A message, with the name of its sender.
     Take(String, Packet),
     /// Its timer is due.
     Timer,
 }
 
-/// The machine of a role.
+/// The protocol machine of a role.
 pub(super) trait Machine {
-    /// Takes a message of a party; gives it back if this role takes no such message.
+    /// Handles a message of a party. Returns the message if this role does not handle messages of
+    /// its kind.
     fn take(&mut self, now: Instant, from: &str, packet: Packet) -> Option<Packet>;
     fn handle_timeout(&mut self, now: Instant);
     fn poll_timeout(&self) -> Instant;
 }
 
-/// One that goes on while another waits for the store.
+/// A process that may work while another one waits for the store.
 pub(super) trait Interrupt: fmt::Debug {
-    /// Does what it has got, unless it waits for the store itself, or is dead.
+    /// Does its next work, unless it waits for the store itself or is dead.
     fn go_on(&self, now: Instant);
 }
 
-/// The other processes of a role.
+/// The other processes of the same role.
 pub(super) type Others = Vec<Weak<dyn Interrupt>>;
 
 impl<M: Machine> Process<M> {
-    /// One that does not run yet.
+    /// A process that does not run yet.
     pub(super) fn new(shares: Shares, random: Random) -> Rc<Process<M>> {
         Rc::new(Process {
             machine: RefCell::new(None),
@@ -69,7 +70,7 @@ impl<M: Machine> Process<M> {
         })
     }
 
-    /// Begins to run.
+    /// Starts to run with `machine`.
     pub(super) fn start(&self, machine: M) {
         self.inbox.borrow_mut().clear();
         self.machine.replace(Some(machine));
@@ -77,29 +78,30 @@ impl<M: Machine> Process<M> {
         self.spins.set(0);
     }
 
-    /// Ends at once; what it has got is lost.
+    /// Ends at once. Its waiting work is lost.
     pub(super) fn end(&self) {
         self.machine.replace(None);
         self.inbox.borrow_mut().clear();
         self.trouble.borrow_mut().is_dead = true;
     }
 
-    /// Whether it runs, also if it is to end at its last write.
+    /// Whether it runs, also if it will die at its next write.
     pub(super) fn is_there(&self) -> bool {
         self.machine.borrow().is_some()
     }
 
-    /// Gives it something to do; it comes to it when `do_next` is called, or before.
+    /// Adds a piece of work. The process does it when `do_next` is called, or earlier when another
+    /// process waits for the store.
     pub(super) fn give(&self, work: Work) {
         if self.is_there() {
             self.inbox.borrow_mut().push_back(work);
         }
     }
 
-    /// Does the next thing that it has got.
+    /// Does the next piece of work.
     ///
     /// # Errors
-    /// The timer is due at once, again and again, or it takes no message of this kind.
+    /// The timer is due at once too often, or the role does not handle messages of this kind.
     pub(super) fn do_next(&self, now: Instant) -> Result<(), String> {
         let mut machine = self.machine.borrow_mut();
         let Some(machine) = machine.as_mut() else {
@@ -141,7 +143,7 @@ impl<M: Machine + fmt::Debug> Interrupt for Process<M> {
             if is_busy() {
                 return;
             }
-            // What is wrong with it shows at its own turn.
+            // An error will show when the process does its work by itself.
             let _ = self.do_next(now);
         }
     }
@@ -203,7 +205,7 @@ impl Machine for Vno<UnsteadyStore> {
     }
 }
 
-/// More often than this no timer is due at once again, whatever there is to do.
+/// Largest number of times in succession that a timer may be due again at once.
 const SPINS_MAX: u32 = 1000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is there and what happens, by seed.
+//! Draws a scenario of virtual networks from a seed: the parties, and what happens.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,74 +14,76 @@ use carina_vnet::pip::inventory::{self, Border, Discovery, Host, Inventory};
 use super::Size;
 use super::unsteady_store::Shares;
 
-/// What is there and what happens.
+/// A scenario: the parties, and what happens.
 #[derive(Debug)]
 pub(super) struct Scenario {
-    /// Providers: name, what it owns, and how many processes serve it.
+    /// Providers: name, inventory, and number of processes.
     pub(super) pips: Vec<(String, Inventory, usize)>,
-    /// VNPs, each with the operators that use it, and how many processes serve it while things go
-    /// wrong: one may take over from another that has not ended.
+    /// VNPs: name, the operators that use it, and number of processes while there are faults. There
+    /// may be two: one takes over from another that has not ended.
     pub(super) vnps: Vec<(String, Vec<String>, usize)>,
-    /// What operators do.
+    /// Requests of operators, with their times.
     pub(super) wishes: Vec<(Instant, Wish)>,
-    /// Networks that a VNP gives each operator at a time.
+    /// Number of networks that a VNP allows each operator at a time; `None` for the product's
+    /// default.
     pub(super) networks_per_vno: Option<u16>,
-    /// Share of messages, of 10,000, that are lost, and that come twice.
+    /// Shares of messages, in 1/10000, that are lost and that are duplicated.
     pub(super) lost: u32,
     pub(super) doubled: u32,
-    /// The longest that a message usually takes; now and then it takes 20 times that.
+    /// Longest usual delay of a message; some messages take 20 times as long.
     pub(super) delay_max: Duration,
-    /// What goes wrong with stores.
+    /// Shares of accesses to stores that are disturbed.
     pub(super) shares: Shares,
-    /// Share of messages and timers, of 10,000, to which a process comes later, and how much.
+    /// Share of messages and timers, in 1/10000, that a process handles late, and the longest
+    /// delay.
     pub(super) busy: u32,
     pub(super) busy_max: Duration,
-    /// Until when things go wrong.
+    /// Time at which faults end.
     pub(super) trouble_ends: Instant,
     /// Mean time between two deaths.
     pub(super) death_every: Duration,
-    /// The shortest and the longest time between two nodes that providers have move.
+    /// Shortest and longest time between two moves of nodes that providers order.
     pub(super) move_every: [Duration; 2],
-    /// What else happens, unless the run is plain.
+    /// Mean times between further faults; `None` in a plain run.
     pub(super) upsets: Option<Upsets>,
-    /// The VNP that is lost when things stop going wrong, with all that it knows.
+    /// The VNP that is lost, with its store, when the other faults end.
     pub(super) lost_vnp: Option<usize>,
-    /// What hosts can make, by their numbers over all providers; without it all can make all.
+    /// Limits of the hosts, numbered over all providers; `None` if hosts have no limits.
     pub(super) limits: Option<Vec<HostLimits>>,
-    /// When a host has something of which its provider knows nothing, and which host.
+    /// Time at which a host has a part that its provider does not know, and the number of the host.
     pub(super) stray: Option<(Instant, usize)>,
-    /// When peers ask about networks of others.
+    /// Time at which parties send requests about networks of others.
     pub(super) meddling: Instant,
-    /// From when all are removed.
+    /// Time at which the removal of all networks begins.
     pub(super) removal: Instant,
     pub(super) end: Instant,
     pub(super) random: Random,
 }
 
-/// Mean times between two that are of one kind.
+/// Mean time between two events of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Upsets {
-    /// Connections that are cut.
+    /// A connection is cut.
     pub(super) cut_every: Duration,
-    /// Stores that do not answer.
+    /// A store does not answer for a while.
     pub(super) store_away_every: Duration,
-    /// Hosts that are drained.
+    /// A host is drained.
     pub(super) drain_every: Duration,
 }
 
-/// What an operator does.
+/// A request of an operator.
 #[derive(Clone, Debug)]
 pub(super) enum Wish {
-    /// It wants a network, or wants it so.
+    /// To make a network, or to change it.
     Apply {
         vno: String,
         document: Box<Document>,
     },
-    /// It wants it no longer.
+    /// To remove a network.
     Remove { vno: String, name: String },
 }
 
-/// What begins every name of the substrate, so that it can be looked for.
+/// Beginning of every name of the substrate, by which leaks to operators are detected.
 pub(super) const MARK: &str = "sub-";
 
 const LOCATIONS: [&str; 3] = ["uk", "de", "fr"];
@@ -151,7 +153,8 @@ impl Scenario {
         scenario
     }
 
-    /// Hosts have limits, and operators want some nodes that are beyond those of some hosts.
+    /// Gives hosts limits, and changes some nodes of documents so that they are beyond the limits
+    /// of some hosts.
     fn limit(&mut self, random: &mut Random) {
         let count: usize = self.pips.iter().map(|(_, it, _)| it.hosts.len()).sum();
         let limits = (0..count).map(|_| HostLimits {
@@ -180,8 +183,8 @@ impl Scenario {
         }
     }
 
-    /// Each process, host, connection and store fails as often as in a run of the usual size,
-    /// however many there are, and as many nodes of each network move.
+    /// Adapts the times between faults to the size, so that each process, host, connection and
+    /// store fails as often as in a run of usual size, and as many nodes of each network move.
     fn spread(&mut self, size: Size) {
         let pips = self.pips.len() as u64;
         let hosts: usize = self.pips.iter().map(|(_, it, _)| it.hosts.len()).sum();
@@ -200,7 +203,7 @@ impl Scenario {
                 drain_every: often(DRAIN_EVERY, USUAL_HOSTS, hosts),
             });
         }
-        // What a seed draws is the usual size.
+        // The usual size is the one that a seed draws.
         if hosts > HOSTS_DRAWN_MAX {
             self.death_every = often(every, USUAL_PARTIES, parties);
             let networks = size.networks.map_or(USUAL_NETWORKS, u64::from);
@@ -209,8 +212,9 @@ impl Scenario {
         }
     }
 
-    /// Processes are busy, so that much waits for them, and do that in between reads and writes of
-    /// one another; a VNP is lost in the midst of it, and a host comes back with a stray.
+    /// Makes the parties compete: processes are busy, so that their work piles up and is done
+    /// between the reads and writes of others; a VNP is lost meanwhile, and a host returns with a
+    /// part that its provider does not know.
     fn contend(&mut self) {
         let random = &mut self.random;
         self.shares.interleaved = 9000;
@@ -224,36 +228,36 @@ impl Scenario {
     }
 }
 
-/// A time between two of something, where there are `here` to which it may happen instead of
-/// `usual`.
+/// Scales a time between events of one kind: with `here` objects in place of `usual`, events are
+/// that much more frequent.
 fn often(every: Duration, usual: u64, here: u64) -> Duration {
     Duration::from_nanos(every.as_nanos() / here.max(1) * usual)
 }
 
-/// What a seed draws on average.
+/// Average sizes that a seed draws.
 const USUAL_PARTIES: u64 = 18;
 const USUAL_HOSTS: u64 = 10;
 const USUAL_NETWORKS: u64 = 7;
-/// As many hosts as a seed draws at most.
+/// Largest number of hosts that a seed draws.
 const HOSTS_DRAWN_MAX: u64 = 28;
-/// The time between two hosts that are drained, where there are as many as usual.
+/// Time between two drained hosts in a run of usual size.
 const DRAIN_EVERY: Duration = Duration::from_secs(20);
 
-/// What the seed is mixed with for limits of hosts.
+/// Number that is mixed into the seed for the limits of hosts.
 const LIMITS: u64 = 2;
-/// An image that some hosts have.
+/// Name of an image that only some hosts have.
 const IMAGE: &str = "debian";
 
-/// The time at which a run begins; it stands for a moment after 1970.
+/// Virtual time at which a run begins, as a time since 1970.
 pub(super) const START: Instant = Instant::from_secs(1_000_000);
 
-/// What was asked for, or 1 to `most`.
+/// The requested number, or a random one from 1 to `most`.
 fn drawn(random: &mut Random, wanted: Option<u8>, most: u64) -> u64 {
     wanted.map_or_else(|| random.within(1, most), u64::from)
 }
 
 fn shares(random: &mut Random) -> Shares {
-    // Most of what is found takes others in between, so that they are there in every run.
+    // Most errors need other processes working in between, so every run has that.
     let unanswered = random.below(500) as u32;
     let interleaved = random.within(2000, 9000) as u32;
     let late = if random.chance(3000) {
@@ -321,12 +325,12 @@ fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
     }
 }
 
-/// The addresses of a provider's hosts.
+/// Network of the addresses of a provider's hosts.
 fn addresses(pip: usize) -> InterfaceAddress {
     InterfaceAddress::new(Ipv4Addr::new(172, 16 + pip as u8, 0, 0), 16).expect("a prefix of IPv4")
 }
 
-/// Joins the providers to one another, so that each can be reached.
+/// Connects the providers with each other, so that each can reach every other one.
 fn borders(random: &mut Random, pips: &mut [(String, Inventory, usize)]) {
     let mut pairs = Vec::new();
     for number in 1..pips.len() {
@@ -360,7 +364,7 @@ fn wishes(
     let mut wishes = Vec::new();
     let span = trouble_ends.since(START).as_millis();
     let count = size.networks.map(u64::from);
-    // Now and then all come at once.
+    // In some runs all networks are requested at once.
     let first = if random.chance(4000) || size.contends {
         1000
     } else {
@@ -369,7 +373,8 @@ fn wishes(
     for number in 0..count.unwrap_or_else(|| random.within(1, 12)) {
         let vno = (*random.pick(&vnos)).clone();
         let name = format!("net{number}");
-        // Where they contend, half come while the others are there, just before all is calm.
+        // If networks compete, half of them are requested while the others exist, just before the
+        // faults end.
         let from = if size.contends && number % 2 > 0 {
             span - 3000
         } else {
@@ -389,7 +394,7 @@ fn wishes(
             wishes.push((at, Wish::Remove { vno, name }));
         }
     }
-    // Some come when nothing goes wrong any more: of these all is decided by what there is.
+    // Late requests, issued after the last fault. Their outcome depends on the resources alone.
     for number in 0..random.below(3) {
         let at = trouble_ends + Duration::from_secs(random.within(15, 100));
         let document = Box::new(document(random, &format!("late{number}")));
@@ -450,7 +455,7 @@ fn document(random: &mut Random, name: &str) -> Document {
     }
 }
 
-/// A link of a node with one before it.
+/// A random link between a node and an earlier one.
 fn wanted_link(random: &mut Random, node: usize) -> Link {
     let carriers = [Carrier::Ipip, Carrier::Gre, Carrier::Vxlan, Carrier::Dif];
     let other = random.index(node);

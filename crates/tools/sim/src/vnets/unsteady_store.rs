@@ -1,5 +1,5 @@
-//! A store that breaks off, is late, and serves others between a read and a write; and with which a
-//! process can be made to die at any write.
+//! A store with faults: accesses fail, changes become visible late, other processes work between a
+//! read and a write, and a process can be made to die at any write.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use carina_vnet::store::{
 use super::process::Others;
 use super::{FOR_EVER, Mutant};
 
-/// One process's way to a store that others share.
+/// The access of one process to a shared store.
 #[derive(Clone, Debug)]
 pub(super) struct UnsteadyStore {
     store: Rc<RefCell<MemoryStore>>,
@@ -22,33 +22,34 @@ pub(super) struct UnsteadyStore {
     others: Others,
 }
 
-/// What goes wrong on the way to a store.
+/// Faults of one process's access to its store.
 #[derive(Debug)]
 pub(super) struct Trouble {
-    /// The process dies after so many changes; the last may have reached the store or not.
+    /// Number of changes after which the process dies. The last change may or may not have reached
+    /// the store.
     pub(super) changes_left: Option<u64>,
-    /// Whether it has died of that.
+    /// Whether the process has died in this way.
     pub(super) is_dead: bool,
-    /// Until when the store does not answer.
+    /// Time until which the store does not answer.
     pub(super) away_until: Instant,
     pub(super) shares: Shares,
-    /// Whether the process has changed something that it has not read since.
+    /// Whether the process has changed something since its last read.
     has_changed: bool,
     random: Random,
 }
 
-/// The shares of calls, of 10,000, to which something happens.
+/// Shares of accesses, in 1/10000, that are disturbed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shares {
-    /// They break off. Half of those that change something have been done.
+    /// The access fails. If it is a change, half of these changes reach the store.
     pub(super) unanswered: u32,
-    /// Before them, another process does what it has got.
+    /// Another process does some of its work before the access.
     pub(super) interleaved: u32,
-    /// Watches that have not heard yet of what others have written.
+    /// A watch does not report yet what others have written.
     pub(super) late: u32,
-    /// Watches before which the store has forgotten its history.
+    /// The store has forgotten its history before a watch.
     pub(super) compacted: u32,
-    /// What the store does not do at all.
+    /// The safeguard that the store lacks.
     pub(super) mutant: Option<Mutant>,
 }
 
@@ -64,14 +65,14 @@ impl Trouble {
         }
     }
 
-    /// Goes on with a process that starts again.
+    /// Resets the faults for a process that starts again.
     pub(super) fn begin(&mut self) {
         self.is_dead = false;
         self.changes_left = None;
         self.has_changed = false;
     }
 
-    /// Nothing goes wrong any more. Others still write in between.
+    /// Ends all faults. Other processes still work in between.
     pub(super) fn end(&mut self) {
         self.changes_left = None;
         self.away_until = Instant::ZERO;
@@ -101,7 +102,7 @@ impl UnsteadyStore {
         }
     }
 
-    /// Others do what they have got, as if this process had waited for the store.
+    /// Lets other processes work, as if this process had waited for the store.
     fn wait(&mut self, now: Instant) {
         for other in &self.others {
             let mut trouble = self.trouble.borrow_mut();
@@ -150,7 +151,7 @@ impl UnsteadyStore {
         let share = trouble.shares.unanswered;
         if trouble.is_dead || trouble.random.chance(share) {
             if trouble.random.chance(5000) {
-                // It was done, and the answer is lost.
+                // The change reaches the store, but its answer is lost.
                 let _ = change(&mut self.store.borrow_mut());
             }
             return Err(broken_off());
@@ -188,7 +189,7 @@ impl Store for UnsteadyStore {
         }
         self.read(now, |store| {
             if is_late {
-                // As it was when the process looked last.
+                // The state at the process's last read.
                 Ok(Changes {
                     through: after,
                     ..Changes::default()

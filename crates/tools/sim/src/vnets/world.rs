@@ -1,4 +1,4 @@
-//! The roles, the messages between them, and what goes wrong.
+//! The simulated world of virtual networks: roles, messages between them, and faults.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,23 +38,23 @@ mod sending;
 mod turns;
 mod wishes;
 
-/// A process, or a host.
+/// A process of a role, or a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
-    /// A provider and which of its processes.
+    /// Process of a provider: number of the provider, number of the process.
     Pip(usize, usize),
     Vnp(usize, usize),
     Vno(usize),
     Host(usize),
 }
 
-/// What one party says to another.
+/// A message between two parties.
 #[derive(Clone, Debug)]
 pub(super) enum Packet {
     ToPip(usize, ToPip),
     FromPip(usize, FromPip),
     ToHost(ToAgent),
-    /// A guest that moves from one host to another, and the number of the move.
+    /// A moving guest, with the number of the move.
     Guest(u64, Guest),
     FromHost(Said),
     ToVnp(usize, ToVnp),
@@ -65,26 +65,28 @@ pub(super) enum Packet {
 enum Event {
     Deliver(Who, Packet),
     Timer(Who),
-    /// A process comes to the next thing that it has got.
+    /// A process does its next work.
     Turn(Who),
-    /// A host tells of itself: once a second, or because something has changed.
+    /// A host sends its report: the regular one of each second (true), or one because of a change
+    /// (false).
     Report(usize, bool),
     Wish(Wish),
     Death,
     Move,
     /// A connection is cut.
     Cut,
-    /// A store does not answer for a while.
+    /// A store stops to answer for a while.
     StoreAway,
-    /// Some host is drained.
+    /// A random host is drained.
     Drain,
-    /// A provider is to write down that a host is drained, or no longer, until it has done so.
+    /// A provider has to record that a host is drained, or no longer drained; repeated until it
+    /// succeeds.
     SetDrained(usize, bool),
-    /// Nodes leave a host that is drained.
+    /// Nodes leave a drained host.
     Leave(usize),
     Restart(Who),
     Meddle,
-    /// A host comes back with what it had long ago.
+    /// A host returns with an old part that its provider does not know.
     Stray(usize),
     RemoveAll,
 }
@@ -96,47 +98,47 @@ pub(super) struct World<'a> {
     scenario: Scenario,
     seed: u64,
     queue: EventQueue<Event>,
-    /// A store for the processes of each provider, each VNP, each VNO.
+    /// Stores: one for each provider, each VNP and each VNO.
     pip_stores: Vec<Rc<RefCell<MemoryStore>>>,
     vnp_stores: Vec<Rc<RefCell<MemoryStore>>>,
     vno_stores: Vec<Rc<RefCell<MemoryStore>>>,
     pips: Vec<Vec<PipProcess>>,
     vnps: Vec<Vec<VnpProcess>>,
     vnos: Vec<Rc<Process<Vno<UnsteadyStore>>>>,
-    /// The second of the run, and how many events there were in it.
+    /// The current second of the run, and the number of events in it.
     pace: (u64, u32),
-    /// When a process hears the last report of a host that is on its way.
+    /// Time at which the last report of each host arrives at each process.
     heard_at: BTreeMap<(Who, usize), Instant>,
-    /// Until when processes are busy with something else.
+    /// Times until which processes are busy with other work.
     busy_until: BTreeMap<Who, Instant>,
-    /// The names of operators and the VNP of each.
+    /// Name of each operator, and number of its VNP.
     operators: Vec<(String, usize)>,
     hosts: Vec<PlayedHost>,
-    /// The place of each host by its name.
+    /// Number of each host, by name.
     places: BTreeMap<String, usize>,
-    /// The provider of each host, and until when the host is down.
+    /// Number of the provider of each host.
     host_of: Vec<usize>,
     down_until: Vec<Instant>,
-    /// What each host said last, and how often something has changed of which it speaks.
+    /// Last report of each host, and a counter of changes that affect its report.
     reports: Vec<Option<Report>>,
     changes: Vec<u64>,
-    /// The hosts that have, or have had, something of each network.
+    /// For each network, the hosts that have or had a part of it.
     parts_at: BTreeMap<VnetId, BTreeSet<usize>>,
-    /// What operators want, by operator and name, since they were heard.
+    /// Networks that operators want, by operator and name: time of the request, and document.
     wanted: BTreeMap<(usize, String), (Instant, Document)>,
-    /// Cards that the nodes of each attempt are to have.
+    /// Number of network cards of each node, for each generation of each network.
     nics: BTreeMap<(VnetId, u64, String), u64>,
-    /// What has answered of each network, and what was asked for.
+    /// What has answered in each network, and what was requested.
     answered: Answered,
-    /// What hosts had when peers began to ask about networks of others.
+    /// The parts on all hosts at the time when parties sent requests about networks of others.
     before_meddling: Vec<(usize, VnetId, u64)>,
-    /// What operators have asked for, by operator and name.
+    /// Networks that operators have requested, by operator and name.
     asked: BTreeSet<(usize, String)>,
-    /// Connections that are cut, and until when.
+    /// Cut connections, each with the time at which it is repaired.
     cuts: BTreeMap<[Who; 2], Instant>,
     drains: Drains,
     random: Random,
-    /// For what does not happen in plain runs, so that these stay as they are.
+    /// Random numbers for events that plain runs do not have, so that plain runs stay the same.
     upsets: Random,
     outcome: Outcome,
     trace: Option<&'a mut dyn FnMut(&str)>,
@@ -267,7 +269,7 @@ impl<'a> World<'a> {
         self.now() < self.scenario.trouble_ends
     }
 
-    /// Starts a process on what its store has.
+    /// Starts a process with the content of its store.
     fn start(&mut self, who: Who) {
         let now = self.now();
         let random = self.random.fork();
@@ -295,7 +297,8 @@ impl<'a> World<'a> {
                 let store = way(&self.vno_stores[number], slot, 0);
                 let name = &self.operators[number].0;
                 let mut machine = Vno::new(name, store, timing(None), random);
-                // What breaks off here is read with the next message or timer.
+                // If reading the store fails here, the process reads it with its next message or
+                // timer.
                 let _ = machine.refresh(now);
                 self.vnos[number].start(machine);
             }
@@ -305,7 +308,7 @@ impl<'a> World<'a> {
         self.queue.put(now.as_nanos(), Event::Timer(who));
     }
 
-    /// Plays until the end.
+    /// Runs until the end of the scenario.
     pub(super) fn run(mut self) -> Result<Outcome, Violation> {
         let end = self.scenario.end.as_nanos();
         let mut is_calm = false;
@@ -322,7 +325,7 @@ impl<'a> World<'a> {
         Ok(self.outcome)
     }
 
-    /// A run that does not get on ends with what it does.
+    /// Fails if there are too many events within one second.
     fn check_pace(&mut self, event: &Event) -> Result<(), Broken> {
         let second = self.now().since(START).as_secs();
         if self.pace.0 != second {
@@ -461,7 +464,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// The network that an order is about.
+/// The network that an order concerns.
 fn vnet_of(message: &ToAgent) -> VnetId {
     match message {
         ToAgent::Set(part) => part.vnet,
@@ -470,14 +473,14 @@ fn vnet_of(message: &ToAgent) -> VnetId {
         ToAgent::Remove { vnet, .. } | ToAgent::EndMove { vnet, .. } => *vnet,
     }
 }
-/// More events than this do not belong into a second.
+/// Largest plausible number of events in a second.
 const EVENTS_MAX: u32 = 1_000_000;
 
-/// What the seed is mixed with for what does not happen in plain runs.
+/// Number that is mixed into the seed for events that plain runs do not have.
 const UPSETS: u64 = 1;
 
-/// The share of hosts, of 10,000, that never say anything.
+/// Share of hosts, in 1/10000, that never send a report.
 const NEVER_THERE: u32 = 400;
 
-/// What did not hold.
+/// A condition that did not hold.
 struct Broken(String);

@@ -1,28 +1,28 @@
-//! Nodes that move between hosts that are played.
+//! Nodes that move between simulated hosts.
 //!
-//! A guest is no more than a word here: it is made with its node, and goes with it. What must hold
-//! is that none runs at two hosts.
+//! A guest is only a text here. It is created with its node, and moves with it. It must never run
+//! on two hosts.
 
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::message::{MoveState, MoveStatus, ReceiveNode, SendNode};
 
 use super::{PlayedHost, Verdict};
 
-/// What runs in a node.
+/// The guest in a node: a text that is unique in the run.
 pub type Guest = String;
 
 /// A guest on its way to another host.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// The host to which it goes.
+    /// Name of the destination host.
     pub to: String,
-    /// The number of the move.
+    /// Number of the move.
     pub number: u64,
     /// The guest.
     pub guest: Guest,
 }
 
-/// A move in which a host has a part.
+/// A move in which a host takes part.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
     vnet: VnetId,
@@ -32,16 +32,16 @@ pub(super) struct Move {
 
 #[derive(Clone, Debug)]
 enum At {
-    /// It was sent, and stands still here.
+    /// The host has sent the guest, which is paused here.
     Source,
-    /// It is awaited at this generation, or has come; its part says what it needs.
+    /// The host awaits the guest, or has received it. The part says which resources its node needs.
     Destination(Box<HostPart>, Option<Guest>),
-    /// It runs at its destination.
+    /// The guest runs at its destination.
     Runs,
 }
 
 impl PlayedHost {
-    /// Awaits a node.
+    /// Starts to await a node.
     pub(super) fn await_node(&mut self, order: ReceiveNode) {
         let vnet = order.part.vnet;
         let there = self.parts.get(&vnet).map(|(part, _)| part.generation);
@@ -52,7 +52,7 @@ impl PlayedHost {
         }
     }
 
-    /// Sends a node; it stands still from then on.
+    /// Sends a node, which is paused from then on.
     pub(super) fn send_node(&mut self, order: SendNode) {
         let (vnet, node) = (order.vnet, order.node);
         let there = self.parts.get(&vnet);
@@ -73,7 +73,7 @@ impl PlayedHost {
         }
     }
 
-    /// A guest comes. One that is not awaited is refused.
+    /// Receives a guest. A guest that is not awaited is dropped.
     pub fn take_guest(&mut self, number: u64, guest: Guest) {
         if let Some(it) = self.moves.get_mut(&number)
             && let At::Destination(_, place @ None) = &mut it.at
@@ -82,12 +82,12 @@ impl PlayedHost {
         }
     }
 
-    /// A move is over, or was given up.
+    /// Ends a move, which is complete or was given up.
     pub(super) fn end_move(&mut self, number: u64) {
         self.moves.remove(&number);
     }
 
-    /// Whether a node has come, which does not run yet.
+    /// Whether the guest of a node has arrived but does not run yet.
     pub(super) fn has_come(&self, vnet: VnetId, node: &str) -> bool {
         let mut moves = self
             .moves
@@ -96,14 +96,14 @@ impl PlayedHost {
         moves.any(|it| matches!(it.at, At::Destination(_, Some(_))))
     }
 
-    /// The agent has died: it awaits nothing any more that has not come.
+    /// Forgets the moves whose guest has not arrived, because the agent has died.
     pub fn forget_awaited(&mut self) {
         let is_awaited = |it: &Move| matches!(it.at, At::Destination(_, None));
         self.moves.retain(|_, it| !is_awaited(it));
     }
 
-    /// Notes the guests of a part that becomes another: those of nodes that stay, those that have
-    /// come, and new ones. Returns how many have come.
+    /// Updates the guests for a changed part: keeps those of nodes that stay, takes those that
+    /// arrived into service, and creates new ones. Returns the number of those that arrived.
     pub(super) fn change_guests(&mut self, part: &HostPart) -> u64 {
         let vnet = part.vnet;
         let mut came = 0;
@@ -135,7 +135,7 @@ impl PlayedHost {
         came
     }
 
-    /// A node is made anew.
+    /// Gives a recreated node a new guest.
     pub(super) fn renew_guest(&mut self, key: (VnetId, String)) {
         self.made += 1;
         let guest = format!("{}/{}", self.name, self.made);
@@ -147,7 +147,7 @@ impl PlayedHost {
         self.moves.retain(|_, it| it.vnet != vnet);
     }
 
-    /// The guests of a network that run here.
+    /// The guests of a network that run on this host.
     pub fn running(&self, vnet: VnetId) -> impl Iterator<Item = &Guest> {
         let stands = move |node: &str| {
             let mut all = self.moves.values();
@@ -159,7 +159,7 @@ impl PlayedHost {
             .map(|(_, guest)| guest)
     }
 
-    /// The parts of which it awaits a node, and the nodes.
+    /// The nodes that the host awaits, each with its part.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (&HostPart, &str)> {
         let all = self.moves.values();
         all.filter_map(|it| match &it.at {
@@ -168,7 +168,7 @@ impl PlayedHost {
         })
     }
 
-    /// What it says of moves.
+    /// The states of the host's moves, for its report.
     pub(super) fn moves(&self) -> Vec<MoveStatus> {
         let status = |(number, it): (&u64, &Move)| MoveStatus {
             vnet: it.vnet,

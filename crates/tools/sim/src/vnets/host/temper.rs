@@ -1,7 +1,8 @@
-//! What hosts that are played refuse to make: for good, or for a while.
+//! Nodes that simulated hosts refuse to make: permanently, or for a while.
 //!
-//! A host has limits, which it reports to its provider. Beyond its limits it has reasons that it
-//! reports only when it has a node to make: some nodes it never makes, and some it makes later.
+//! A host has limits, which it reports to its provider. It also refuses nodes for other reasons,
+//! which it reports only when it is ordered to make the node: some nodes it never makes, others it
+//! makes later.
 
 use carina_random::{Random, mix};
 use carina_time::{Duration, Instant};
@@ -9,25 +10,25 @@ use carina_vnet::host_part::{Cause, HostLimits, HostPart, NodeState, RefusedChan
 
 use super::PlayedHost;
 
-/// What a host refuses beyond its limits, by a seed of its own.
+/// Decides by a seed of its own which nodes a host refuses although they are within its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Temper {
     seed: u64,
 }
 
-/// Whether a host makes a node.
+/// Decision of a host about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// At once.
+    /// The host makes the node at once.
     Makes,
-    /// It fails until then.
+    /// Making the node fails until this time.
     Fails(Instant),
-    /// Never.
+    /// The host never makes the node.
     Refuses,
 }
 
 impl Temper {
-    /// The temper of the host with this number in the run of a seed.
+    /// The decisions of host number `host` in the run of a seed.
     #[must_use]
     pub fn new(seed: u64, host: usize) -> Temper {
         Temper {
@@ -54,14 +55,15 @@ impl Temper {
 }
 
 impl PlayedHost {
-    /// Gives the host limits, of which it tells its provider, and a temper, of which it does not.
+    /// Gives the host limits, which it reports to its provider, and a [`Temper`], which it does not
+    /// report.
     pub fn limit(&mut self, limits: HostLimits, temper: Temper) {
         self.limits = Some(limits);
         self.temper = Some(temper);
     }
 
-    /// Decides which nodes of a part it makes, and returns one that it never does. What runs here,
-    /// or has come from another host, it keeps.
+    /// Decides about the nodes of a part, and returns one that the host never makes, if there is
+    /// one. Nodes that run here, or have arrived from another host, are accepted.
     pub(super) fn judge(&mut self, now: Instant, part: &HostPart) -> Option<String> {
         let temper = self.temper?;
         for node in &part.nodes {
@@ -81,7 +83,7 @@ impl PlayedHost {
         refused.cloned()
     }
 
-    /// Notes that it does not make a change.
+    /// Records that the host refuses a change.
     pub(super) fn refuse(&mut self, part: &HostPart, node: String) {
         let change = RefusedChange {
             generation: part.generation,
@@ -91,7 +93,7 @@ impl PlayedHost {
         self.refused.insert(part.vnet, change);
     }
 
-    /// The state of a node that it never makes.
+    /// The reported state of a node that the host never makes.
     pub(super) fn refusal(&self) -> NodeState {
         NodeState::Refused {
             reason: format!("on {} it is never made", self.name),
@@ -99,13 +101,14 @@ impl PlayedHost {
         }
     }
 
-    /// What it has decided of a node.
+    /// The decision about a node.
     pub(super) fn verdict(&self, vnet: VnetId, node: &str) -> Verdict {
         let known = self.verdicts.get(&(vnet, node.to_owned()));
         known.copied().unwrap_or(Verdict::Makes)
     }
 
-    /// A node that it has although its limits, of which its provider knows, forbid it.
+    /// Describes a node that the host has although its reported limits forbid it; `None` if there
+    /// is none.
     #[must_use]
     pub fn beyond_limits(&self) -> Option<String> {
         let limits = self.limits.as_ref()?;
@@ -115,11 +118,11 @@ impl PlayedHost {
     }
 }
 
-/// Of what kind a host says its reason is for a node that it never makes.
+/// The kind of reason that a host reports for a node that it never makes.
 pub const REFUSED: Cause = Cause::Image;
 
-/// Shares of nodes, of 10,000, that a host never makes, and that it makes later.
+/// Shares of nodes, in 1/10000, that a host never makes, and that it makes later.
 const REFUSES: u32 = 80;
 const FAILS: u32 = 300;
-/// How much later at most.
+/// Longest time until a node can be made, in ms.
 const FAILS_MS_MAX: u64 = 150_000;

@@ -1,4 +1,5 @@
-//! Whether all of a network has answered before it is called ready, and whether it remains so.
+//! Checks that everything in a network has answered before it is reported ready, and that a ready
+//! network stays ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +10,22 @@ use carina_vnet::message::{FromAgent, FromVnp, ReasonCode, ToVnp};
 
 use super::Broken;
 
-/// What has answered of each network so far, as hosts have said, and what was asked for.
+/// What has answered so far in each network, according to the reports of hosts, and what was
+/// requested.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
     nodes: BTreeMap<VnetId, BTreeSet<String>>,
     links: BTreeMap<VnetId, BTreeSet<u32>>,
     documents: BTreeMap<(VnetId, u64), Document>,
-    /// Networks that were called ready at any time.
+    /// Networks that were reported ready at any time.
     ever_ready: BTreeSet<VnetId>,
-    /// Networks that have been ready since all was calm, and from when on they remain so.
+    /// Generations of networks that were reported ready since the faults ended, each with the time
+    /// from which they must stay ready.
     ready: BTreeMap<(VnetId, u64), Instant>,
 }
 
 impl Answered {
-    /// Notes what a host says.
+    /// Records the report of a host.
     pub(super) fn note(&mut self, said: &FromAgent) {
         for part in &said.parts {
             let answers = part.nodes.iter();
@@ -37,7 +40,7 @@ impl Answered {
         }
     }
 
-    /// Notes what an operator asks for.
+    /// Records a request of an operator.
     pub(super) fn asked(&mut self, message: &ToVnp) {
         if let ToVnp::Want {
             vnet,
@@ -50,13 +53,14 @@ impl Answered {
         }
     }
 
-    /// Whether a network was ever called ready.
+    /// Whether a network was ever reported ready.
     pub(super) fn was_ready(&self, vnet: VnetId) -> bool {
         self.ever_ready.contains(&vnet)
     }
 
-    /// A network of which something has never answered is not ready; one that is ready while all
-    /// `is_calm` remains so until it is removed, but for what was said before and is heard now.
+    /// Checks a report about a network. If a part of the network has never answered, it must not be
+    /// ready. If it was ready while `is_calm`, it must stay ready until it is removed; older
+    /// reports may still arrive for a while.
     pub(super) fn check(
         &mut self,
         now: Instant,
@@ -97,7 +101,7 @@ impl Answered {
             let what = format!("{vnet} is ready, and its node {node} has never answered");
             return Err(Broken(what));
         }
-        // A link that stays keeps its number; one that changes ends does not.
+        // An unchanged link keeps its number; a link with other ends gets a new one.
         let passed = self.links.get(vnet).map_or(0, BTreeSet::len);
         if passed < document.link.len() {
             let wanted = document.link.len();
@@ -108,5 +112,5 @@ impl Answered {
     }
 }
 
-/// How long what hosts and providers have said may be on its way.
+/// Longest time that reports of hosts and providers are on their way.
 const ON_ITS_WAY: Duration = Duration::from_secs(10);

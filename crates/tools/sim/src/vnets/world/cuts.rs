@@ -1,4 +1,4 @@
-//! Connections that are cut, and stores that do not answer, for a while.
+//! Faults that last for a while: connections that are cut, and stores that do not answer.
 
 use carina_time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use super::{Event, Who, World};
 
 impl World<'_> {
     /// Cuts a connection: between an operator and its VNP, a VNP and a provider, or a provider and
-    /// a host. What is sent over it is lost.
+    /// a host. Messages over it are lost.
     pub(super) fn cut_one(&mut self, now: Instant) {
         let every = self.scenario.upsets.map(|it| it.cut_every);
         let Some(every) = every.filter(|_| self.is_troubled()) else {
@@ -15,7 +15,7 @@ impl World<'_> {
         self.again(now, every, Event::Cut);
         let [vnos, vnps, pips] = [self.vnos.len(), self.vnps.len(), self.pips.len()];
         let of_roles = vnos + vnps * pips;
-        // Those between roles carry most, and are few.
+        // Connections between roles are few but carry most messages, so they are cut more often.
         let number = if self.upsets.chance(1000) {
             self.upsets.index(of_roles)
         } else {
@@ -36,7 +36,7 @@ impl World<'_> {
         self.cuts.insert(connection(ends), until);
     }
 
-    /// Lets the store of a role give no answers. What it has it keeps.
+    /// Makes the store of a role stop answering for a while. Its content stays.
     pub(super) fn store_away(&mut self, now: Instant) {
         let every = self.scenario.upsets.map(|it| it.store_away_every);
         let Some(every) = every.filter(|_| self.is_troubled()) else {
@@ -62,27 +62,29 @@ impl World<'_> {
         }
     }
 
-    /// Whether what one sends to another is lost.
+    /// Whether messages from one party to another are lost.
     pub(super) fn is_cut(&self, from: Who, to: Who) -> bool {
         let until = self.cuts.get(&connection([from, to]));
         until.is_some_and(|until| self.now() < *until)
     }
 
-    /// Has something happen again after some time.
+    /// Schedules an event again after about `every`.
     pub(super) fn again(&mut self, now: Instant, every: Duration, event: Event) {
         let every = every.as_nanos();
         let next = now + Duration::from_nanos(self.upsets.within(every / 2, every * 2));
         self.queue.put(next.as_nanos(), event);
     }
 
-    /// Until when something lasts, at most so many ms.
+    /// A random time at which a fault ends, within `most_ms` milliseconds and not after all faults
+    /// end.
     fn until(&mut self, now: Instant, most_ms: u64) -> Instant {
         let until = now + Duration::from_millis(self.upsets.within(100, most_ms));
         until.min(self.scenario.trouble_ends)
     }
 }
 
-/// The connection of two parties: all processes of a role are one party, in this order.
+/// The key of the connection of two parties. All processes of a role are one party, and the ends
+/// are in a fixed order.
 fn connection(ends: [Who; 2]) -> [Who; 2] {
     let mut ends = ends.map(|who| match who {
         Who::Pip(pip, _) => Who::Pip(pip, 0),

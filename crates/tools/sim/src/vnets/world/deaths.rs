@@ -1,4 +1,4 @@
-//! What goes wrong with processes and hosts, and when nothing does any more.
+//! Faults of processes and hosts, and the end of all faults.
 
 use carina_time::{Duration, Instant};
 use carina_vnet::host_part::{HostPart, VnetId};
@@ -7,7 +7,7 @@ use super::super::host::Death;
 use super::{Event, Who, World};
 
 impl World<'_> {
-    /// From now on nothing goes wrong.
+    /// Ends all faults.
     pub(super) fn calm(&mut self) {
         self.note(|| "all is calm from now on".to_owned());
         let pips = self.pips.iter().flatten().map(|it| &it.trouble);
@@ -31,8 +31,8 @@ impl World<'_> {
         }
     }
 
-    /// Whether a process does not come back: those of a VNP that is lost; and of two processes of
-    /// a VNP, of which one has taken over from the other, the other.
+    /// Whether a process does not restart: all processes of a lost VNP, and any other than the
+    /// first process of a VNP.
     pub(super) fn is_lost(&self, who: Who) -> bool {
         match who {
             _ if self.is_troubled() => false,
@@ -41,12 +41,12 @@ impl World<'_> {
         }
     }
 
-    /// Whether a VNP is lost with all that it knows.
+    /// Whether a VNP is lost, with its store.
     pub(super) fn is_vnp_lost(&self, number: usize) -> bool {
         !self.is_troubled() && self.scenario.lost_vnp == Some(number)
     }
 
-    /// Lets one process, machine or host die, at once, at one of its next writes, or at its next
+    /// Kills a random process, machine or host: at once, at one of its next writes, or at its next
     /// order.
     pub(super) fn kill_one(&mut self, now: Instant) {
         if !self.is_troubled() {
@@ -74,7 +74,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets the agent of a host die at its next order, or a machine of the host at once.
+    /// Makes the agent of a host die at its next order, or a machine of the host die at once.
     fn harm(&mut self, now: Instant, host: usize) {
         let deaths = [Death::Before, Death::After];
         if self.random.chance(5000) {
@@ -91,8 +91,8 @@ impl World<'_> {
         }
     }
 
-    /// A host has what is left of a network of long ago, of which its provider knows nothing. One
-    /// that says nothing hears nothing.
+    /// Gives a host a part of an old network that its provider does not know. Does nothing while
+    /// the host is down.
     pub(super) fn stray(&mut self, now: Instant, host: usize) {
         if now < self.down_until[host] {
             return;
@@ -109,14 +109,14 @@ impl World<'_> {
         self.note_change(host, STRAY);
     }
 
-    /// The agent of a host dies; what runs on the host goes on.
+    /// Kills the agent of a host. What runs on the host goes on.
     pub(super) fn agent_dies(&mut self, now: Instant, host: usize) {
         let back = self.back(now, Who::Host(host));
         self.down_until[host] = back.max(self.down_until[host]);
         self.hosts[host].forget_awaited();
     }
 
-    /// When one that dies now comes back.
+    /// Time at which a process that dies now restarts.
     fn back(&mut self, now: Instant, who: Who) -> Instant {
         self.outcome.deaths += 1;
         self.note(|| format!("{who:?} dies"));
@@ -135,7 +135,7 @@ impl World<'_> {
                 self.down_until[host] = back.max(self.down_until[host]);
                 self.hosts[host].forget_awaited();
                 if self.random.chance(5000) {
-                    // The machine itself: what ran on it is gone.
+                    // The host itself dies, and with it everything that ran on it.
                     let lost: Vec<VnetId> = self.hosts[host].parts.keys().copied().collect();
                     self.hosts[host].lose_all();
                     lost.iter().for_each(|vnet| self.note_change(host, *vnet));
@@ -147,5 +147,5 @@ impl World<'_> {
     }
 }
 
-/// A network that no operator has.
+/// Number of a network that no operator has.
 const STRAY: VnetId = VnetId::new(1);

@@ -1,4 +1,4 @@
-//! Hosts that are drained: their nodes move or stay with a reason, and no others come.
+//! Drained hosts: their nodes move away, or stay with a reason, and no other nodes arrive.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,28 +14,29 @@ use super::super::timing;
 use super::super::unsteady_store::{Shares, Trouble, UnsteadyStore};
 use super::{Broken, Event, Who, World};
 
-/// Hosts that are drained.
+/// The drained hosts.
 #[derive(Debug, Default)]
 pub(super) struct Drains {
     hosts: BTreeMap<usize, Drain>,
-    /// Hosts that a provider has drained or is to drain, and that are to stay so until now.
+    /// Hosts that a provider has drained or will drain, and that should be drained now.
     meant: BTreeSet<usize>,
-    /// Providers that read what others of theirs have promised, and do nothing else.
+    /// For each provider, a process that only reads what the provider's other processes have
+    /// promised.
     readers: BTreeMap<usize, Pip<UnsteadyStore>>,
 }
 
-/// A host of which a provider has written down that it is drained.
+/// A host that its provider has recorded as drained.
 #[derive(Debug)]
 struct Drain {
-    /// The nodes that were there, or about to come, and have not left since.
+    /// Nodes that were on the host, or about to arrive, and have not left since.
     nodes: BTreeSet<(VnetId, String)>,
-    /// Until when nodes leave it.
+    /// Time until which nodes leave the host.
     leaves_until: Instant,
 }
 
 impl World<'_> {
-    /// Some host is drained. A few remain so until the end; the others take nodes again some time
-    /// later.
+    /// Drains a random host. A few hosts stay drained until the end; others may take nodes again
+    /// after some time.
     pub(super) fn drain_one(&mut self, now: Instant) {
         let every = self.scenario.upsets.map(|it| it.drain_every);
         let Some(every) = every.filter(|_| self.is_troubled()) else {
@@ -55,8 +56,8 @@ impl World<'_> {
         }
     }
 
-    /// One process of a provider is to write down that a host is drained or no longer; again if it
-    /// cannot.
+    /// Lets a process of a provider record that a host is drained or no longer drained. Repeats the
+    /// attempt if it fails.
     pub(super) fn set_drained(
         &mut self,
         now: Instant,
@@ -67,7 +68,7 @@ impl World<'_> {
             self.drains.hosts.remove(&host);
             self.drains.meant.remove(&host);
         } else if !self.drains.meant.contains(&host) {
-            // The end of it has come first.
+            // The drain was already ended.
             return Ok(());
         }
         let pip = self.host_of[host];
@@ -108,8 +109,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Has the nodes of a drained host move. Those that cannot stay for a reason; others have not
-    /// come.
+    /// Moves the nodes of a drained host away. A node that cannot move needs a reason. Checks that
+    /// no node has arrived.
     pub(super) fn leave(&mut self, now: Instant, host: usize) -> Result<(), Broken> {
         self.check_drained(now, host)?;
         let Some(drain) = self.drains.hosts.get(&host) else {
@@ -159,7 +160,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Nothing was promised of a host while it was drained.
+    /// Checks that no place on a host was promised while it was drained.
     fn check_drained(&mut self, now: Instant, host: usize) -> Result<(), Broken> {
         if !self.drains.hosts.contains_key(&host) {
             return Ok(());
@@ -177,7 +178,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// When all has been calm for a while: drained hosts have no nodes but those that stayed.
+    /// Checks, when there have been no faults for a while, that drained hosts only have nodes that
+    /// stayed.
     pub(super) fn check_all_drained(&mut self, now: Instant) -> Result<(), Broken> {
         let hosts: Vec<usize> = self.drains.hosts.keys().copied().collect();
         for host in hosts {
@@ -200,14 +202,14 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether a provider's store still says of a host that it is drained.
+    /// Whether a key of a provider's store records a host as drained, and rightly so.
     pub(super) fn is_drained_key(&self, key: &str) -> bool {
         let drained = self.drains.meant.iter();
         let mut names = drained.map(|host| &self.hosts[*host].name);
         names.any(|name| key.ends_with(&format!("/drained/{name}")))
     }
 
-    /// The nodes that a provider has promised a place on a host, as its store has it.
+    /// The nodes to which a provider has promised a place on a host, according to its store.
     fn promised_at(
         &mut self,
         now: Instant,
@@ -229,10 +231,10 @@ impl World<'_> {
     }
 }
 
-/// The share of drained hosts, of 10,000, that remain so.
+/// Share of drained hosts, in 1/10000, that stay drained.
 const REMAIN: u32 = 3000;
-/// For how long nodes leave a host, and how often.
+/// How long nodes leave a host, and the interval between attempts.
 const LEAVES: Duration = Duration::from_secs(10);
 const LEAVES_AGAIN: Duration = Duration::from_secs(2);
-/// How often it is looked whether something has come to a host.
+/// Interval at which the arrival of nodes on a drained host is checked.
 const CHECKS_AGAIN: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! How networks ended.
+//! Checks how networks ended.
 
 use std::rc::Rc;
 
@@ -11,14 +11,16 @@ use super::super::asked::difference;
 use super::super::host::REFUSED;
 use super::{Broken, Who, World};
 
-/// How long after the last trouble all processes are back, and hosts have said what they have.
+/// Time after the last fault in which all processes have restarted, and hosts have sent their
+/// reports.
 const BACK: Duration = Duration::from_secs(10);
 
-/// How long after a lease nothing may be left.
+/// Time after the end of a lease by which nothing may be left.
 const SETTLES: Duration = Duration::from_secs(60);
 
 impl World<'_> {
-    /// When all has been calm for a while: looks at what has come of each network, and removes it.
+    /// Checks the state of each network when there have been no faults for a while, and removes all
+    /// networks.
     pub(super) fn remove_all(&mut self, now: Instant) -> Result<(), Broken> {
         self.check_unmoved()?;
         self.check_owned()?;
@@ -56,8 +58,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Hosts have nothing of networks that no operator has: those of a lost VNP went with their
-    /// leases.
+    /// Checks that hosts have no parts of networks without an operator. Those of a lost VNP must
+    /// have ended with their leases.
     fn check_owned(&self) -> Result<(), Broken> {
         let owners = self.owners();
         for host in &self.hosts {
@@ -71,7 +73,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// An operator has those networks that it wants and no others, and no longer than their leases.
+    /// Checks that an operator has the networks that it wants and no others, and none beyond its
+    /// lease.
     fn check_wanted(&self, now: Instant, vno: usize, names: &[String]) -> Result<(), Broken> {
         let own = (vno, String::new())..(vno + 1, String::new());
         let is_wanted = |name: &&String| self.wanted.contains_key(&(vno, (*name).clone()));
@@ -112,7 +115,7 @@ impl World<'_> {
             .map_or("", |reason| &reason.message);
         if standing.is_refused && !reason.is_empty() {
             self.outcome.refused += 1;
-            // One that was refused before anything of it was made stays as it was.
+            // A network that was refused before anything of it was made must leave no nodes.
             let is_of_a_host = reason.contains(REFUSED.words());
             if is_of_a_host && nodes > 0 && !self.answered.was_ready(seen.vnet) {
                 return Err(Broken(format!(

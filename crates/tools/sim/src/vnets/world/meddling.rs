@@ -1,4 +1,4 @@
-//! Peers that ask about networks of others.
+//! Parties that send requests about networks of others.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use carina_vnet::pip::round_of;
 use super::{Broken, Packet, Who, World};
 
 impl World<'_> {
-    /// Every VNP and every operator asks that what others have be changed or removed.
+    /// Lets every VNP and every operator request changes and removals of networks of others.
     pub(super) fn meddle(&mut self) {
         self.before_meddling = self.all_parts();
         let owners = self.owners();
@@ -43,7 +43,7 @@ impl World<'_> {
         }
     }
 
-    /// What others ask changes nothing.
+    /// Checks that these requests have changed nothing.
     pub(super) fn check_unmoved(&self) -> Result<(), Broken> {
         let after = self.all_parts();
         if after == self.before_meddling {
@@ -55,7 +55,7 @@ impl World<'_> {
         )))
     }
 
-    /// All that hosts have: host, network and generation.
+    /// All parts on all hosts: number of the host, network and generation.
     fn all_parts(&self) -> Vec<(usize, VnetId, u64)> {
         let hosts = self.hosts.iter().enumerate();
         let parts = hosts.flat_map(|(number, host)| {
@@ -65,7 +65,7 @@ impl World<'_> {
         parts.collect()
     }
 
-    /// The operators of all networks whose VNP is there.
+    /// The operator of each network, except networks of a lost VNP.
     pub(super) fn owners(&self) -> BTreeMap<VnetId, usize> {
         let mut owners = BTreeMap::new();
         for (number, process) in self.vnos.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Nodes that providers have move between their hosts.
+//! Moves of nodes between hosts of a provider.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use super::super::host::Sent;
 use super::{Broken, Event, Packet, Who, World};
 
 impl World<'_> {
-    /// A provider has some node move to some host of its own.
+    /// Lets a provider move a random node to a random host of its own.
     pub(super) fn move_one(&mut self, now: Instant) -> Result<(), Broken> {
         if !self.is_troubled() {
             return Ok(());
@@ -46,7 +46,7 @@ impl World<'_> {
         self.flush(now, Who::Pip(pip, process))
     }
 
-    /// All nodes that are machines, as hosts have them: host, network and name.
+    /// All nodes that are virtual machines, by the parts on hosts: host, network and name.
     fn machines(&self) -> impl Iterator<Item = (usize, VnetId, &str)> {
         let hosts = self.hosts.iter().enumerate();
         hosts.flat_map(|(number, host)| {
@@ -57,7 +57,7 @@ impl World<'_> {
         })
     }
 
-    /// Takes what a host sends to others.
+    /// Sends the guests of a host that are on the move.
     pub(super) fn send_guests(&mut self, host: usize) {
         for Sent { to, number, guest } in self.hosts[host].take_sent() {
             self.changes.iter_mut().for_each(|it| *it += 1);
@@ -67,7 +67,7 @@ impl World<'_> {
         }
     }
 
-    /// A guest comes to a host.
+    /// A guest arrives at a host.
     pub(super) fn take_guest(&mut self, now: Instant, host: usize, number: u64, guest: String) {
         if now < self.down_until[host] {
             return;
@@ -77,7 +77,7 @@ impl World<'_> {
         self.tell_pips(now, host);
     }
 
-    /// No guest runs at two hosts.
+    /// Checks that no guest runs on two hosts.
     pub(super) fn check_guests(&self, vnet: VnetId) -> Result<(), Broken> {
         let hosts = self.parts_at.get(&vnet).into_iter().flatten();
         let running = hosts.flat_map(|host| self.hosts[*host].running(vnet));

@@ -1,4 +1,4 @@
-//! What hosts say of themselves, once a second and when something has changed.
+//! Reports of hosts, sent once a second and after each change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use carina_vnet::message::FromAgent;
 use super::super::host::is_whole;
 use super::{Broken, Event, Packet, Who, World};
 
-/// What a host says.
+/// A report of a host on its way.
 #[derive(Clone)]
 pub(in super::super) struct Said {
-    /// The number of the host.
+    /// Number of the host.
     pub(super) host: usize,
     pub(in super::super) words: Arc<FromAgent>,
 }
 
-/// The last report of a host. Most are like the one before.
+/// The last report of a host, kept because most reports equal the previous one.
 #[derive(Debug)]
 pub(super) struct Report {
     words: Arc<FromAgent>,
-    /// The host's [`World::changes`] then.
+    /// The host's counter [`World::changes`] at that time.
     changes: u64,
-    /// From when on it says something else, though nothing has happened.
+    /// Time at which the report changes without any event.
     until: Instant,
 }
 
@@ -62,8 +62,8 @@ impl World<'_> {
         }
     }
 
-    /// A host has, or has no longer, something of a network: it says so, and links that end there
-    /// may be up or down for all that have some of it.
+    /// Records that a host's part of a network has changed: it must report again, and so must all
+    /// hosts with a part, because links between them may have gone up or down.
     pub(super) fn note_change(&mut self, host: usize, vnet: VnetId) {
         let parts = self.parts_at.entry(vnet).or_default();
         parts.insert(host);

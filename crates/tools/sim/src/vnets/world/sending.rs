@@ -1,4 +1,4 @@
-//! Messages on their way, which may be lost, late or double.
+//! Messages on their way, which may be lost, delayed or duplicated.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use super::super::scenario::MARK;
 use super::{Broken, Event, Packet, Who, World};
 
 impl World<'_> {
-    /// Takes what a process has to send, unless it has died of a write.
+    /// Sends the messages of a process, unless it has died at a write.
     pub(super) fn flush(&mut self, now: Instant, who: Who) -> Result<(), Broken> {
         let trouble = self.trouble_of(who);
         if trouble.is_some_and(|trouble| trouble.borrow().is_dead) {
@@ -65,7 +65,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a mutant does not give this order.
+    /// Whether a mutant suppresses this order.
     fn is_left_out(&self, pip: usize, message: &ToAgent) -> bool {
         let ToAgent::Remove { vnet, .. } = message else {
             return false;
@@ -127,7 +127,7 @@ impl World<'_> {
         (packets, machine.poll_timeout())
     }
 
-    /// One of the processes of a VNP: the one that takes a message for it.
+    /// A process of a VNP that handles a message to the VNP.
     fn one_of_vnp(&mut self, number: usize) -> Who {
         let processes = self.vnps[number].len();
         let process = if self.is_troubled() {
@@ -145,7 +145,7 @@ impl World<'_> {
             Who::Vno(number) => &self.vnos[number].timer_at,
             Who::Host(_) => return,
         };
-        // A timer that is due at once waits a little, as a process would.
+        // A timer that is due at once waits for a moment, as in a real process.
         let at = at.max(now + Duration::from_micros(100));
         if at < slot.get() && at < Instant::MAX {
             slot.set(at);
@@ -175,7 +175,7 @@ impl World<'_> {
             }
             let mut at = self.now() + delay;
             if let (false, Packet::FromHost(said)) = (is_troubled, &packet) {
-                // On a connection that holds, what was said last is heard last.
+                // Over an intact connection, messages arrive in the order of sending.
                 let heard = self.heard_at.entry((to, said.host));
                 let heard = heard.or_insert(at);
                 at = at.max(*heard);
@@ -186,10 +186,10 @@ impl World<'_> {
     }
 }
 
-/// How long after the last trouble networks may still become ready and then something else.
+/// Time after the last fault in which networks may still become ready and then change again.
 const SETTLES: Duration = Duration::from_secs(100);
 
-/// Messages, and when the process wants to be called again.
+/// Messages of a process, and the time at which it wants to be called again.
 type Sent = (Vec<(Who, Packet)>, Instant);
 
 fn place_of<'a>(
@@ -205,7 +205,7 @@ fn place_of<'a>(
     })
 }
 
-/// Of a network that is gone no host has anything.
+/// Checks that no host has a part of a network that is reported removed.
 fn no_rest(hosts: &[PlayedHost], message: &FromVnp) -> Result<(), Broken> {
     let FromVnp::Removed { vnet } = message else {
         return Ok(());
@@ -220,7 +220,7 @@ fn no_rest(hosts: &[PlayedHost], message: &FromVnp) -> Result<(), Broken> {
     }
 }
 
-/// What is ready has all that this needs.
+/// Checks that a network that is reported ready fulfils all conditions.
 fn no_gap(message: &FromVnp) -> Result<(), Broken> {
     let FromVnp::Standing { standing, .. } = message else {
         return Ok(());
@@ -232,10 +232,10 @@ fn no_gap(message: &FromVnp) -> Result<(), Broken> {
     }
 }
 
-/// There are so many of [`carina_vnet::message::Condition`].
+/// Number of variants of [`carina_vnet::message::Condition`].
 const CONDITIONS: usize = 6;
 
-/// An answer for an operator has no name of the substrate.
+/// Checks that an answer to an operator contains no name of the substrate.
 fn no_leak(message: &FromVnp) -> Result<(), Broken> {
     let text = serde_json::to_string(message).map_err(|error| Broken(error.to_string()))?;
     match [MARK, "172."].iter().find(|mark| text.contains(**mark)) {

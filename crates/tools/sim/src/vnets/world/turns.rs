@@ -1,4 +1,4 @@
-//! Processes that come to what they have got, at once or later.
+//! Processes that handle their work, at once or later.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -11,8 +11,8 @@ use super::super::unsteady_store::{Trouble, UnsteadyStore};
 use super::{Broken, Event, Who, World};
 
 impl World<'_> {
-    /// Gives a process something to do. It comes to it at once, or later if it is busy; until then
-    /// it may do it while another waits for the store.
+    /// Gives a process a piece of work. The process does it at once, or later if it is busy;
+    /// meanwhile it may do it while another process waits for the store.
     pub(super) fn give(&mut self, now: Instant, who: Who, work: Work) -> Result<(), Broken> {
         match who {
             Who::Pip(pip, process) => self.pips[pip][process].give(work),
@@ -38,7 +38,7 @@ impl World<'_> {
         }
     }
 
-    /// A process does the next thing that it has got, and says what it has to say.
+    /// Lets a process do its next work, and sends its messages.
     pub(super) fn turn(&mut self, now: Instant, who: Who) -> Result<(), Broken> {
         if !self.is_there(who) {
             return Ok(());
@@ -64,7 +64,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a process runs, also if it is to end at its last write.
+    /// Whether a process runs, also if it will die at its next write.
     pub(super) fn is_there(&self, who: Who) -> bool {
         match who {
             Who::Pip(pip, process) => self.pips[pip][process].is_there(),
@@ -75,7 +75,7 @@ impl World<'_> {
     }
 }
 
-/// The way of one of several processes to their store.
+/// The access of one of several processes to their shared store.
 pub(super) fn way<M: Machine + std::fmt::Debug + 'static>(
     store: &Rc<RefCell<MemoryStore>>,
     processes: &[Rc<Process<M>>],
@@ -92,5 +92,5 @@ pub(super) fn way<M: Machine + std::fmt::Debug + 'static>(
     UnsteadyStore::new(Rc::clone(store), trouble, others)
 }
 
-/// How long a process is busy at most when nothing goes wrong.
+/// Longest time for which a process is busy when there are no faults.
 const BUSY_WHEN_CALM: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What operators want.
+//! Requests of operators.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use super::super::scenario::Wish;
 use super::{Event, Who, World};
 
 impl World<'_> {
-    /// An operator wants something; again later, if it cannot be written down.
+    /// Lets an operator make a request. Repeats it later if it cannot be stored.
     pub(super) fn wish(&mut self, now: Instant, wish: Wish) {
         let (Wish::Apply { vno, .. } | Wish::Remove { vno, .. }) = &wish;
         let number = self.operators.iter().position(|(name, _)| name == vno);
@@ -40,7 +40,7 @@ impl World<'_> {
             let again = now + Duration::from_secs(2);
             self.queue.put(again.as_nanos(), Event::Wish(wish));
         }
-        // It may have died of it; then it says nothing.
+        // The process may have died at the write; then it sends nothing.
         let _ = self.flush(now, Who::Vno(number));
     }
 }
