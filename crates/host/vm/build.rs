@@ -1,5 +1,5 @@
-//! Compiles the first process of guests (`crates/rina/guest`) to a static program, which
-//! `src/image.rs` puts into their initramfs.
+//! Compiles the first process of guests (`crates/rina/guest`) to a static program. `src/image.rs`
+//! puts it into the initramfs of guests.
 
 use std::env;
 use std::path::Path;
@@ -14,7 +14,8 @@ fn main() {
     rustc
         .args(["--edition=2024", "--crate-name=guest", "--crate-type=bin"])
         .arg(format!("--target={}", variable("TARGET")))
-        // A guest has no libraries, and unpacks what it boots from: the smaller the better.
+        // A guest has no libraries. It unpacks its initramfs at boot, so a small program saves
+        // time.
         .args(["-Ctarget-feature=+crt-static", "-Crelocation-model=static"])
         .args(["-Copt-level=s", "-Clto=fat", "-Ccodegen-units=1"])
         .args(["-Cpanic=abort", "-Cstrip=symbols"])

@@ -48,8 +48,7 @@ pub fn words_of(error: &Error) -> (Vec<String>, String) {
     (keys, text)
 }
 
-/// Rewrites a message of `serde` without names of Rust types, for a reader of which no key is
-/// known.
+/// Rewrites a message of `serde` without names of Rust types, for a value whose key is not known.
 #[must_use]
 pub fn plain(message: &str) -> String {
     words(message, None, None)

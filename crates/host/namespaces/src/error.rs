@@ -1,4 +1,4 @@
-//! Why a namespace or a process cannot be made, reached or removed.
+//! Errors of creating, reaching and removing namespaces and processes.
 
 use std::io;
 use std::process::ExitStatus;
@@ -8,15 +8,15 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file or a process of this system.
+    /// An operation on a file or process failed.
     #[error("{what}: {source}")]
     System {
         /// What was attempted.
         what: String,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A program ran and failed.
+    /// A program failed.
     #[error("{command}: {said}")]
     Command {
         /// The program and its arguments.
@@ -24,7 +24,7 @@ pub enum Error {
         /// What it wrote to standard error.
         said: String,
     },
-    /// The kernel does not let this user make a user namespace.
+    /// The kernel does not allow this user to create a user namespace.
     #[error(
         "an ordinary user needs user namespaces to make a lab, and they are not allowed \
              here ({0}): run it as root, or allow them \
@@ -32,31 +32,31 @@ pub enum Error {
              kernel.apparmor_restrict_unprivileged_userns=0)"
     )]
     UserNamespacesForbidden(String),
-    /// The system allows no private network namespace with taps.
+    /// The system does not allow a private network namespace with taps.
     #[error(
         "no network namespaces with taps can be made here: run as root, or allow user \
              namespaces"
     )]
     PrivateForbidden,
-    /// A child process ended that should run.
+    /// A child process that should keep running has ended.
     #[error("{what} ended at once: {status}")]
     ChildEnded {
-        /// The child.
+        /// Name of the child.
         what: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
     },
-    /// A program did not end in time.
+    /// A program did not end within its time limit.
     #[error("waited {limit:?} for {what} to end: {said}")]
     RunsOn {
-        /// The program.
+        /// Name of the program.
         what: String,
-        /// For how long it was waited for.
+        /// The time limit.
         limit: Duration,
         /// What it wrote to standard error.
         said: String,
     },
-    /// A process has no entry in `/proc`.
+    /// No process has this pid.
     #[error("there is no process {0}")]
     NoProcess(u32),
 }
@@ -64,9 +64,9 @@ pub enum Error {
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Adds what was attempted to an error of the system.
+/// Adds the attempted operation to an error of the system.
 pub(crate) trait Attempt<T> {
-    /// `what` is shown before the reason.
+    /// Adds `what`, which is shown before the reason.
     fn attempt(self, what: impl Into<String>) -> Result<T>;
 }
 

@@ -6,15 +6,16 @@
 //!      hold_namespaces (user)        Process, ChildProcess: started, watched, ended
 //! ```
 //!
-//! Labs, benches and the agent of virtual networks all make namespaces with `ip` and start
-//! processes in them. Root does so directly. For an ordinary user, a process holds a user namespace
-//! open in which that user may ([`hold_namespaces`]).
+//! Labs, benches and the agent of virtual networks create namespaces with `ip` and start processes
+//! in them. Root does so directly. For an ordinary user, a process holds a user namespace open in
+//! which that user has the necessary rights ([`hold_namespaces`]).
 //!
-//! [`Process`] names a process by its number and its start time, so that a record on disk never
-//! names a stranger. [`ChildProcess`] and [`Namespace`] end with their values.
+//! [`Process`] identifies a process by its pid and its start time, so that a record on disk never
+//! refers to an unrelated process. [`ChildProcess`] and [`Namespace`] end when their values are
+//! dropped.
 //!
-//! Deliberately absent: topologies, nodes and guests. This crate takes names and makes what they
-//! name.
+//! This crate deliberately knows no topologies, nodes or guests. It takes names, and creates what
+//! they name.
 
 #![forbid(unsafe_code)]
 #![deny(unreachable_pub)]

@@ -1,4 +1,5 @@
-//! Network namespaces and veth pairs between them, made with `ip`, by root or in a user namespace.
+//! Network namespaces and veth pairs between them, created with `ip`, by root or in a user
+//! namespace.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -10,27 +11,27 @@ use std::time::{Duration, Instant};
 use crate::error::{Attempt, Error, Result};
 use crate::process::Process;
 
-/// The right to make network namespaces: root has it; for other users a process holds a user
-/// namespace open in which they have it.
+/// The right to create network namespaces. Root has it. Other users have it in a user namespace,
+/// which a process holds open.
 #[derive(Debug, Clone, Default)]
 pub struct NamespaceAccess {
     holder: Option<i32>,
 }
 
 impl NamespaceAccess {
-    /// Those of root, in this process's own mount namespace.
+    /// The right of root, in this process's own mount namespace.
     pub fn of_root() -> Self {
         Self::default()
     }
 
-    /// Those in the user namespace that a process holds open.
+    /// The right in the user namespace that a process holds open.
     pub fn held_by(holder: &Process) -> Self {
         Self {
             holder: Some(holder.pid),
         }
     }
 
-    /// A program that runs with this right, outside the namespaces of systems.
+    /// A command that runs with this right, outside the network namespaces that were created.
     pub fn command(&self, program: &str) -> Command {
         let Some(holder) = self.holder else {
             return Command::new(program);
@@ -51,7 +52,7 @@ impl NamespaceAccess {
         command
     }
 
-    /// A program that runs in a network namespace.
+    /// A command that runs in a network namespace.
     pub fn command_in(&self, namespace: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = self.command("nsenter");
         command
@@ -64,7 +65,7 @@ impl NamespaceAccess {
     /// Runs `ip` and returns its standard output.
     ///
     /// # Errors
-    /// `ip` is missing or fails; its message is in the error.
+    /// `ip` is missing or fails; the error has its message.
     pub fn ip(&self, words: &[impl AsRef<str>]) -> Result<String> {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
         let what = format!("ip {}", words.join(" "));
@@ -84,10 +85,11 @@ impl NamespaceAccess {
         })
     }
 
-    /// Runs lines of `ip` in a network namespace, in one process; it stops at the first that fails.
+    /// Runs lines of `ip` in a network namespace, in one process. It stops at the first line that
+    /// fails.
     ///
     /// # Errors
-    /// `ip` is missing or a line fails; the lines and its message are in the error.
+    /// `ip` is missing or a line fails; the error has the lines and the message.
     pub fn ip_batch(&self, namespace: &str, lines: &[String]) -> Result<()> {
         let what = || format!("ip -n {namespace} -batch - (`{}`)", lines.join("; "));
         let mut child = self
@@ -100,7 +102,8 @@ impl NamespaceAccess {
             .attempt(format!("{} (`ip` is in the package iproute2)", what()))?;
         let mut text = lines.join("\n");
         text.push('\n');
-        // `ip` says next to nothing before it has read all; its status says that it ended early.
+        // `ip` prints little before it has read all lines. If it ends early, its exit status says
+        // so.
         let written = child
             .stdin
             .take()
@@ -128,7 +131,7 @@ impl NamespaceAccess {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// The numbers of the processes in a network namespace.
+    /// The pids of the processes in a network namespace.
     pub fn processes_in(&self, namespace: &str) -> Vec<i32> {
         let text = self.ip(&["netns", "pids", namespace]).unwrap_or_default();
         text.lines()
@@ -142,30 +145,31 @@ pub fn namespace_file(namespace: &str) -> PathBuf {
     Path::new(NETNS).join(namespace)
 }
 
-/// Whether a network namespace of this name can be entered: its file is a mount of one. A file that
-/// is not is left where the mount was made in another mount namespace, or is gone.
+/// Whether a network namespace of this name can be entered: its file must be a mount of a
+/// namespace. A plain file remains if the mount was made in another mount namespace, or no longer
+/// exists.
 pub fn is_namespace(name: &str) -> bool {
     let found = rustix::fs::statfs(namespace_file(name));
     found.is_ok_and(|it| it.f_type as u64 == NSFS_MAGIC)
 }
 
-/// A process that holds a user namespace open. It ends with this one, however that ends, until it
-/// gets the order to [stay](Keeper::stay).
+/// A process that holds a user namespace open. It ends when this process ends for any reason,
+/// unless it was ordered to [stay](Keeper::stay).
 pub struct Keeper {
     process: Process,
     gate: Option<ChildStdin>,
 }
 
 impl Keeper {
-    /// The process.
+    /// The process that holds the namespace.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Lets it outlive this process: it is on record where `lab down` finds it.
+    /// Lets the process outlive this process. The caller records it, so that `lab down` finds it.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn stay(mut self) -> Result<()> {
         let opened = self.gate.take().map(|mut gate| gate.write_all(b"stay\n"));
         opened
@@ -174,7 +178,7 @@ impl Keeper {
     }
 }
 
-/// Starts a process that holds a user namespace open in which an ordinary user may make network
+/// Starts a process that holds a user namespace open, in which an ordinary user may create network
 /// namespaces. `directory` is used for temporary mounts and files.
 ///
 /// # Errors
@@ -222,8 +226,8 @@ pub fn hold_namespaces(directory: &Path) -> Result<Keeper> {
     })
 }
 
-/// Mounts a private `/run/netns`. Where that directory is missing and cannot be made, `/run` is
-/// replaced by a copy that has it; `$aside` is a directory on which the original is mounted
+/// A script that mounts a private `/run/netns`. If that directory is missing and cannot be created,
+/// `/run` is replaced by a copy that has it; the original is mounted on the directory `$aside`
 /// meanwhile.
 const PRIVATE_NETNS: &str = r#"
 if ! [ -d /run/netns ] && ! mkdir /run/netns 2>/dev/null; then
@@ -245,10 +249,10 @@ fi
 mount -t tmpfs netns /run/netns
 "#;
 
-/// What statfs(2) says of the file of a namespace.
+/// The file system type that statfs(2) returns for the file of a namespace.
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 
-/// The arguments of `ip` that make a namespace.
+/// The arguments of `ip` that create a namespace.
 pub fn new_namespace(name: &str) -> [String; 2] {
     [
         format!("netns add {name}"),
@@ -256,8 +260,8 @@ pub fn new_namespace(name: &str) -> [String; 2] {
     ]
 }
 
-/// The arguments of `ip` that join two namespaces by a veth pair; each end is a namespace and the
-/// name of the interface in it.
+/// The arguments of `ip` that connect two namespaces by a veth pair. Each end is a namespace and
+/// the name of the interface in it.
 pub fn veth_pair([a, at_a]: [&str; 2], [b, at_b]: [&str; 2], mtu: &str) -> [String; 3] {
     [
         format!("link add name {at_a}{mtu} netns {a} type veth peer name {at_b}{mtu} netns {b}"),
@@ -273,7 +277,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace.
+    /// Creates a namespace.
     ///
     /// # Errors
     /// `ip` is missing or fails.
@@ -285,19 +289,19 @@ impl Namespace {
         Ok(this)
     }
 
-    /// A program that runs in it.
+    /// A command that runs in the namespace.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         NamespaceAccess::of_root().command_in(&self.name, program)
     }
 
-    /// The words in front of a program that make it run in this namespace; they become the program
+    /// The words in front of a command that make it run in this namespace. They become the command
     /// by exec(2).
     pub fn launcher(&self) -> [OsString; 3] {
         let file = format!("--net={NETNS}/{}", self.name);
         ["nsenter".into(), file.into(), "--".into()]
     }
 
-    /// Runs `ip` in it.
+    /// Runs `ip` in the namespace.
     ///
     /// # Errors
     /// `ip` is missing or fails.
@@ -310,7 +314,7 @@ impl Namespace {
             .map(drop)
     }
 
-    /// Joins two namespaces by a veth pair with these names.
+    /// Connects two namespaces by a veth pair with these interface names.
     ///
     /// # Errors
     /// `ip` is missing or fails.
@@ -325,7 +329,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // A namespace that stays ends with the mount namespace that benches run in.
+        // If the removal fails, the namespace ends with the mount namespace in which benches run.
         let _ = NamespaceAccess::of_root().ip(&["netns", "del", &self.name]);
     }
 }
@@ -338,17 +342,17 @@ fn run_all(commands: impl IntoIterator<Item = String>) -> Result<()> {
     Ok(())
 }
 
-/// Whether [`enter_private`] is possible: it depends on the user and on the kernel's settings.
+/// Whether [`enter_private`] is possible, which depends on the user and on the kernel's settings.
 pub fn can_enter_private() -> bool {
     let script = format!("aside=$1\n{PRIVATE_NETNS}ip tuntap add dev tap-try mode tap");
     let attempt = in_private_namespaces(&script).output();
     attempt.is_ok_and(|output| output.status.success())
 }
 
-/// Replaces this process by this program with other arguments, in a network namespace and a mount
-/// namespace of its own; an ordinary user gets a user namespace, too. The program may make taps,
-/// bridges and network namespaces there, which vanish when its last process ends. Returns only on
-/// failure.
+/// Replaces this process by the same program with other arguments, in a new network namespace and a
+/// new mount namespace; for an ordinary user also in a new user namespace. The program may create
+/// taps, bridges and network namespaces there, which are removed when its last process ends.
+/// Returns only if it fails.
 pub fn enter_private(arguments: &[OsString]) -> Error {
     let what = "entering a network namespace".to_owned();
     let script = format!("aside=$1; shift\n{PRIVATE_NETNS}exec \"$@\"");
@@ -362,7 +366,7 @@ pub fn enter_private(arguments: &[OsString]) -> Error {
     Error::System { what, source }
 }
 
-/// A shell script in new namespaces; its first argument is a directory for mounts.
+/// A shell script in new namespaces. Its first argument is a directory for mounts.
 fn in_private_namespaces(script: &str) -> Command {
     let namespaces: &[&str] = if rustix::process::geteuid().is_root() {
         &["--mount", "--net"]

@@ -1,4 +1,4 @@
-//! Processes that may outlive the command that started them, and children that do not.
+//! Processes that may outlive the command that started them, and child processes that do not.
 
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Attempt, Error, Result};
 
-/// A process, identified by its number and its start time: numbers are reused.
+/// A process, identified by its pid and its start time, because pids are reused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// The number.
+    /// The pid.
     pub pid: i32,
     started_ticks: u64,
 }
 
 impl Process {
-    /// The process of a child, which may have ended: its number is not reused before it is waited
-    /// for.
+    /// The process of a child, which may have ended: its pid is not reused before the child is
+    /// waited for.
     ///
     /// # Errors
-    /// It was waited for.
+    /// The child was already waited for.
     pub fn of_child(child: &Child) -> Result<Self> {
         i32::try_from(child.id())
             .ok()
@@ -45,32 +45,32 @@ impl Process {
         Self::numbered(pid.cast_signed()).ok_or(Error::NoProcess(pid))
     }
 
-    /// The running process with this number.
+    /// The running process with this pid; `None` if there is none.
     pub fn numbered(pid: i32) -> Option<Self> {
         let started_ticks = start_ticks(pid)?;
         Some(Self { pid, started_ticks })
     }
 
-    /// Whether that very process still runs.
+    /// Whether this process is still running.
     pub fn is_alive(&self) -> bool {
         start_ticks(self.pid) == Some(self.started_ticks)
     }
 
-    /// Has it end as Ctrl-C does.
+    /// Sends SIGINT, as Ctrl-C does.
     pub fn interrupt(&self) {
         self.signal(Signal::INT);
     }
 
-    /// Sends a signal, unless it has ended.
+    /// Sends a signal, unless the process has ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) {
-            // It may end at this very moment.
+            // The process may end at this moment.
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// A child process that ends when this value is dropped.
+/// A child process that is ended when this value is dropped.
 #[derive(Debug)]
 pub struct ChildProcess {
     child: Child,
@@ -78,7 +78,7 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a command. `what` names it in errors.
+    /// Starts a command. `what` names the child in errors.
     ///
     /// # Errors
     /// It cannot be started.
@@ -88,12 +88,12 @@ impl ChildProcess {
         Ok(Self { child, what })
     }
 
-    /// The number of the process.
+    /// The pid of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The process, by which another one can end it.
+    /// The process as a value by which another process can end it.
     ///
     /// # Errors
     /// `/proc` is not mounted.
@@ -101,10 +101,10 @@ impl ChildProcess {
         Process::of_child(&self.child)
     }
 
-    /// Checks that it runs.
+    /// Checks that the child is running.
     ///
     /// # Errors
-    /// It has ended.
+    /// The child has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait().attempt("looking after a child")? {
             None => Ok(()),
@@ -115,7 +115,7 @@ impl ChildProcess {
         }
     }
 
-    /// Lets it run on after this value is gone.
+    /// Lets the child continue after this value is dropped.
     pub fn detach(self) {
         std::mem::forget(self);
     }
@@ -126,16 +126,16 @@ impl Drop for ChildProcess {
         if let Ok(process) = self.process() {
             end_all(std::slice::from_ref(&process), GRACE);
         }
-        // It has ended; this removes the zombie.
+        // The child has ended; this removes the zombie.
         let _ = self.child.wait();
     }
 }
 
-/// Runs a command to its end, which it has to reach within `limit`, and gives what it has printed.
-/// It ends with this process. `what` names it in errors.
+/// Runs a command until it ends, at most for `limit`, and returns its output. The command is killed
+/// if this process ends. `what` names the command in errors.
 ///
 /// # Errors
-/// It cannot be started, or runs on; then it is killed.
+/// The command cannot be started, or does not end in time; then it is killed.
 pub fn run_within(command: &mut Command, what: &str, limit: Duration) -> Result<Output> {
     let mut child = end_with_parent(command)
         .stdin(Stdio::null())
@@ -143,7 +143,7 @@ pub fn run_within(command: &mut Command, what: &str, limit: Duration) -> Result<
         .stderr(Stdio::piped())
         .spawn()
         .attempt(format!("running {what}"))?;
-    // Both are read while it runs: it must not wait for room in one of them.
+    // Both streams are read while the command runs, so that it never waits for room in one of them.
     let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let deadline = Instant::now() + limit;
     let status = loop {
@@ -154,7 +154,7 @@ pub fn run_within(command: &mut Command, what: &str, limit: Duration) -> Result<
         }
     };
     if status.is_none() {
-        // It may end at this very moment.
+        // The command may end at this moment.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -172,17 +172,17 @@ pub fn run_within(command: &mut Command, what: &str, limit: Duration) -> Result<
     })
 }
 
-/// Reads a stream to its end on a thread.
+/// Reads a stream to its end on a thread of its own.
 fn reader(stream: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is kept.
+        // Bytes that were read before an error are kept.
         let _ = stream.map(|mut stream| stream.read_to_end(&mut bytes));
         bytes
     })
 }
 
-/// Sends SIGTERM to processes, and SIGKILL to those that run on after `grace`.
+/// Sends SIGTERM to processes, and SIGKILL to those that are still running after `grace`.
 pub fn end_all(processes: &[Process], grace: Duration) {
     for process in processes {
         process.signal(Signal::TERM);
@@ -201,18 +201,18 @@ fn wait_for_end(processes: &[Process], limit: Duration) {
     }
 }
 
-/// The start time of a process in clock ticks since boot; `None` if it is gone or a zombie.
+/// Start time of a process in clock ticks since boot; `None` if it has ended or is a zombie.
 fn start_ticks(pid: i32) -> Option<u64> {
     let (state, started_ticks) = status(pid)?;
     (!matches!(state, 'Z' | 'X')).then_some(started_ticks)
 }
 
-/// The state and the start time of a process (proc(5)).
+/// State and start time of a process (proc(5)).
 fn status(pid: i32) -> Option<(char, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, the command's name, may hold spaces and parentheses.
+    // The second field, the command's name, may contain spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    // Field 22 of proc(5), counted from the third.
+    // Field 22 of proc(5), counted from the third field.
     Some((
         fields.first()?.chars().next()?,
         fields.get(19)?.parse().ok()?,
@@ -237,7 +237,7 @@ mod tests {
             ..this
         };
         assert!(!earlier.is_alive());
-        // Would end the test if it were taken for this one.
+        // The signal would end the test if this record were taken for the test's own process.
         earlier.signal(Signal::KILL);
     }
 

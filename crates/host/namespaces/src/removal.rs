@@ -1,13 +1,13 @@
-//! Ending the processes in namespaces, and removing the namespaces.
+//! Ends the processes in namespaces, and removes the namespaces.
 
 use crate::error::Result;
 use crate::namespace::NamespaceAccess;
 use crate::process::{GRACE, Process, end_all};
 
-/// Ends the processes in namespaces, and removes those that exist.
+/// Ends the processes in the named namespaces, and removes the namespaces that exist.
 ///
 /// # Errors
-/// `ip` is missing, or one cannot be removed.
+/// `ip` is missing, or a namespace cannot be removed.
 pub fn remove_namespaces(access: &NamespaceAccess, names: &[String]) -> Result<()> {
     for name in end_processes_in(access, names)? {
         access.ip(&["netns", "del", name])?;
@@ -15,7 +15,8 @@ pub fn remove_namespaces(access: &NamespaceAccess, names: &[String]) -> Result<(
     Ok(())
 }
 
-/// Ends the processes in namespaces but for this one. The names of those namespaces that exist.
+/// Ends the processes in the named namespaces, except this process. Returns the names of the
+/// namespaces that exist.
 ///
 /// # Errors
 /// `ip` is missing.

@@ -1,7 +1,7 @@
-//! Which accelerator runs guests here, found out by booting one.
+//! The accelerator for guests on this host, determined by booting a guest.
 //!
-//! `/dev/kvm` may exist, and QEMU may accept it, on hosts (nested ones, mostly) where a guest then
-//! hangs. Hence the only test that counts: boot the kernel and wait for its first words.
+//! `/dev/kvm` may exist, and QEMU may accept it, on hosts (mostly nested ones) where a guest then
+//! hangs. The only reliable test is to boot a kernel and wait for its first output.
 
 use std::fs;
 use std::io::Read;
@@ -19,14 +19,14 @@ use crate::tool;
 /// How QEMU runs the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
-    /// By the processor's virtualisation.
+    /// KVM: the processor runs them by hardware virtualization.
     Kvm,
-    /// By translation; works everywhere, slowly.
+    /// TCG: QEMU translates them. This works everywhere, but is slow.
     Tcg,
 }
 
 impl Accel {
-    /// The word used in records and output.
+    /// The accelerator's name in records and output: `kvm` or `tcg`.
     pub fn name(self) -> &'static str {
         match self {
             Accel::Kvm => "kvm",
@@ -34,12 +34,12 @@ impl Accel {
         }
     }
 
-    /// The QEMU arguments.
+    /// The QEMU arguments for the accelerator.
     ///
-    /// An emulated processor does not say that it is fast at `rep movsb` and `rep stosb` (ERMS): a
-    /// guest would use them for all that it copies, and QEMU emulates them byte by byte. Translated
-    /// code may take 256 MiB; QEMU's own bound is 1 GiB, which is more than a machine in a control
-    /// group has room for beside its guest. A boot takes 50 MiB.
+    /// An emulated processor does not announce fast `rep movsb` and `rep stosb` (ERMS): a guest
+    /// would use these instructions for every copy, and QEMU emulates them byte by byte. The cache
+    /// for translated code is limited to 256 MiB; QEMU's default is 1 GiB, which is more than a
+    /// control group has room for beside the guest's memory. A boot needs 50 MiB of it.
     pub fn qemu_args(self) -> [&'static str; 4] {
         match self {
             Accel::Kvm => ["-accel", "kvm", "-cpu", "host"],
@@ -52,20 +52,20 @@ impl Accel {
         }
     }
 
-    /// Whether this process may use `/dev/kvm`, which need not mean that guests run there.
+    /// Whether this process may use `/dev/kvm`. That does not prove that guests run under KVM.
     pub(crate) fn may_be_kvm() -> bool {
         let mut options = fs::File::options();
         options.read(true).write(true).open("/dev/kvm").is_ok()
     }
 
-    /// Chooses KVM if a guest boots under it within 15 s, else TCG.
+    /// Chooses KVM if a guest boots under it within 15 s, otherwise TCG.
     ///
-    /// The answer is kept in the cache for this QEMU, guest kernel, host kernel and processor.
+    /// The cache keeps the result for this QEMU, guest kernel, host kernel and processor.
     ///
     /// # Errors
     ///
-    /// When QEMU or busybox is missing or the cache cannot be written; that KVM does not work is
-    /// no error.
+    /// QEMU or busybox is missing, or the cache cannot be written. A KVM that does not work is not
+    /// an error.
     pub fn probe(cache: &Cache, kernel: &Kernel) -> Result<Accel> {
         if !Accel::may_be_kvm() {
             return Ok(Accel::Tcg);
@@ -91,10 +91,10 @@ impl Accel {
     }
 }
 
-/// Finds QEMU.
+/// Finds the QEMU program.
 ///
 /// # Errors
-/// It is not installed; the error names the package that has it.
+/// QEMU is not installed; the error names its package.
 pub fn qemu() -> Result<std::path::PathBuf> {
     tool::find("qemu-system-x86_64", "qemu-system-x86")
 }
@@ -117,7 +117,7 @@ fn key(qemu: &str, kernel: &Kernel) -> String {
     hash.to_string()
 }
 
-/// The line of proc(5) that names the host's processor.
+/// The line of `/proc/cpuinfo` that names the host's processor.
 pub(crate) fn processor_model() -> String {
     let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = processors
@@ -130,7 +130,7 @@ fn boots_under_kvm(qemu: &Path, cache: &Cache, kernel: &Kernel) -> Result<bool> 
     let initramfs = cache.path("accel").join("probe.cpio");
     write_whole(&initramfs, &probe_archive(MARKER)?)?;
     let mut command = Command::new(qemu);
-    // A guest that does not boot never ends by itself.
+    // A guest that does not boot never ends, so its QEMU must end with this process.
     let mut child = carina_sys::end_with_parent(&mut command)
         .args([
             "-nodefaults",
@@ -154,13 +154,14 @@ fn boots_under_kvm(qemu: &Path, cache: &Cache, kernel: &Kernel) -> Result<bool> 
         .spawn()
         .context("run", qemu)?;
     let said = says(&mut child, MARKER, PROBE_LIMIT);
-    // It may have powered off by itself.
+    // QEMU may have ended already.
     let _ = child.kill();
     let _ = child.wait();
     Ok(said)
 }
 
-/// Waits until the child's standard output holds `marker`, it ends, or the time is over.
+/// Waits until the child's standard output contains `marker`, the child ends, or `limit` has
+/// passed. Returns whether the marker was found.
 fn says(child: &mut Child, marker: &str, limit: Duration) -> bool {
     let Some(mut stdout) = child.stdout.take() else {
         return false;

@@ -1,4 +1,4 @@
-//! Where downloaded kernels, built images and probe results are kept.
+//! The cache: a directory with downloaded kernels, built images and probe results.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -10,29 +10,30 @@ use rustix::fs::{FlockOperation, flock};
 use crate::error::{Context, Error, Result};
 use crate::hash::{Hash, hash_of_file};
 
-/// A directory that may be deleted at any time between two uses.
+/// A cache directory. It may be deleted at any time while it is not in use.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
 }
 
 impl Cache {
-    /// Opens, and makes where missing, the cache under `root`.
+    /// Opens the cache at `root`, and creates the directory if it is missing.
     ///
     /// # Errors
     ///
-    /// When the directory cannot be made.
+    /// The directory cannot be created.
     pub fn new(root: impl Into<PathBuf>) -> Result<Cache> {
         let root = root.into();
         fs::create_dir_all(&root).context("create", &root)?;
         Ok(Cache { root })
     }
 
-    /// Opens `$CARINA_CACHE`, else `$XDG_CACHE_HOME/carina`, else `~/.cache/carina`.
+    /// Opens the cache at `$CARINA_CACHE`, otherwise `$XDG_CACHE_HOME/carina`, otherwise
+    /// `~/.cache/carina`.
     ///
     /// # Errors
     ///
-    /// When none of the three variables is set, or the directory cannot be made.
+    /// None of the three variables is set, or the directory cannot be created.
     pub fn default_location() -> Result<Cache> {
         let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let root = from("CARINA_CACHE")
@@ -46,12 +47,13 @@ impl Cache {
         Cache::new(root)
     }
 
-    /// Returns the path of an entry, whether it exists or not.
+    /// The path of an entry, whether or not it exists.
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// The hash of a file's contents. It is remembered for as long as the file looks the same.
+    /// The hash of a file's contents. The cache keeps it as long as the file's metadata is
+    /// unchanged.
     pub(crate) fn hash_of(&self, path: &Path) -> Result<String> {
         let metadata = path.metadata().context("look at", path)?;
         let mut looks = Hash::new();
@@ -76,7 +78,7 @@ impl Cache {
         Ok(hash)
     }
 
-    /// Keeps other processes and threads from filling the cache until the guard is dropped.
+    /// Locks the cache, so that no other process or thread fills it until the guard is dropped.
     pub(crate) fn lock(&self) -> Result<File> {
         let path = self.path("lock");
         let file = File::options()
@@ -95,12 +97,12 @@ impl Cache {
 const HASH_DIGITS: usize = 32;
 static PARTS: AtomicU64 = AtomicU64::new(0);
 
-/// Writes a file so that a reader sees either nothing or all of it.
+/// Writes a file atomically: a reader sees either no file or the complete file.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).context("create", parent)?;
     }
-    // Neither another process nor another thread may write the same part.
+    // Each writer needs a temporary file of its own, also among threads.
     let number = PARTS.fetch_add(1, Ordering::Relaxed);
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.{number}.part", std::process::id()));

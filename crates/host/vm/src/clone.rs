@@ -1,4 +1,4 @@
-//! A machine that goes on where its template was saved.
+//! Clones: machines that continue from the saved state of a template.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -17,28 +17,29 @@ use crate::running::{Running, Times};
 use crate::template::{Template, Templates};
 
 impl Machine {
-    /// Starts the machine as a copy of one that has booted already, and returns when it runs, has
-    /// its identity and its files, and its commands have ended: in a fraction of the time of a
-    /// boot. Where the template is missing, it is made first.
+    /// Starts the machine as a clone of a guest that has already booted. Returns when the clone is
+    /// running, has its identity and its files, and its commands have ended. This takes a fraction
+    /// of the time of a boot. If the template does not exist yet, it is created first.
     ///
     /// The clone's identity: host name, clock, a seed of its own for random numbers, and the
-    /// addresses and cables of its cards (a card without an address gets
-    /// [`mac_of`](crate::mac_of) its name; one that is plugged into nothing stays as it is).
-    /// Its memory is that of the template until it writes to it. What the template's processes drew
-    /// at random before is the same in all clones; the image's own draw nothing. A clone that
-    /// reboots boots as the machine would, but without its own files.
+    /// addresses and links of its cards (a card without an address gets [`mac_of`](crate::mac_of)
+    /// of its name; the link of an unplugged card stays down). The clone shares the template's
+    /// memory until it writes to it. Random numbers that the template's processes drew before are
+    /// the same in all clones; the image's own processes draw none. A clone that reboots boots as
+    /// the machine would, but without its own files.
     ///
     /// # Errors
     ///
-    /// When the machine boots from a disk, has a shared-memory device or a vhost-user card, or
-    /// more than 256 KiB of files; as [`Templates::obtain`] and [`Machine::start`]; and when the
-    /// guest does not take its identity, or its commands do not end, within 3 minutes.
+    /// The machine boots from a disk, has a shared-memory device or a vhost-user card, or more than
+    /// 256 KiB of files; as for [`Templates::obtain`] and [`Machine::start`]; or the guest does not
+    /// take its identity, or its commands do not end, within 3 minutes.
     pub fn start_clone(self, cache: &Cache, templates: &Templates) -> Result<Running> {
         let called = Instant::now();
         let accel = self.accel_in(cache)?;
         let template = templates.obtain(cache, &self)?;
         match self.revive(&template, accel, called) {
-            // Memory that someone wrote to may do anything to a clone.
+            // The template's memory was changed, so the failure may be due to that. A new template
+            // is created.
             Err(_) if !template.is_whole() => {
                 templates.discard(template)?;
                 let template = templates.obtain(cache, &self)?;
@@ -48,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// Starts QEMU with the template's state, and has the guest go on as this machine.
+    /// Starts QEMU with the template's state, and resumes the guest as this machine.
     fn revive(&self, template: &Template, accel: Accel, called: Instant) -> Result<Running> {
         let obtained = called.elapsed();
         let (running, mut qmp) = self.restore(template, accel)?;
@@ -59,8 +60,9 @@ impl Machine {
         self.go_on(running, qmp, called, [obtained, restored])
     }
 
-    /// Has a guest that stands still, with its cables in, go on as this machine. `template` and
-    /// `restored` are how long after the call its template was there, and the guest restored.
+    /// Resumes a paused guest, whose links are up, as this machine. `template` is the time after
+    /// the call at which the template was available, `restored` the time at which the guest was
+    /// restored.
     fn go_on(
         &self,
         mut running: Running,
@@ -82,8 +84,9 @@ impl Machine {
         Ok(running)
     }
 
-    /// Makes a copy that stands still, under the machine's name with a number. Before that it runs
-    /// what it will run to become another machine: emulated, it is awake many times faster then.
+    /// Creates a paused clone with the machine's name and a number. Before it is paused, the clone
+    /// rehearses the steps by which it later becomes another machine. An emulated guest then wakes
+    /// many times faster.
     pub(crate) fn stand(
         &self,
         number: u64,
@@ -94,7 +97,7 @@ impl Machine {
         let template = templates.obtain(cache, self)?;
         let standing = self.standing(number);
         let (running, mut qmp) = standing.restore(&template, accel)?;
-        // With its link up, a card does all that it does later; what it sends goes nowhere.
+        // With its link up, a card does everything that it does later; its frames go nowhere.
         for id in standing.card_ids() {
             qmp.set_link(id, true)?;
         }
@@ -108,7 +111,7 @@ impl Machine {
         Ok(running)
     }
 
-    /// Has a copy that stands still go on as this machine.
+    /// Resumes a paused clone as this machine.
     pub(crate) fn wake(&self, mut running: Running, called: Instant) -> Result<Running> {
         self.clear_run_dir()?;
         running.adopt(self.run_dir(), self.name(), self.taps_in())?;
@@ -123,7 +126,7 @@ impl Machine {
         self.go_on(running, qmp, called, [Duration::ZERO, restored])
     }
 
-    /// Starts QEMU with the template's state. The guest stands still there.
+    /// Starts QEMU with the template's state. The guest stays paused.
     fn restore(&self, template: &Template, accel: Accel) -> Result<(Running, Qmp)> {
         let memory = template.memory();
         let life = Life::Clone {
@@ -137,19 +140,19 @@ impl Machine {
             .and_then(|()| send_state(&mut qmp, &running, template.state()));
         match restored {
             Ok(()) => Ok((running, qmp)),
-            // When QEMU has ended over the state, its last words say more.
+            // If QEMU rejected the state and ended, its last output says more.
             Err(error) => Err(running.reason_of_end().unwrap_or(error)),
         }
     }
 
-    /// Makes the copy another machine than its template, then runs what this machine is to run.
+    /// Gives the clone its own identity, then runs the machine's script and commands in it.
     fn give_identity(&self, running: &Running) -> Result<()> {
         let script = self.identity()?;
         has_run(running, &script, IDENTITY_LIMIT, "take its identity")
     }
 }
 
-/// Has the guest run a script; `what` is what that does.
+/// Runs a script in the guest. `what` names the purpose in the error.
 fn has_run(running: &Running, script: &str, limit: Duration, what: &str) -> Result<()> {
     let output = running.run_within(script, limit)?;
     if output.is_success() {
@@ -163,10 +166,10 @@ fn has_run(running: &Running, script: &str, limit: Duration, what: &str) -> Resu
     )))
 }
 
-/// Hands the state to a QEMU that waits for it, and waits until it stands where that was saved.
+/// Sends the state to a QEMU that waits for it, and waits until QEMU has restored the guest.
 fn send_state(qmp: &mut Qmp, running: &Running, state: &[u8]) -> Result<()> {
     let path = &running.record().qmp;
-    // A QEMU that has become another user may make no sockets in the run directory.
+    // A QEMU that runs as another user may not create sockets in the run directory.
     let (mut stream, theirs) = UnixStream::pair().context("make a socket for", path)?;
     qmp.migrate_incoming(theirs.as_fd())?;
     drop(theirs);
@@ -181,7 +184,7 @@ fn send_state(qmp: &mut Qmp, running: &Running, state: &[u8]) -> Result<()> {
 }
 
 const RESTORE_LIMIT: Duration = Duration::from_secs(60);
-/// Commands of the machine are in it.
+/// The limit includes the machine's own commands.
 const IDENTITY_LIMIT: Duration = Duration::from_secs(180);
-/// A guest that needs longer under emulation is of no use in a pool.
+/// An emulated guest that needs longer than this is of no use in a pool.
 const REHEARSAL_LIMIT: Duration = Duration::from_secs(60);

@@ -2,14 +2,15 @@
 //!
 //! Format: kernel documentation, `driver-api/early-userspace/buffer-format`. Each entry is 110
 //! bytes of ASCII hexadecimal, the name with its NUL, padding to 4 bytes, the data, padding to 4
-//! bytes; `TRAILER!!!` ends an archive. Archives may follow each other, a later entry replaces an
-//! earlier one of the same name: this is how a machine's own files are laid over a cached image.
+//! bytes; `TRAILER!!!` ends an archive. Several archives may follow each other; a later entry
+//! replaces an earlier one of the same name. That is how a machine's own files are added to a
+//! cached image.
 //!
-//! Owner is always root and the time always 0, so that equal contents give equal bytes.
+//! The owner is always root and the time always 0, so that equal contents give equal bytes.
 
 use std::collections::BTreeSet;
 
-/// An archive in the making.
+/// An archive under construction.
 #[derive(Debug, Default, Clone)]
 pub struct Archive {
     bytes: Vec<u8>,
@@ -23,13 +24,13 @@ impl Archive {
         Archive::default()
     }
 
-    /// Adds a regular file; the missing directories above it are added too.
+    /// Adds a regular file, and the missing directories above it.
     ///
-    /// `path` is absolute or relative to the root; `mode` holds permission bits only.
+    /// `path` is absolute or relative to the root; `mode` has only permission bits.
     ///
     /// # Panics
     ///
-    /// If `data` is 4 GiB or larger, which the format cannot express.
+    /// `data` is 4 GiB or larger, which the format cannot express.
     pub fn file(&mut self, path: &str, mode: u32, data: &[u8]) {
         self.parents(path);
         self.entry(path, S_IFREG | (mode & 0o7777), (0, 0), data);
@@ -41,7 +42,8 @@ impl Archive {
         self.entry(path, S_IFLNK | 0o777, (0, 0), target.as_bytes());
     }
 
-    /// Adds a directory and those above it; a directory that was added before is left alone.
+    /// Adds a directory and the missing directories above it. A directory that was added before
+    /// stays unchanged.
     pub fn directory(&mut self, path: &str) {
         let path = path.trim_matches('/');
         if path.is_empty() || self.directories.contains(path) {
@@ -58,7 +60,7 @@ impl Archive {
         self.entry(path, S_IFCHR | (mode & 0o7777), (major, minor), &[]);
     }
 
-    /// Ends the archive and returns its bytes, a multiple of 512.
+    /// Ends the archive and returns its bytes. Their number is a multiple of 512.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         let padded = self.bytes.len().next_multiple_of(512);

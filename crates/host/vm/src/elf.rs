@@ -1,4 +1,4 @@
-//! What a program needs beside itself to run in a guest that has nothing.
+//! The files that a program needs to run in a guest that has no libraries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::process::Command;
 use crate::error::{Context, Error, Result};
 use crate::tool;
 
-/// Tells whether an ELF program names no dynamic loader, so that it runs alone.
+/// Whether an ELF program is static: it names no dynamic loader, so it runs without other files.
 ///
 /// # Errors
 ///
-/// When the file cannot be read or is no 64-bit little-endian ELF file.
+/// The file cannot be read, or is not a 64-bit little-endian ELF file.
 pub fn is_static(program: &Path) -> Result<bool> {
     let bytes = fs::read(program).context("read", program)?;
     match interpreted(&bytes) {
@@ -23,12 +23,12 @@ pub fn is_static(program: &Path) -> Result<bool> {
     }
 }
 
-/// Lists the loader and the shared libraries of a program, as absolute paths; none if it is
-/// static. Asks `ldd`, hence the program must be one that may be trusted.
+/// The loader and the shared libraries of a program, as absolute paths; empty for a static program.
+/// It runs `ldd`, so the program must be trusted.
 ///
 /// # Errors
 ///
-/// When the program cannot be read, or a library is missing.
+/// The program cannot be read, or a library is missing.
 pub fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     if is_static(program)? {
         return Ok(Vec::new());
@@ -43,7 +43,7 @@ pub fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     })
 }
 
-/// `Some(true)` when a PT_INTERP header exists, `None` when the bytes are no such ELF file.
+/// Whether a PT_INTERP header exists. `None` if the bytes are not such an ELF file.
 fn interpreted(bytes: &[u8]) -> Option<bool> {
     if bytes.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
@@ -62,7 +62,7 @@ fn interpreted(bytes: &[u8]) -> Option<bool> {
     Some(false)
 }
 
-/// A shared library that this machine lacks.
+/// A shared library that this host lacks.
 #[derive(Debug, PartialEq, Eq)]
 struct MissingLibrary(String);
 
@@ -76,7 +76,7 @@ fn parse_ldd(listing: &str) -> std::result::Result<Vec<PathBuf>, MissingLibrary>
             Some((_, target)) => target.trim(),
             None => line,
         };
-        // What has no path, the vDSO, comes from the kernel.
+        // An entry without a path, the vDSO, comes from the kernel.
         if let Some(path) = target
             .split(" (")
             .next()

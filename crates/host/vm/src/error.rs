@@ -1,4 +1,4 @@
-//! What can go wrong with a guest, said so that it can be put right.
+//! Errors of guests, with a hint how to fix them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,84 +13,84 @@ pub enum Error {
          apt-get install --no-install-recommends {package}"
     )]
     Missing {
-        /// The program that was looked for.
+        /// The program that was not found.
         program: String,
-        /// The Debian and Ubuntu package that holds it.
+        /// The Debian and Ubuntu package that contains it.
         package: &'static str,
     },
     /// A file or socket operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
-        /// On which path.
+        /// The path of the operation.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A program of the host ran and failed.
+    /// A program of the host failed.
     #[error("{command} failed: {detail}")]
     Command {
         /// The command line, shortened.
         command: String,
-        /// Its last words.
+        /// The last lines of its standard error.
         detail: String,
     },
-    /// A value that was asked for cannot be used.
+    /// A value that was given cannot be used.
     #[error("{what}: {reason}")]
     Invalid {
-        /// Which value.
+        /// Name of the value.
         what: String,
         /// What is wrong with it, and what would be right.
         reason: String,
     },
-    /// A machine did not do in time what was awaited.
+    /// A machine did not do within a time limit what was awaited.
     #[error("machine {name}: no {awaited} within {seconds} s{hint}")]
     Timeout {
-        /// The machine.
+        /// Name of the machine.
         name: String,
         /// What was awaited.
         awaited: String,
-        /// For how long, in seconds.
+        /// The time limit in seconds.
         seconds: u64,
-        /// Where to look, or empty.
+        /// A hint where to look; may be empty.
         hint: String,
     },
-    /// The guest's kernel has stopped for good.
+    /// The guest's kernel has panicked.
     #[error("machine {name}: the guest's kernel panicked: {panic}{hint}")]
     Panicked {
-        /// The machine.
+        /// Name of the machine.
         name: String,
-        /// What the kernel said, after "Kernel panic".
+        /// The kernel's message after "Kernel panic".
         panic: String,
-        /// What would help, where that is known.
+        /// A hint what would help; may be empty.
         hint: String,
     },
     /// QEMU has ended.
     #[error("machine {name}: QEMU has ended ({status}): {detail}")]
     Ended {
-        /// The machine.
+        /// Name of the machine.
         name: String,
-        /// The exit status.
+        /// QEMU's exit status.
         status: String,
-        /// What it wrote to standard error.
+        /// What QEMU wrote to standard error.
         detail: String,
     },
-    /// QEMU refused a QMP command, or spoke no QMP.
+    /// QEMU refused a QMP command, or did not answer in QMP.
     #[error("QMP: {0}")]
     Qmp(String),
-    /// The guest's answer on the command port could not be understood.
+    /// The guest's answer on the command port was invalid, or an operation in the guest failed.
     #[error("guest: {0}")]
     Guest(String),
-    /// A running machine cannot be found or connected to.
+    /// A running machine was not found, or the connection to it failed.
     #[error("reaching VM {vm}: {source}")]
     Unreachable {
-        /// The VM.
+        /// Name of the VM.
         vm: String,
-        /// Why.
+        /// The cause.
         source: Box<Error>,
     },
-    /// No machine of this name runs.
+    /// No machine of this name is running.
     #[error("no VM {0} started by Carina runs here")]
     NoMachine(String),
     /// A guest does not answer.
@@ -100,25 +100,25 @@ pub enum Error {
         format!("no answer within {} s", limit.as_secs_f32())
     })]
     Silent {
-        /// The VM.
+        /// Name of the VM.
         vm: String,
         /// What was attempted.
         what: String,
-        /// The connection was closed; it timed out otherwise.
+        /// Whether the connection was closed; otherwise the time limit has passed.
         is_closed: bool,
-        /// How long the answer was waited for.
+        /// The time limit for the answer.
         limit: Duration,
     },
     /// A command in a guest failed.
     #[error("in VM {vm}: `{command}` ended with {status}: {said}")]
     GuestCommand {
-        /// The VM.
+        /// Name of the VM.
         vm: String,
         /// The command.
         command: String,
-        /// Its exit status.
+        /// The command's exit status.
         status: i32,
-        /// What it wrote to standard error.
+        /// What the command wrote to standard error.
         said: String,
     },
 }
@@ -126,9 +126,9 @@ pub enum Error {
 /// The result of this crate's functions.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// Gives an `io::Error` its action and its path.
+/// Adds an action and a path to an `io::Error`.
 pub(crate) trait Context<T> {
-    /// Names what was tried (a verb) and on what.
+    /// Adds the action (a verb) and the path that it was for.
     fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 

@@ -1,17 +1,16 @@
-//! What to add to a virtual machine that Carina does not start.
+//! Additions for a virtual machine that Carina does not start.
 //!
-//! Two ways round. With QEMU listening (`server=on`) the node connects, and connects again after
-//! its own restart, so the VM stays attached: these are the
-//! arguments of `carina_api::qemu`. libvirt's own `<shmem>`
-//! element has QEMU connect to the node instead, and QEMU never connects a second time: after the
-//! node restarts such a VM polls without doorbells, or is restarted. [`libvirt_xml`] therefore
-//! uses libvirt's pass-through of QEMU arguments.
+//! There are two ways to connect. If QEMU listens (`server=on`), the node connects, and reconnects
+//! after its own restart, so the VM stays attached. `carina_api::qemu` has these arguments. With
+//! libvirt's `<shmem>` element, in contrast, QEMU connects to the node, and never connects a second
+//! time: after a restart of the node such a VM polls without doorbells until the VM is restarted.
+//! [`libvirt_xml`] therefore passes QEMU arguments through libvirt.
 
-/// QEMU arguments as children of a libvirt `<domain>`, whose root element needs
+/// Formats QEMU arguments as children of a libvirt `<domain>`, whose root element needs
 /// `xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'`.
 ///
-/// libvirt does not see the device, and gives slots of the PCI bus to its own from 1 upwards; hence
-/// one far up.
+/// libvirt does not know the device, and assigns PCI slots from 1 upwards to its own devices. The
+/// device therefore gets a high slot.
 pub fn libvirt_xml(arguments: &[String]) -> String {
     let mut xml = String::from("<qemu:commandline>\n");
     let mut arguments = arguments.to_vec();

@@ -1,5 +1,5 @@
-//! A running guest of any process: it is found by the record of its machine and reached through
-//! its second serial port.
+//! Access to a running guest from any process: the machine's record locates it, and its second
+//! serial port carries the commands.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crate::running::Output;
 use crate::shell::{NoAnswer, SILENCE, Shell};
 use crate::state;
 
-/// How long a guest may take to boot; under translation it is slow.
+/// How long a guest may take to boot; an emulated guest is slow.
 pub const BOOT: Duration = Duration::from_secs(180);
 
-/// How long a guest on a disk of the user's may take to answer: it runs since QEMU has started, and
-/// most such guests have nothing that answers.
+/// How long a guest on a user's disk may take to answer. It has been running since QEMU started,
+/// and most such guests have no agent that answers.
 const DISK_ANSWER: Duration = Duration::from_secs(30);
 const AWAITED: &str = "waiting for it to answer";
 const AWAITED_OF_DISK: &str = "waiting for it to answer (only Carina's own guest runs what answers; a \
      VM from --disk is reached by `carina vm console` or by flows)";
 
-/// A running guest, reached through its second serial port.
+/// A running guest, accessed through its second serial port.
 #[derive(Debug)]
 pub struct Guest {
     name: String,
@@ -27,12 +27,12 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Reaches the guest of a machine recorded in `directory`, once it has booted, for which it has
-    /// `limit`; without one, as long as the slowest boot of Carina's own guest takes. A disk of the
-    /// user's may have nothing that answers.
+    /// Connects to the guest of a machine recorded in `directory`, and waits at most `limit` until
+    /// it has booted. Without a limit, it waits as long as Carina's own guest takes at most; for a
+    /// user's disk, which may have no agent, it waits only briefly.
     ///
     /// # Errors
-    /// The machine does not run, or does not answer.
+    /// The machine is not running, or does not answer.
     pub fn reach(directory: &Path, name: &str, limit: Option<Duration>) -> Result<Self> {
         let reaching = |source: Error| Error::Unreachable {
             vm: name.to_owned(),
@@ -44,7 +44,8 @@ impl Guest {
         let shell = Shell::connect(&record.agent).map_err(reaching)?;
         let name = name.to_owned();
         let guest = Self { name, shell };
-        // The first bytes of a connection may be lost; the request is repeated until an answer.
+        // The first bytes of a connection may be lost, so the request is repeated until there is an
+        // answer.
         let (limit, what) = if record.from_disk {
             (limit.unwrap_or(DISK_ANSWER), AWAITED_OF_DISK)
         } else {
@@ -57,10 +58,10 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Runs a shell command in it.
+    /// Runs a shell command in the guest.
     ///
     /// # Errors
-    /// The guest does not answer. A command that fails is reported by its status.
+    /// The guest does not answer. A command that fails is not an error; the output has its status.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         let mut attempts = 0;
         loop {
@@ -81,10 +82,10 @@ impl Guest {
         }
     }
 
-    /// Runs a shell command in it that must succeed.
+    /// Runs a shell command in the guest, and requires it to succeed.
     ///
     /// # Errors
-    /// The guest does not answer, or the command fails; its message is in the error.
+    /// The guest does not answer, or the command fails; the error has its message.
     pub fn must_run(&self, command: &str) -> Result<Output> {
         let output = self.run(command, COMMAND)?;
         if output.is_success() {
@@ -98,10 +99,11 @@ impl Guest {
         })
     }
 
-    /// Writes a text file in it, in commands short enough for the serial port's buffer.
+    /// Writes a text file in the guest, in commands that are short enough for the serial port's
+    /// buffer.
     ///
     /// # Errors
-    /// The guest does not answer or cannot.
+    /// The guest does not answer, or cannot write the file.
     pub fn put(&self, path: &str, text: &str) -> Result<()> {
         self.must_run(&format!(": >'{path}'"))?;
         let mut rest = text;
@@ -135,12 +137,12 @@ impl Guest {
     }
 }
 
-/// The guest's agent says this of a command whose text has not come.
+/// The agent's message for a command whose text did not arrive.
 const LOST: &str = "the text of command ";
 const ATTEMPTS: u32 = 5;
 
-/// Bytes of a file in one command.
+/// Number of bytes of a file in one command.
 const PUT_BYTES: usize = 800;
 
-/// How long a command may take that the guest must run.
+/// Time limit for a command that must succeed.
 const COMMAND: Duration = Duration::from_secs(60);

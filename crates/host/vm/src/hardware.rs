@@ -1,5 +1,5 @@
-//! The hardware that a running guest sees, so that another QEMU can have the same: the guest is
-//! moved there, or goes on there from a file.
+//! The hardware that a running guest sees. Another QEMU needs the same hardware to continue the
+//! guest, after a migration or from a file.
 
 use std::time::Duration;
 
@@ -15,37 +15,38 @@ use crate::state::Record;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
-    /// QEMU's type of the machine, with its version: `pc-q35-7.2`.
+    /// QEMU's machine type with its version: `pc-q35-7.2`.
     pub machine: String,
     /// The accelerator: `kvm` or `tcg`.
     pub accel: String,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
-    /// The key of the template that it was cloned from, which it no longer needs.
+    /// The key of the template that the machine was cloned from. The running machine no longer
+    /// needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// How many ports it has for cards.
+    /// Number of ports for cards.
     pub ports: u32,
-    /// Its cards.
+    /// The network cards.
     pub cards: Vec<Card>,
 }
 
-/// A card of a machine.
+/// A network card of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
-    /// Its number.
+    /// Number of the card.
     pub id: u32,
-    /// The port that it sits on.
+    /// Number of the port that the card sits on.
     pub port: u32,
-    /// The address that QEMU gave it, which is not always the one that the guest uses.
+    /// The MAC address that QEMU assigned. The guest may use another one.
     pub mac: [u8; 6],
 }
 
 impl Card {
-    /// The number that the methods of [`Running`](crate::Running) take.
+    /// The card's id for the methods of [`Running`](crate::Running).
     #[must_use]
     pub fn nic(&self) -> NicId {
         NicId(self.id)
@@ -53,11 +54,11 @@ impl Card {
 }
 
 impl Hardware {
-    /// Asks the QEMU of a machine.
+    /// Reads the hardware of a machine from its QEMU.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::connect`] and [`Qmp::execute`]; and when the machine boots from a disk, or has a
+    /// As for [`Qmp::connect`] and [`Qmp::execute`]; or the machine boots from a disk, or has a
     /// card that sits on no port.
     pub fn read(record: &Record) -> Result<Hardware> {
         if record.from_disk {
@@ -101,11 +102,11 @@ impl Hardware {
         })
     }
 
-    /// Says what is impossible in it, which can be when it comes from a file.
+    /// Checks that the hardware is possible, because it may come from a file.
     ///
     /// # Errors
     ///
-    /// It is out of bounds, or two cards share a number or a port.
+    /// A value is out of range, or two cards have the same number or port.
     pub fn check(&self) -> Result<()> {
         let bad = |reason: String| Error::Invalid {
             what: "hardware of a machine".into(),
@@ -138,7 +139,7 @@ impl Hardware {
     }
 }
 
-/// A property of one of QEMU's objects, as text.
+/// Reads a property of one of QEMU's objects as text.
 fn property(qmp: &mut Qmp, path: &str, property: &str) -> Result<String> {
     let asked = json!({ "path": path, "property": property });
     let value = qmp.execute("qom-get", asked)?;
@@ -150,7 +151,7 @@ fn property(qmp: &mut Qmp, path: &str, property: &str) -> Result<String> {
     }
 }
 
-/// The number in a name that is `PREFIX` and a number.
+/// The number in a name of the form `PREFIX` and number; `None` for other names.
 fn number(name: &str, prefix: &str) -> Option<u32> {
     name.strip_prefix(prefix)?.parse().ok()
 }
@@ -164,10 +165,10 @@ fn mac_of_text(text: &str) -> Option<[u8; 6]> {
     words.next().is_none().then_some(mac)
 }
 
-/// Where QEMU has the devices that were given a name.
+/// Path of QEMU's objects for devices that were given a name.
 const PERIPHERAL: &str = "/machine/peripheral";
 const LIMIT: Duration = Duration::from_secs(5);
-/// So many ports fit ([`Machine::ports`](crate::Machine::ports)).
+/// Largest number of ports ([`Machine::ports`](crate::Machine::ports)).
 const PORTS_MAX: u32 = 16;
 
 #[cfg(test)]

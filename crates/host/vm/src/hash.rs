@@ -1,7 +1,7 @@
-//! A content hash that names cached files: XXH3 with 128 bits.
+//! A content hash for the names of cached files: XXH3 with 128 bits.
 //!
-//! It tells versions of our own files apart. It is no protection against a writer of the cache,
-//! which could replace the files too.
+//! It distinguishes versions of Carina's own files. It does not protect against a user who can
+//! write to the cache; such a user could replace the files as well.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{Context, Result};
 
-/// A running hash; `Display` gives 32 hexadecimal digits.
+/// A hash under construction. `Display` prints 32 hexadecimal digits.
 #[derive(Clone)]
 pub(crate) struct Hash(Xxh3);
 
@@ -21,7 +21,7 @@ impl Hash {
         Hash(Xxh3::new())
     }
 
-    /// Adds a field. Its length is hashed too, so that fields cannot run into each other.
+    /// Adds a field. Its length is hashed too, so that adjacent fields cannot be confused.
     pub(crate) fn field(&mut self, bytes: &[u8]) {
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
@@ -34,7 +34,7 @@ impl fmt::Display for Hash {
     }
 }
 
-/// The hash of a file in parts of a MiB.
+/// The hash of a file, which is read in parts of 1 MiB.
 pub(crate) fn hash_of_file(path: &Path) -> Result<String> {
     let mut file = File::open(path).context("open", path)?;
     let mut hash = Hash::new();

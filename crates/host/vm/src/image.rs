@@ -1,4 +1,5 @@
-//! The guest's root directory: its first process, busybox, `carina` and modules, as an initramfs.
+//! The image: the guest's root directory as an initramfs, with its first process, busybox, `carina`
+//! and kernel modules.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,14 +15,14 @@ use crate::kernel::Kernel;
 use crate::modules::Index;
 use crate::tool;
 
-/// The program that a guest runs: `carina-guest`, which is small, in the directory of `own`, a
-/// program of Carina's; `own` itself without such a file.
+/// Path of the program that a guest runs. It is the small program `carina-guest` in the directory
+/// of `own`, if that file exists; otherwise `own`, which is a program of Carina.
 pub fn guest_program(own: &Path) -> PathBuf {
     let path = own.with_file_name("carina-guest");
     if path.is_file() { path } else { own.to_owned() }
 }
 
-/// What goes into a guest's image.
+/// The contents of a guest's image.
 #[derive(Debug, Clone, Default)]
 pub struct Image {
     files: Vec<(String, u32, Vec<u8>)>,
@@ -30,7 +31,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Starts with the first process, busybox, and the modules of [`Image::STOCK_MODULES`].
+    /// Starts an image with the first process, busybox, and [`Image::STOCK_MODULES`].
     pub fn new() -> Image {
         let modules = Image::STOCK_MODULES
             .iter()
@@ -42,7 +43,7 @@ impl Image {
         }
     }
 
-    /// The modules that every image holds; a guest loads those that its machine asks for.
+    /// The modules in every image. A guest loads those that its machine needs.
     pub const STOCK_MODULES: &[&str] = &[
         "virtio_pci",
         "virtio_net",
@@ -56,17 +57,17 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// When [`Image::program`] refuses the program.
+    /// As for [`Image::program`].
     pub fn node(self, own: &Path) -> Result<Image> {
         self.program("/bin/carina", &guest_program(own))
     }
 
-    /// Adds an executable of the host, stripped of its symbols, and with its shared libraries
-    /// when it is not static.
+    /// Adds an executable of the host, stripped of symbols. If it is not static, adds its shared
+    /// libraries.
     ///
     /// # Errors
     ///
-    /// When the program cannot be read, or is no ELF program, or lacks a library.
+    /// The program cannot be read, is not an ELF program, or lacks a library.
     pub fn program(mut self, guest_path: &str, program: &Path) -> Result<Image> {
         for library in elf::shared_libraries(program)? {
             let path = library.to_string_lossy().into_owned();
@@ -85,18 +86,18 @@ impl Image {
         self
     }
 
-    /// Adds a kernel module beyond the stock ones.
+    /// Adds a kernel module that is not a stock module.
     pub fn module(mut self, name: &str) -> Image {
         self.modules.insert(name.replace('-', "_"));
         self
     }
 
-    /// Builds the image for `kernel`, or finds it in the cache by the hash of its contents.
+    /// Builds the image for `kernel`. If the cache has an image with the same contents, returns
+    /// that one.
     ///
     /// # Errors
     ///
-    /// When busybox is missing or not static, a module does not exist, or the cache cannot be
-    /// written.
+    /// busybox is missing or not static, a module does not exist, or the cache cannot be written.
     pub fn build(&self, cache: &Cache, kernel: &Kernel) -> Result<PathBuf> {
         let busybox = busybox()?;
         let name = self.hash(&busybox, kernel)?;
@@ -156,7 +157,7 @@ impl Image {
     }
 }
 
-/// A root directory that boots to a shell and holds nothing else.
+/// A root directory that boots to a shell and contains nothing else.
 fn base(busybox: &Path) -> Result<Archive> {
     let mut archive = Archive::new();
     // The kernel opens it for the first process before anything is mounted.
@@ -182,7 +183,7 @@ fn base(busybox: &Path) -> Result<Archive> {
     Ok(archive)
 }
 
-/// The accelerator probe's image: says a marker on the console and powers off.
+/// The image for probing the accelerator: it prints `marker` on the console and powers off.
 pub(crate) fn probe_archive(marker: &str) -> Result<Vec<u8>> {
     let mut archive = base(&busybox()?)?;
     let script = format!(
@@ -204,7 +205,8 @@ fn busybox() -> Result<PathBuf> {
     })
 }
 
-/// The program without symbols where `strip` is at hand; else as it is, which only boots slower.
+/// The program without symbols, if the host has `strip`. Otherwise unchanged, which only boots
+/// slower.
 fn stripped(cache: &Cache, program: &Path) -> Result<Vec<u8>> {
     let out = cache.path(&format!("strip.{}.part", std::process::id()));
     if let Ok(strip) = tool::find("strip", "binutils") {
@@ -218,7 +220,7 @@ fn stripped(cache: &Cache, program: &Path) -> Result<Vec<u8>> {
     fs::read(program).context("read", program)
 }
 
-/// Keeps the newest few images; each build of `carina` makes another.
+/// Removes all but the newest few images, because each build of `carina` creates another one.
 fn forget_old_images(directory: &Path, keep: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
@@ -233,12 +235,12 @@ fn forget_old_images(directory: &Path, keep: &Path) {
     images.sort();
     let surplus = images.len().saturating_sub(IMAGES_KEPT);
     for (_, path) in images.into_iter().take(surplus) {
-        // Another process may have removed it; nothing depends on its being gone.
+        // Another process may have removed it already.
         let _ = fs::remove_file(path);
     }
 }
 
 const IMAGES_KEPT: usize = 8;
-/// The first process of the crate `guest`, which `build.rs` compiles.
+/// The first process, from the crate `guest`; `build.rs` compiles it.
 const INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
 const KEEP_NODE: &str = include_str!("../../../rina/guest/keep-node");

@@ -1,4 +1,5 @@
-//! The guest's kernel: the distribution's own package, downloaded and unpacked, never installed.
+//! The guest's kernel: a package of the host's distribution, downloaded and unpacked but never
+//! installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,47 +10,51 @@ use crate::error::{Context, Error, Result};
 use crate::tool;
 use crate::vmlinux::unpacked;
 
-/// Parameters of every guest's kernel.
+/// Kernel parameters of every guest.
 ///
-/// - `panic=-1`: a guest whose kernel has failed starts again at once.
-/// - `no_timer_check`: the kernel counts the interrupts of its timer over a span of its own
-///   processor's time. Under emulation on a busy host too few of them come in that span, so that it
-///   takes the timer for broken ("MP-BIOS bug: 8254 timer not connected to IO-APIC"), tries other
-///   ways to connect it, and panics or goes on without one. Under KVM the kernel leaves the check
-///   out by itself (`kvm_guest_init` in Linux).
-/// - The rest leaves out what a guest without hardware of its own does not need at boot: tests of
-///   ciphers, audit, ports beyond the console and the agent's, waiting for entropy, services of PCI
-///   Express ports (cards are plugged in by ACPI).
+/// - `panic=-1`: a guest whose kernel has panicked reboots at once.
+/// - `no_timer_check`: the kernel counts timer interrupts during a span of its own processor time.
+///   Under
+/// emulation on a busy host too few arrive in that span. The kernel then considers the timer broken
+/// ("MP-BIOS bug: 8254 timer not connected to IO-APIC"), tries other ways to connect it, and panics
+/// or continues without it. Under KVM the kernel skips the check itself (`kvm_guest_init` in
+/// Linux).
+/// - The rest skips work that a guest without real hardware does not need at boot: tests of
+///   ciphers,
+/// audit, ports beyond the console and the agent's, waiting for entropy, services of PCI Express
+/// ports (cards are plugged in by ACPI).
 pub const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests \
     audit=0 8250.nr_uarts=2 random.trust_cpu=on rcupdate.rcu_expedited=1 pcie_ports=compat";
 
-/// Further parameters of a guest whose processor is emulated: it does not speculate, so that it has
-/// nothing to mitigate, and its time stamp counter is QEMU's own clock. Its kernel neither zeroes
-/// each page before it is used, nor protects its own code from itself (for which it goes through
-/// all page tables): these guard a kernel against its own mistakes, and take a fifteenth of a boot.
+/// Additional kernel parameters of a guest whose processor is emulated. Such a processor does not
+/// speculate, so mitigations are not needed, and its time stamp counter is QEMU's own clock. The
+/// kernel neither zeroes each page before use, nor write-protects its own code (for which it goes
+/// through all page tables). These measures guard a kernel against its own errors, and take a
+/// fifteenth of a boot.
 pub const EMULATED: &str = " tsc=reliable mitigations=off init_on_alloc=0 rodata=off";
 
-/// An unpacked kernel package.
+/// A kernel package that was downloaded and unpacked.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// Its release, such as `6.1.0-56-amd64`.
+    /// The kernel's release, such as `6.1.0-56-amd64`.
     pub release: String,
-    /// The file that QEMU boots.
+    /// The kernel file that QEMU boots.
     pub image: PathBuf,
     /// The directory `lib/modules/RELEASE`.
     pub modules: PathBuf,
 }
 
 impl Kernel {
-    /// Takes the kernel out of the cache, or downloads and unpacks it there first.
+    /// Returns the kernel from the cache. If the cache has none, downloads and unpacks it first.
     ///
     /// The package is the one that the distribution's `linux-image-amd64` (Debian) or
-    /// `linux-image-virtual` (Ubuntu) depends on. That needs no root: where the machine has no
-    /// package lists, or old ones, new ones are fetched into the cache.
+    /// `linux-image-virtual` (Ubuntu) depends on. This needs no root: if the host has no package
+    /// lists, or outdated ones, new lists are downloaded into the cache.
     ///
     /// # Errors
     ///
-    /// When this is no x86-64 machine with apt, the network is away, or the disk is full.
+    /// The host is not an x86-64 machine with apt, the network is not reachable, or the disk is
+    /// full.
     pub fn obtain(cache: &Cache) -> Result<Kernel> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(Error::Invalid {
@@ -64,7 +69,7 @@ impl Kernel {
             return Ok(kernel);
         }
         let part = cache.path("kernel.part");
-        // Lists may be missing, or older than the archive and name packages that are gone.
+        // The host's lists may be missing, or outdated and name packages that no longer exist.
         if Apt::of_this_machine()?.fetch(&part).is_err() {
             Apt::with_fresh_lists(&cache.path("apt"))?.fetch(&part)?;
         }
@@ -88,7 +93,8 @@ impl Kernel {
         })
     }
 
-    /// Finds the newest kernel, by the order of its name, in an unpacked package.
+    /// Finds the newest kernel in an unpacked package, by the order of the names. `None` if there
+    /// is none.
     pub fn newest_in(root: &Path) -> Option<Kernel> {
         let mut found: Vec<Kernel> = fs::read_dir(root.join("boot"))
             .ok()?
@@ -115,13 +121,13 @@ impl Kernel {
     }
 }
 
-/// apt, with the machine's own package lists or with lists in the cache.
+/// apt, with the host's own package lists or with lists in the cache.
 struct Apt {
     options: Vec<String>,
 }
 
 impl Apt {
-    /// The lists that the machine has.
+    /// apt with the package lists of the host.
     fn of_this_machine() -> Result<Apt> {
         tool::find(
             "apt-get",
@@ -133,7 +139,8 @@ impl Apt {
         })
     }
 
-    /// Fetches lists of the machine's archives into `root`: needs no right to the machine's own.
+    /// Downloads package lists of the host's archives into `root`, which needs no rights on the
+    /// host's own lists.
     fn with_fresh_lists(root: &Path) -> Result<Apt> {
         let (lists, cache) = (root.join("lists"), root.join("cache"));
         for directory in [lists.join("partial"), cache.join("archives/partial")] {
@@ -143,7 +150,7 @@ impl Apt {
             options: vec![
                 format!("-oDir::State::lists={}", lists.display()),
                 format!("-oDir::Cache={}", cache.display()),
-                // The user that apt would change to may not enter the cache.
+                // The user that apt would change to may have no access to the cache.
                 "-oAPT::Sandbox::User=root".to_owned(),
             ],
         };
@@ -157,7 +164,7 @@ impl Apt {
         command
     }
 
-    /// Downloads and unpacks the concrete packages that make up the newest kernel.
+    /// Downloads and unpacks the packages of the newest kernel.
     fn fetch(&self, into: &Path) -> Result<()> {
         let packages = self.resolve().ok_or_else(|| Error::Command {
             command: "apt-cache depends linux-image-amd64 (or linux-image-virtual)".into(),
@@ -183,7 +190,7 @@ impl Apt {
     fn resolve(&self) -> Option<Vec<String>> {
         META_PACKAGES.iter().find_map(|meta| {
             let image = self.depends(meta, "linux-image-")?.into_iter().next()?;
-            // Ubuntu keeps the modules in a package of their own.
+            // In Ubuntu the modules are in a separate package.
             let mut packages = self.depends(&image, "linux-modules-").unwrap_or_default();
             packages.insert(0, image);
             Some(packages)

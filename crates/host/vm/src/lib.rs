@@ -1,8 +1,8 @@
 //! Guests: kernel and initramfs, QEMU command lines, QMP, commands inside the guest.
 //!
-//! A guest here is a stock Linux kernel of the machine's own distribution (downloaded and unpacked,
-//! never installed), an initramfs that this crate writes, and stock QEMU. Nothing is patched, and
-//! nothing needs root.
+//! A guest consists of a stock Linux kernel of the host's own distribution (downloaded and
+//! unpacked, never installed), an initramfs that this crate builds, and stock QEMU. Nothing is
+//! patched, and nothing needs root.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), carina_vm::Error> {
@@ -20,15 +20,15 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The order of a start matters: QEMU listens on the ivshmem socket and waits there, before it runs
-//! a single guest instruction, until the node has connected. So the VM is announced to the node
-//! first (`POST /v1/vms`), and the path that it answers with goes to [`Machine::ivshmem`].
+//! The order of a start matters: QEMU listens on the ivshmem socket and runs no guest instruction
+//! until the node has connected to it. So the VM is announced to the node first (`POST /v1/vms`),
+//! and the path in the node's answer is passed to [`Machine::ivshmem`].
 //!
-//! [`Machine::start_clone`] starts a machine as a copy of one that has booted already, in a
-//! fraction of the time ([`Templates`] keeps those).
+//! [`Machine::start_clone`] starts a machine as a clone of a guest that has already booted, in a
+//! fraction of the time. [`Templates`] keeps the saved guests.
 //!
-//! What this crate refuses to do: talk to the node (it takes a socket path), set up bridges or
-//! taps (it takes an interface name), and trust what a guest prints (see [`shell`]).
+//! This crate does not talk to the node (it takes a socket path), does not set up bridges or taps
+//! (it takes an interface name), and does not trust a guest's output (see [`shell`]).
 
 #![forbid(unsafe_code)]
 

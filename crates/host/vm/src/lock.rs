@@ -10,27 +10,27 @@ use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
 
-/// A lock that is held until it is dropped. The kernel lets go of it when the process ends.
+/// A lock that is held until it is dropped. The kernel releases it when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
-/// Who else may hold it.
+/// Whether others may hold the lock at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Others that share it too.
+    /// Others may hold it in shared mode too.
     Shared,
-    /// No one.
+    /// No other process may hold it.
     Exclusive,
 }
 
 impl Lock {
-    /// Takes the lock at `path`, whose file is made where it is missing.
+    /// Takes the lock at `path`, and creates its file if it is missing.
     ///
     /// # Errors
     ///
-    /// When the file cannot be opened, or someone else holds the lock for all of `limit`.
+    /// The file cannot be opened, or another process holds the lock for the whole of `limit`.
     pub(crate) fn take(path: &Path, mode: Mode, limit: Duration) -> Result<Lock> {
         let deadline = Instant::now() + limit;
         loop {
@@ -47,7 +47,7 @@ impl Lock {
         }
     }
 
-    /// As [`Lock::take`], without waiting.
+    /// Like [`Lock::take`], without waiting. `None` if another process holds the lock.
     pub(crate) fn try_take(path: &Path, mode: Mode) -> Result<Option<Lock>> {
         let file = File::options()
             .create(true)
@@ -64,7 +64,7 @@ impl Lock {
             Err(Errno::WOULDBLOCK | Errno::INTR) => return Ok(None),
             Err(error) => return Err(std::io::Error::from(error)).context("lock", path),
         }
-        // Who held it before may have removed the file: then others lock another one.
+        // The previous holder may have removed the file; a lock on a removed file excludes nobody.
         let locked = file.metadata().context("look at", path)?;
         let is_same = |now: fs::Metadata| (now.dev(), now.ino()) == (locked.dev(), locked.ino());
         Ok(fs::metadata(path)

@@ -1,4 +1,4 @@
-//! A virtual machine before it starts: its settings, and its files.
+//! A virtual machine before it starts: its settings and its files.
 
 mod command_line;
 mod confined;
@@ -23,26 +23,26 @@ use crate::network::{Backend, Model, Nic, NicId};
 
 pub(crate) use command_line::Life;
 
-/// What the machine boots.
+/// What the machine boots from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Boot {
-    /// A kernel and an initramfs, by QEMU's own loader.
+    /// A kernel and an initramfs, loaded by QEMU itself.
     Direct {
-        /// The kernel.
+        /// Path of the kernel.
         kernel: PathBuf,
-        /// The initramfs; a machine's own files are appended to a copy of it.
+        /// Path of the initramfs. A machine's own files are appended to a copy of it.
         initramfs: PathBuf,
     },
-    /// A disk image of the user, as qcow2 or whatever else QEMU recognises.
+    /// A user's disk image, as qcow2 or another format that QEMU recognizes.
     Disk(PathBuf),
 }
 
 impl Boot {
-    /// Obtains the kernel, builds the image, and boots the two.
+    /// Obtains the kernel and builds the image. The result boots the two.
     ///
     /// # Errors
     ///
-    /// As [`Kernel::obtain`] and [`Image::build`].
+    /// As for [`Kernel::obtain`] and [`Image::build`].
     pub fn prepare(cache: &Cache, image: &Image) -> Result<Boot> {
         let kernel = Kernel::obtain(cache)?;
         let initramfs = image.build(cache, &kernel)?;
@@ -330,7 +330,7 @@ impl Machine {
         (0..).map(NicId).take(self.nics.len())
     }
 
-    /// The network namespace of its taps.
+    /// File of the network namespace with the machine's taps.
     pub(crate) fn taps_in(&self) -> Option<&Path> {
         self.network.as_deref()
     }
@@ -355,7 +355,7 @@ impl Machine {
     }
 }
 
-/// `sun_path` has 108 bytes, of which one is the NUL (unix(7)).
+/// `sun_path` has 108 bytes, one of which is the NUL (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 #[cfg(test)]

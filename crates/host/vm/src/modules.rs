@@ -1,7 +1,7 @@
-//! Kernel modules with what they depend on, in the order in which they must be loaded.
+//! Kernel modules with their dependencies, in the order in which they must be loaded.
 //!
 //! A package that was only unpacked has no `modules.dep`, so the dependencies are read from the
-//! modules themselves: the `.modinfo` section holds `depends=a,b`.
+//! modules themselves: the `.modinfo` section has `depends=a,b`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,9 +14,9 @@ use crate::tool;
 /// A loadable module, uncompressed.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its name with `_` for `-`, as the kernel spells it.
+    /// Its name as the kernel spells it, with `_` in place of `-`.
     pub(crate) name: String,
-    /// The object file.
+    /// Contents of the object file.
     pub(crate) object: Vec<u8>,
 }
 
@@ -42,7 +42,8 @@ impl Index {
         Ok(index)
     }
 
-    /// Returns `name` and what it needs, dependencies first; nothing if it is built in.
+    /// The module `name` and its dependencies, dependencies first; empty if it is built into the
+    /// kernel.
     pub(crate) fn closure(&self, name: &str) -> Result<Vec<Module>> {
         let mut order = Vec::new();
         self.visit(&name.replace('-', "_"), &mut BTreeSet::new(), &mut order)?;

@@ -1,4 +1,4 @@
-//! A guest that goes on in another QEMU: sent there while it runs, or by way of a file.
+//! Migration: a guest continues in another QEMU, sent there while it runs, or by way of a file.
 //!
 //! ```text
 //!   QEMU that has it           QEMU that awaits it (Machine::await_guest)
@@ -6,9 +6,9 @@
 //!   save_guest  -->  file  ---> Running::take_from
 //! ```
 //!
-//! The QEMU that awaits a guest does not let it run before [`Running::resume`]. So the caller who
-//! moves it decides where it runs, and until then it can go on where it was ([`resume_guest`]).
-//! What it sees is the same at both ends ([`Hardware`]).
+//! The QEMU that awaits a guest does not run it before [`Running::resume`]. So the caller of the
+//! migration decides where the guest runs. Until then the guest can resume in its old QEMU
+//! ([`resume_guest`]). It sees the same hardware at both ends ([`Hardware`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,24 +30,24 @@ use crate::qmp::{Migration, Qmp, RunState};
 use crate::running::Running;
 use crate::state::Record;
 
-/// A guest in a file.
+/// A guest that was saved to a file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedGuest {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// XXH3 of its contents, 128 bits in hexadecimal digits.
+    /// XXH3 of its contents: 128 bits in hexadecimal digits.
     pub hash: String,
 }
 
 impl Machine {
-    /// Starts QEMU for the guest of a machine with such hardware. The cards with these numbers are
-    /// plugged in as they say; the others are plugged into nothing. The machine's own cards, ports
-    /// and memory do not count; what it boots counts when the guest reboots.
+    /// Starts a QEMU that awaits the guest of a machine with this hardware. `cards` says what cards
+    /// are plugged into; cards that it does not name are unplugged. The machine's own cards, ports
+    /// and memory are ignored. What it boots from is used when the guest reboots.
     ///
     /// # Errors
     ///
-    /// As [`Machine::start`], and when the hardware is impossible or the machine has a
+    /// As for [`Machine::start`], and if the hardware is impossible or the machine has a
     /// shared-memory device.
     pub fn await_guest(
         mut self,
@@ -71,23 +71,24 @@ impl Machine {
 }
 
 impl Running {
-    /// Has a QEMU that awaits a guest take it from a connection. (One that has become another
-    /// user may make no sockets in the run directory.)
+    /// Makes a QEMU that awaits a guest receive it over a connection. (A QEMU that runs as another
+    /// user may not create sockets in the run directory.)
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn arrive_over(&self, connection: BorrowedFd<'_>) -> Result<()> {
         let mut qmp = self.qmp()?;
         qmp.whole_memory()?;
         qmp.migrate_incoming(connection)
     }
 
-    /// Waits until a guest that was sent is there. It stands still.
+    /// Waits until a guest that was sent has arrived. The guest is paused.
     ///
     /// # Errors
     ///
-    /// It does not arrive within `limit`, or QEMU refuses it, with QEMU's last words.
+    /// The guest does not arrive within `limit`, or QEMU refuses it; the error has QEMU's last
+    /// output.
     pub fn has_arrived(&self, limit: Duration) -> Result<()> {
         let arrived = self.qmp().and_then(|mut qmp| {
             let deadline = Instant::now() + limit;
@@ -102,11 +103,11 @@ impl Running {
         arrived.map_err(|error| self.reason_of_end().unwrap_or(error))
     }
 
-    /// Takes the guest from a file. It stands still.
+    /// Loads the guest from a file. The guest is paused.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or QEMU refuses what is in it.
+    /// The file cannot be read, or QEMU refuses its contents.
     pub fn take_from(&self, path: &Path) -> Result<()> {
         let mut file = File::open(path).context("open", path)?;
         let qmp = &self.record().qmp;
@@ -117,20 +118,19 @@ impl Running {
             .set_write_timeout(Some(READY_LIMIT))
             .and_then(|()| std::io::copy(&mut file, &mut stream))
             .and_then(|_| stream.shutdown(Shutdown::Write));
-        // When QEMU does not like it, it closes the socket; why, it says elsewhere.
+        // If QEMU refuses the contents, it closes the socket and reports the reason elsewhere.
         let arrived = self.has_arrived(READY_LIMIT);
         arrived.and_then(|()| sent.context("send the guest to", qmp))
     }
 }
 
-/// Sends the guest of a machine over a connection, to a QEMU that takes it from the other end,
-/// while it runs. `at_stop` is called when it stands still, a moment before it can run there. It
-/// has arrived when [`Running::has_arrived`] says so, and stands still at both ends from then on.
+/// Sends the guest of a machine, while it runs, over a connection to the QEMU that reads the other
+/// end. `at_stop` is called when the guest has stopped here, a moment before it can run there. The
+/// guest has arrived when [`Running::has_arrived`] returns, and is then paused at both ends.
 ///
 /// # Errors
 ///
-/// The guest cannot be sent within `limit`; then it goes on where it is, unless its QEMU has
-/// ended.
+/// The guest cannot be sent within `limit`. It then continues here, unless its QEMU has ended.
 pub fn send_guest(
     record: &Record,
     connection: UnixStream,
@@ -143,7 +143,7 @@ pub fn send_guest(
     qmp.whole_memory()?;
     qmp.set_downtime_limit(DOWNTIME_MS[0])?;
     qmp.migrate(connection.as_fd())?;
-    // QEMU's own is the last one, so that the other end sees when it closes it.
+    // QEMU now has the only copy of the descriptor, so the other end sees when QEMU closes it.
     drop(connection);
     let mut at_stop = Some(at_stop);
     let mut pressed = 0;
@@ -155,7 +155,7 @@ pub fn send_guest(
         match qmp.migration() {
             Ok(None) => {}
             Ok(Some(done)) => {
-                // A guest that stood still before has not stopped.
+                // A guest that was already paused gives no STOP event.
                 if let Some(act) = at_stop.take() {
                     act();
                 }
@@ -165,7 +165,7 @@ pub fn send_guest(
         }
         let took = began.elapsed();
         if took >= limit {
-            // The guest goes on where it is.
+            // The guest continues in this QEMU.
             let _ = qmp.execute("migrate_cancel", serde_json::json!({}));
             return Err(Error::Timeout {
                 name: record.name.clone(),
@@ -174,7 +174,7 @@ pub fn send_guest(
                 hint: "; it writes its memory faster than that is sent".into(),
             });
         }
-        // One that writes much may stand still for longer.
+        // A guest that writes much may be stopped for longer, so that the migration ends.
         if pressed + 1 < DOWNTIME_MS.len() && took >= limit / 4 * (pressed as u32 + 1) {
             pressed += 1;
             qmp.set_downtime_limit(DOWNTIME_MS[pressed])?;
@@ -185,12 +185,13 @@ pub fn send_guest(
     }
 }
 
-/// Saves a guest into a new file for its owner alone. It stands still from then on, and goes on
-/// with [`resume_guest`].
+/// Saves a guest into a new file that only its owner can access. The guest is then paused;
+/// [`resume_guest`] resumes it.
 ///
 /// # Errors
 ///
-/// The file is there or cannot be written; as [`Qmp::execute`]; or it takes longer than `limit`.
+/// The file exists or cannot be written; as for [`Qmp::execute`]; or saving takes longer than
+/// `limit`.
 pub fn save_guest(record: &Record, path: &Path, limit: Duration) -> Result<SavedGuest> {
     let deadline = Instant::now() + limit;
     let mut options = File::options();
@@ -200,7 +201,7 @@ pub fn save_guest(record: &Record, path: &Path, limit: Duration) -> Result<Saved
     let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;
     qmp.whole_memory()?;
     qmp.migrate(theirs.as_fd())?;
-    // QEMU's own is the last one: what it has sent ends when it closes that.
+    // QEMU now has the only copy of the descriptor, so the stream ends when QEMU closes it.
     drop(theirs);
     let bytes = stream
         .set_read_timeout(Some(READY_LIMIT))
@@ -222,11 +223,11 @@ pub fn save_guest(record: &Record, path: &Path, limit: Duration) -> Result<Saved
 }
 
 impl SavedGuest {
-    /// Looks whether a file is the one that was saved.
+    /// Checks that a file is the one that was saved.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or something else is in it.
+    /// The file cannot be read, or has other contents.
     pub fn check(&self, path: &Path) -> Result<()> {
         let bytes = std::fs::metadata(path).context("read", path)?.len();
         let bad = |reason: String| Error::Invalid {
@@ -247,30 +248,30 @@ impl SavedGuest {
     }
 }
 
-/// What the guest of a machine does: `inmigrate` is the state of one that is awaited, `postmigrate`
-/// that of one that was sent.
+/// The state of a machine's guest. It is `inmigrate` for a guest that is awaited, and `postmigrate`
+/// for a guest that was sent.
 ///
 /// # Errors
 ///
-/// As [`Qmp::connect`].
+/// As for [`Qmp::connect`].
 pub fn guest_state(record: &Record) -> Result<RunState> {
     Qmp::connect(&record.qmp, LIMIT)?.status()
 }
 
-/// Has a guest go on that stands still.
+/// Resumes a paused guest.
 ///
 /// # Errors
 ///
-/// As [`Qmp::execute`].
+/// As for [`Qmp::execute`].
 pub fn resume_guest(record: &Record) -> Result<()> {
     Qmp::connect(&record.qmp, LIMIT)?.resume()
 }
 
-/// Has a guest stand still.
+/// Pauses a guest.
 ///
 /// # Errors
 ///
-/// As [`Qmp::execute`].
+/// As for [`Qmp::execute`].
 pub fn pause_guest(record: &Record) -> Result<()> {
     Qmp::connect(&record.qmp, LIMIT)?.pause()
 }
@@ -278,7 +279,8 @@ pub fn pause_guest(record: &Record) -> Result<()> {
 const LIMIT: Duration = Duration::from_secs(5);
 const READY_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(2);
-/// How long to wait for the guest to stop before looking whether it is sent at all.
+/// How long to wait for the guest to stop before the state of the migration is checked.
 const SLICE: Duration = Duration::from_millis(50);
-/// For how long the guest may stand still: at first, and when that does not end, ms.
+/// How long the guest may be stopped for the last part of a migration, in ms: at first, and when
+/// the migration does not end.
 const DOWNTIME_MS: [u64; 3] = [10, 300, 2000];

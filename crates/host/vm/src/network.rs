@@ -1,4 +1,4 @@
-//! Ordinary network cards, for guests that want one beside Carina and for comparisons.
+//! Ordinary network cards, for guests that need one beside Carina, and for comparisons.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::accel::Accel;
 use crate::error::{Error, Result};
 
-/// The emulated card.
+/// The model of an emulated card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Model {
     /// virtio-net over PCI.
@@ -20,7 +20,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// The QEMU device.
+    /// Name of the QEMU device.
     pub fn device(self) -> &'static str {
         match self {
             Model::VirtioNet => "virtio-net-pci",
@@ -29,7 +29,7 @@ impl Model {
         }
     }
 
-    /// The kernel modules that drive it, in the order in which they are loaded.
+    /// The kernel modules that drive the card, in the order in which they are loaded.
     pub fn modules(self) -> &'static [&'static str] {
         match self {
             Model::VirtioNet => &["virtio_pci", "virtio_net"],
@@ -39,46 +39,48 @@ impl Model {
     }
 }
 
-/// What the card is plugged into on the host.
+/// The host's end of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
-    /// A tap interface that exists already and that the caller may open.
+    /// A tap interface that already exists and that the caller may open.
     Tap(String),
-    /// QEMU's own NAT; needs no rights. Pairs are host port (UDP, on 127.0.0.1) to guest port.
+    /// QEMU's own NAT, which needs no rights. Each pair maps a host port (UDP, on 127.0.0.1) to a
+    /// guest port.
     User(Vec<(u16, u16)>),
-    /// A vhost-user socket: the card's rings lie in the guest's memory, which QEMU shares with the
-    /// process at the other end. QEMU connects, and connects again when that process restarts.
+    /// A vhost-user socket. The card's rings are in the guest's memory, which QEMU shares with the
+    /// process at the other end. QEMU connects, and reconnects when that process restarts.
     VhostUser {
         /// Path of the socket.
         socket: PathBuf,
-        /// Pairs of rings.
+        /// Number of pairs of rings.
         queues: u16,
-        /// Packed rings instead of split ones.
+        /// Whether rings are packed; otherwise they are split.
         packed: bool,
     },
-    /// Nothing: a card that no cable is plugged into.
+    /// Nothing: the card is unplugged.
     Unplugged,
     /// Any other `-netdev` value, without its `id=`, such as `socket,udp=…,localaddr=…`.
     Other(String),
 }
 
-/// A network card within its machine. Those that a machine starts with are numbered from 0, in
-/// their order.
+/// Id of a network card in its machine. The cards that a machine starts with are numbered from 0,
+/// in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NicId(pub u32);
 
 impl NicId {
-    /// QEMU's name of the card.
+    /// QEMU's id of the card.
     pub(crate) fn device(self) -> String {
         format!("nic{}", self.0)
     }
 
-    /// QEMU's names of what was joined to its hub later: the back end, and the hub's port for it.
+    /// QEMU's ids of the back end that was joined to the card's hub later, and of the hub's port
+    /// for it.
     pub(crate) fn behind_hub(self) -> [String; 2] {
         [format!("cable{}", self.0), format!("plug{}", self.0)]
     }
 
-    /// QEMU's name of what the card is plugged into.
+    /// QEMU's id of the card's back end.
     pub(crate) fn netdev(self) -> String {
         format!("net{}", self.0)
     }
@@ -87,16 +89,17 @@ impl NicId {
 /// A network card of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
-    /// Which card.
+    /// Model of the card.
     pub model: Model,
-    /// What it is plugged into.
+    /// What the card is plugged into.
     pub backend: Backend,
-    /// Its address, or QEMU's default.
+    /// The card's MAC address; `None` for QEMU's default.
     pub mac: Option<[u8; 6]>,
 }
 
 impl Nic {
-    /// The QEMU arguments of a card; `port` is the PCI bus that it sits on, or QEMU's choice.
+    /// The QEMU arguments of a card. `port` is the PCI bus that it sits on; if `None`, QEMU
+    /// chooses.
     pub(crate) fn qemu_args(&self, id: NicId, port: Option<&str>, accel: Accel) -> Vec<String> {
         let netdev = id.netdev();
         let mut args = Vec::new();
@@ -124,7 +127,7 @@ impl Nic {
             if packed {
                 device["packed"] = json!(true);
             }
-            // QEMU 7.2 without KVM dies when the driver turns MSI-X on.
+            // QEMU 7.2 without KVM crashes when the driver enables MSI-X.
             if accel == Accel::Tcg {
                 device["vectors"] = json!(0);
             }
@@ -134,9 +137,10 @@ impl Nic {
         args
     }
 
-    /// The card as an argument of QMP's `device_add`.
+    /// The card as arguments of QMP's `device_add`.
     pub(crate) fn device(&self, id: NicId, port: Option<&str>) -> Value {
-        // Without romfile QEMU wants a boot ROM from a package that is only recommended.
+        // Without an empty `romfile`, QEMU requires a boot ROM from a package that is only
+        // recommended.
         let mut device = json!({
             "driver": self.model.device(),
             "id": id.device(),
@@ -152,19 +156,19 @@ impl Nic {
         device
     }
 
-    /// Whether the process behind the card needs the guest's memory.
+    /// Whether the process at the card's other end needs access to the guest's memory.
     pub(crate) fn shares_memory(&self) -> bool {
         matches!(self.backend, Backend::VhostUser { .. })
     }
 }
 
 impl Backend {
-    /// What joins a card to its back end that is plugged into nothing yet ([`Backend::Unplugged`]):
-    /// the back end, and a port of the card's hub for it.
+    /// The two objects that connect an unplugged card ([`Backend::Unplugged`]) to its back end: the
+    /// back end, and a port of the card's hub for it.
     ///
     /// # Errors
     ///
-    /// As [`Backend::object`].
+    /// As for [`Backend::object`].
     pub(crate) fn behind_hub(&self, id: NicId) -> Result<[Value; 2]> {
         let [cable, plug] = id.behind_hub();
         let mut back_end = self.object(id)?;
@@ -173,11 +177,11 @@ impl Backend {
         Ok([back_end, port])
     }
 
-    /// What the card is plugged into, as an argument of QMP's `netdev_add`.
+    /// The card's back end as arguments of QMP's `netdev_add`.
     ///
     /// # Errors
     ///
-    /// A machine that runs cannot be given a vhost-user or any other back end.
+    /// A running machine cannot get a vhost-user back end or a [`Backend::Other`].
     pub(crate) fn object(&self, id: NicId) -> Result<Value> {
         let netdev = id.netdev();
         match self {
@@ -190,7 +194,7 @@ impl Backend {
                 let forwards: Vec<Value> = forwards.iter().map(forward).collect();
                 Ok(json!({ "type": "user", "id": netdev, "hostfwd": forwards }))
             }
-            // A hub without another port.
+            // A hub that has no other port.
             Backend::Unplugged => Ok(json!({ "type": "hubport", "id": netdev, "hubid": id.0 })),
             Backend::VhostUser { .. } | Backend::Other(_) => Err(Error::Invalid {
                 what: format!("back end of card {}", id.0),
@@ -202,7 +206,7 @@ impl Backend {
     }
 }
 
-/// An object of QMP as a command-line option: `TYPE,key=value,…`.
+/// Formats an object of QMP as a command-line option: `TYPE,key=value,…`.
 fn option(object: &Value) -> String {
     let fields = object.as_object().into_iter().flatten();
     let mut option = String::new();
@@ -225,10 +229,10 @@ fn option(object: &Value) -> String {
     format!("{}{option}", kind.unwrap_or_default())
 }
 
-/// An address for a card of a machine that has none: local, and the same at each start.
+/// A MAC address for a card that has none: locally administered, and the same at each start.
 pub fn mac_of(machine: &str, card: u32) -> [u8; 6] {
     let bytes = machine.bytes().chain([0]).chain(card.to_le_bytes());
-    // FNV-1a, of 64 bits.
+    // 64-bit FNV-1a.
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
@@ -236,7 +240,7 @@ pub fn mac_of(machine: &str, card: u32) -> [u8; 6] {
     [0x02, 0xca, a, b, c, d]
 }
 
-/// An address as Linux and QEMU write it: `52:54:00:12:34:ff`.
+/// Formats a MAC address as Linux and QEMU do: `52:54:00:12:34:ff`.
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

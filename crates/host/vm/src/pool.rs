@@ -1,4 +1,4 @@
-//! Clones that stand still until they are wanted.
+//! Pools of paused clones that are ready for use.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,9 +11,9 @@ use crate::machine::Machine;
 use crate::running::Running;
 use crate::template::Templates;
 
-/// A number of machines of one kind that have been cloned and stand still. Each that is taken is
-/// replaced, once none has been wanted for a second: until then the processors are for those that
-/// were taken. A clone that stands still costs what it has written, and no time of the processor.
+/// A pool of paused clones of machines of one kind. The pool replaces each clone that is taken, but
+/// only once none was taken for a second, so that the processors first serve the machines that were
+/// taken. A paused clone uses memory for the pages that it has written, and no processor time.
 #[derive(Debug)]
 pub struct Pool {
     shelf: Arc<Shelf>,
@@ -34,17 +34,18 @@ struct Stock {
     ready: VecDeque<Running>,
     is_closed: bool,
     failed: u64,
-    /// When one was last wanted.
+    /// When a clone was last taken.
     taken: Option<Instant>,
 }
 
 impl Pool {
-    /// Begins to keep `size` clones of machines like `kind` in its run directory, under its name
-    /// with a number. With [`Machine::dies_with_parent`] those taken out end with the pool, too.
+    /// Starts to keep `size` clones of machines like `kind` in `kind`'s run directory, under its
+    /// name with a number. With [`Machine::dies_with_parent`] the clones that were taken also end
+    /// with the pool.
     ///
     /// # Errors
     ///
-    /// As [`Templates::obtain`], whose template this makes first.
+    /// As for [`Templates::obtain`], which creates the template first.
     pub fn new(kind: Machine, size: usize, cache: Cache, templates: Templates) -> Result<Pool> {
         let key = templates.obtain(&cache, &kind)?.info().key.clone();
         let shelf = Arc::new(Shelf {
@@ -70,12 +71,13 @@ impl Pool {
         })
     }
 
-    /// As [`Machine::start_clone`], by a machine of the pool if one is ready: then the guest only
-    /// has to run on and take its identity. Its cards are joined to their back ends by a hub.
+    /// Like [`Machine::start_clone`], but uses a clone of the pool if one is ready. The guest then
+    /// only has to resume and take its identity. Its cards are connected to their back ends by a
+    /// hub.
     ///
     /// # Errors
     ///
-    /// As [`Machine::start_clone`], and when the machine is not of the pool's kind.
+    /// As for [`Machine::start_clone`], or the machine is not of the pool's kind.
     pub fn take(&self, machine: Machine) -> Result<Running> {
         let called = Instant::now();
         if self.templates.key_of(&self.cache, &machine)? != self.key {
@@ -96,21 +98,21 @@ impl Pool {
         }
     }
 
-    /// How many are ready.
+    /// Number of clones that are ready.
     pub fn ready(&self) -> usize {
         self.shelf.lock().ready.len()
     }
 
-    /// How many attempts to make one have failed; each is made again after a second.
+    /// Number of failed attempts to create a clone. A failed attempt is repeated after a second.
     pub fn failed(&self) -> u64 {
         self.shelf.lock().failed
     }
 
-    /// Waits until so many are ready.
+    /// Waits until `wanted` clones are ready.
     ///
     /// # Errors
     ///
-    /// When they are not within `limit`.
+    /// They are not ready within `limit`.
     pub fn wait_ready(&self, wanted: usize, limit: Duration) -> Result<()> {
         let stock = self.shelf.lock();
         let too_few = |stock: &mut Stock| stock.ready.len() < wanted;
@@ -136,7 +138,7 @@ impl Drop for Pool {
         self.shelf.lock().is_closed = true;
         self.shelf.changed.notify_all();
         if let Some(keeper) = self.keeper.take() {
-            // A keeper that panicked has nothing left to end.
+            // If the thread has panicked, there is nothing left to end.
             let _ = keeper.join();
         }
         self.shelf.lock().ready.clear();
@@ -145,13 +147,13 @@ impl Drop for Pool {
 
 impl Shelf {
     fn lock(&self) -> MutexGuard<'_, Stock> {
-        // Every critical section leaves the stock whole.
+        // A panic leaves the stock consistent, so a poisoned lock is usable.
         self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shelf {
-    /// Waits until one is to be made; false when the pool is dropped.
+    /// Waits until a clone must be created. Returns false if the pool is dropped.
     fn wait_for_need(&self, size: usize) -> bool {
         let mut stock = self.lock();
         loop {
@@ -171,7 +173,7 @@ impl Shelf {
     }
 }
 
-/// Makes clones until the pool is dropped.
+/// Creates clones until the pool is dropped.
 fn keep(shelf: &Shelf, kind: &Machine, size: usize, cache: &Cache, templates: &Templates) {
     for number in 0_u64.. {
         if !shelf.wait_for_need(size) {
@@ -183,7 +185,7 @@ fn keep(shelf: &Shelf, kind: &Machine, size: usize, cache: &Cache, templates: &T
                 let mut stock = shelf.lock();
                 stock.failed += 1;
                 let is_open = |stock: &mut Stock| !stock.is_closed;
-                // Whether the second is over or the pool closed, the loop finds out.
+                // The loop itself checks whether the second has passed or the pool was closed.
                 drop(shelf.changed.wait_timeout_while(stock, AGAIN, is_open));
             }
         }
@@ -192,7 +194,7 @@ fn keep(shelf: &Shelf, kind: &Machine, size: usize, cache: &Cache, templates: &T
 }
 
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long after one was wanted another is made.
+/// How long after the last clone was taken another one is created.
 const REST: Duration = Duration::from_secs(1);
-/// Until something changes.
+/// The wait ends when something changes.
 const FOREVER: Duration = Duration::from_secs(86_400);

@@ -1,7 +1,7 @@
-//! A small client of QEMU's machine protocol: one JSON object a line over a Unix socket.
+//! A small client of QEMU's machine protocol: one JSON object per line over a Unix socket.
 //!
-//! Every request carries an identifier, so that an answer that comes after its request was given
-//! up is not taken for that of the next. What QEMU reports by itself is kept until it is asked for.
+//! Each request has an identifier, so that the late answer to a request that was given up is not
+//! mistaken for the answer to the next request. Events from QEMU are kept until they are asked for.
 
 mod requests;
 
@@ -18,36 +18,36 @@ pub use requests::{Migration, RunState};
 
 use crate::error::{Context, Error, Result};
 
-/// A connection that has negotiated its capabilities. QEMU serves one at a time on each of its
-/// monitors, and tells every one that is connected of its events.
+/// A connection that has negotiated its capabilities. On each of its monitors QEMU serves one
+/// connection at a time, and sends its events to all connections.
 #[derive(Debug)]
 pub struct Qmp {
     reader: BufReader<UnixStream>,
     limit: Duration,
     last_id: u64,
-    /// The beginning of a line whose end has not come yet.
+    /// The received part of a line that is not complete yet.
     line: Vec<u8>,
     events: VecDeque<Event>,
     events_dropped: u64,
 }
 
-/// What QEMU has reported by itself.
+/// An event that QEMU reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// QEMU's name for it, such as `DEVICE_DELETED` or `SHUTDOWN`.
+    /// QEMU's name of the event, such as `DEVICE_DELETED` or `SHUTDOWN`.
     pub name: String,
-    /// What belongs to it; `null` when nothing does.
+    /// Data of the event; `null` if it has none.
     pub data: Value,
 }
 
 impl Qmp {
-    /// Connects, reads the greeting and leaves negotiation mode. Later requests have as much time
-    /// each.
+    /// Connects, reads the greeting and leaves negotiation mode. `limit` is also the time limit of
+    /// each later request.
     ///
     /// # Errors
     ///
-    /// When the socket cannot be connected to, or QEMU does not answer within `limit`: so it is
-    /// while QEMU still waits for the node on its ivshmem socket.
+    /// The socket cannot be connected to, or QEMU does not answer within `limit`, for instance
+    /// because it still waits for the node on its ivshmem socket.
     pub fn connect(path: &Path, limit: Duration) -> Result<Qmp> {
         let stream = carina_sys::connect_stream(path, limit).context("connect to", path)?;
         stream
@@ -72,18 +72,18 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Runs a command and returns its `return` value. Events that come in between are kept, for
+    /// Runs a command and returns its `return` value. Events that arrive in between are kept for
     /// [`Qmp::wait_event`].
     ///
     /// # Errors
     ///
-    /// When QEMU refuses the command, closes the connection, or does not answer in time. The error
-    /// names the command.
+    /// QEMU refuses the command, closes the connection, or does not answer in time. The error names
+    /// the command.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
         self.execute_with(command, arguments, &[])
     }
 
-    /// The same, with open files that the command takes.
+    /// Like [`Qmp::execute`], and sends open files for the command along.
     pub(crate) fn execute_with(
         &mut self,
         command: &str,
@@ -103,7 +103,7 @@ impl Qmp {
         loop {
             let mut answer = self.receive(command, deadline)?;
             match answer.get("id") {
-                // A line that QEMU could not read at all is refused without an identifier.
+                // QEMU refuses a line that it cannot parse without an identifier.
                 None => {}
                 Some(value) if *value == json!(id) => {}
                 Some(_) => continue,
@@ -122,12 +122,12 @@ impl Qmp {
         }
     }
 
-    /// Waits for an event of a name whose data are the wanted ones, and returns its data. It may
-    /// have come before this call. Others are kept.
+    /// Waits for an event with this name whose data satisfy the predicate. Returns its data. The
+    /// event may have arrived before this call. Other events are kept.
     ///
     /// # Errors
     ///
-    /// When QEMU closes the connection, or no such event comes within `limit`.
+    /// QEMU closes the connection, or no such event arrives within `limit`.
     pub fn wait_event(
         &mut self,
         name: &str,
@@ -148,12 +148,14 @@ impl Qmp {
         }
     }
 
-    /// Takes the events that have come and that no one has waited for, the oldest first.
+    /// Removes and returns the events that have arrived and that no call has waited for, oldest
+    /// first.
     pub fn take_events(&mut self) -> Vec<Event> {
         self.events.drain(..).collect()
     }
 
-    /// How many events were discarded because 256 were kept already; the oldest goes first.
+    /// Number of events that were discarded because 256 were kept already. The oldest is discarded
+    /// first.
     pub fn events_dropped(&self) -> u64 {
         self.events_dropped
     }
@@ -171,7 +173,7 @@ impl Qmp {
         self.events.push_back(Event { name, data });
     }
 
-    /// Reads the next line; what was read of one before the deadline is not lost.
+    /// Reads the next line. A part of a line that arrived before the deadline is kept.
     fn receive(&mut self, awaited: &str, deadline: Instant) -> Result<Value> {
         let late = || Error::Qmp(format!("{awaited}: QEMU does not answer in time"));
         loop {
@@ -210,9 +212,9 @@ impl Qmp {
     }
 }
 
-/// Longer than any answer to the commands used here.
+/// Longest line in bytes, longer than any answer to the commands used here.
 const LINE_BYTES_MAX: usize = 4 << 20;
-/// How many events wait for someone to ask for them.
+/// Largest number of events that are kept.
 const EVENTS_KEPT: usize = 256;
 
 #[cfg(test)]
@@ -222,8 +224,8 @@ mod tests {
 
     use super::*;
 
-    /// Serves one connection with prepared lines: the greeting, then one or more per request,
-    /// whose identifier takes the place of ID in them.
+    /// Serves one connection with prepared lines: the greeting, then one or more lines for each
+    /// request. ID in a line is replaced by the identifier of the request.
     fn qemu(answers: &'static [&'static str]) -> (tempfile::TempDir, std::path::PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("qmp");

@@ -1,4 +1,4 @@
-//! A virtual machine whose QEMU runs.
+//! A virtual machine whose QEMU is running.
 
 mod cards;
 
@@ -16,7 +16,7 @@ use crate::shell::{NoAnswer, Shell, quoted};
 use crate::state::Record;
 use crate::tool::last_words;
 
-/// A running machine. Dropping it kills QEMU and removes its files, unless it was
+/// A running machine. Dropping it kills QEMU and removes the machine's files, unless it was
 /// [detached](Running::detach).
 #[derive(Debug)]
 pub struct Running {
@@ -24,30 +24,32 @@ pub struct Running {
     run_dir: PathBuf,
     child: Option<Child>,
     shell: OnceLock<Shell>,
-    /// The network namespace of its taps, if they are not in that of this process.
+    /// File of the network namespace with the machine's taps; `None` if they are in this process's
+    /// namespace.
     network: Option<PathBuf>,
     times: Option<Times>,
-    /// Sockets of its cards to which QEMU connects.
+    /// Sockets of the machine's cards, to which QEMU connects.
     sockets: Vec<PathBuf>,
 }
 
-/// How long a clone took, each time from the call that started it.
+/// Times of a clone's start, each measured from the call that started it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// Until its template was there.
+    /// Time until the template was available.
     pub template: Duration,
-    /// Until QEMU stood where the template was saved.
+    /// Time until QEMU had restored the template's state.
     pub restored: Duration,
-    /// Until the guest ran.
+    /// Time until the guest was running.
     pub running: Duration,
-    /// Until it had its identity and its commands had ended: the first answer of the guest.
+    /// Time until the guest had its identity and its commands had ended.
     pub answered: Duration,
 }
 
-/// What a command in the guest has given.
+/// The result of a command in the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// The shell's exit status: the command's, or 127 for none such, or 128 plus a signal.
+    /// The exit status as in a shell: the command's status, 127 if there is no such command, or 128
+    /// plus the number of a signal.
     pub status: i32,
     /// Standard output.
     pub stdout: Vec<u8>,
@@ -56,17 +58,17 @@ pub struct Output {
 }
 
 impl Output {
-    /// Tells whether the status was 0.
+    /// Whether the status was 0.
     pub fn is_success(&self) -> bool {
         self.status == 0
     }
 
-    /// Standard output as text without white space at its ends.
+    /// Standard output as text, without white space at both ends.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim().to_owned()
     }
 
-    /// Standard error likewise.
+    /// Standard error as text, without white space at both ends.
     pub fn error_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).trim().to_owned()
     }
@@ -90,14 +92,14 @@ impl Running {
         }
     }
 
-    /// Notes the sockets to which QEMU connects for the machine's cards.
+    /// Records the sockets to which QEMU connects for the machine's cards.
     pub(crate) fn with_sockets(mut self, sockets: Vec<PathBuf>) -> Running {
         self.sockets = sockets;
         self
     }
 
-    /// The machine of a record, which another process has started; it runs on when this value
-    /// goes. `network` is as for
+    /// The running machine of a record that another process wrote. Dropping this value does not end
+    /// the machine. `network` is as for
     /// [`Machine::network_namespace`](crate::Machine::network_namespace).
     pub fn of_record(record: Record, run_dir: &Path, network: Option<&Path>) -> Running {
         Running {
@@ -115,43 +117,43 @@ impl Running {
         self.times = Some(times);
     }
 
-    /// How long it took, if it was started as a clone.
+    /// The times of its start; `None` unless it was started as a clone.
     pub fn times(&self) -> Option<Times> {
         self.times
     }
 
-    /// What is known of it.
+    /// The record of the machine.
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// QEMU's process number.
+    /// QEMU's pid.
     pub fn pid(&self) -> i32 {
         self.record.pid
     }
 
-    /// Tells whether QEMU still runs.
+    /// Whether QEMU is still running.
     pub fn is_running(&self) -> bool {
         self.record.is_alive()
     }
 
-    /// All that the guest has said on its console so far.
+    /// Everything that the guest has printed on its console so far.
     pub fn console_text(&self) -> String {
         let bytes = fs::read(&self.record.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until QEMU has taken its arguments and the node has connected: from then on the guest
-    /// runs, whatever it is.
+    /// Waits until QEMU has accepted its arguments and the node has connected. From then on the
+    /// guest runs.
     ///
     /// # Errors
     ///
-    /// When QEMU ends, with its last words, or the time is over.
+    /// QEMU ends (the error has its last output), or `limit` has passed.
     pub fn wait_started(&self, limit: Duration) -> Result<()> {
         self.wait_monitor(limit).map(drop)
     }
 
-    /// As [`Running::wait_started`]; returns the connection.
+    /// Like [`Running::wait_started`]; returns the connection to the monitor.
     pub(crate) fn wait_monitor(&self, limit: Duration) -> Result<Qmp> {
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
@@ -166,28 +168,30 @@ impl Running {
         Err(self.timeout(&self.other_end(), limit))
     }
 
-    /// The threads of the host that are the guest's processors.
+    /// The host's threads that run the guest's processors.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::connect`].
+    /// As for [`Qmp::connect`].
     pub fn processor_threads(&self) -> Result<Vec<i32>> {
         Qmp::connect(&self.record.qmp, SLICE)?.processor_threads()
     }
 
-    /// Waits until the guest takes commands: some seconds after the node has connected.
+    /// Waits until the guest accepts commands, some seconds after the node has connected.
     ///
     /// # Errors
     ///
-    /// When QEMU ends, the guest's kernel panics, or the time is over; the error ends with the
-    /// console's last words.
+    /// QEMU ends, the guest's kernel panics, or `limit` has passed; the error ends with the last
+    /// lines of the console.
     pub fn wait_ready(&self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
             self.check_running()?;
-            // QEMU makes its sockets in order; the agent's is there before it waits for the node.
+            // QEMU creates its sockets in order. The agent's socket exists before QEMU waits for
+            // the node.
             if let Ok(shell) = self.shell() {
-                // In one go: an answer that comes late counts, and the end of QEMU closes the port.
+                // One call with all of the remaining time: a late answer still counts, and if QEMU
+                // ends, the port is closed.
                 let left = deadline.saturating_duration_since(Instant::now());
                 if shell.wait_ready(left, || self.panic().is_some()).is_ok() {
                     return Ok(());
@@ -206,22 +210,24 @@ impl Running {
         })
     }
 
-    /// Runs a shell command in the guest, within a minute.
+    /// Runs a shell command in the guest, with a time limit of one minute.
     ///
     /// # Errors
     ///
-    /// As [`Running::run_within`]. That the command fails is no error but its status.
+    /// As for [`Running::run_within`]. A command that fails is not an error; the output has its
+    /// status.
     pub fn run(&self, command: &str) -> Result<Output> {
         self.run_within(command, Duration::from_secs(60))
     }
 
-    /// Runs a shell command in the guest and waits for its end. Several threads may do so at a
-    /// time. What it leaves in the background goes on, and keeps no one waiting. It runs in a
-    /// subshell of the guest's agent: `$$` in it is the agent's process.
+    /// Runs a shell command in the guest and waits until it ends. Several threads may do so at the
+    /// same time. Processes that the command leaves in the background continue, and no call waits
+    /// for them. The command runs in a subshell of the guest's agent: `$$` in it is the agent's
+    /// process.
     ///
     /// # Errors
     ///
-    /// When QEMU ends, or the command does not end within `limit`.
+    /// QEMU ends, or the command does not end within `limit`.
     pub fn run_within(&self, command: &str, limit: Duration) -> Result<Output> {
         match self.shell()?.run(command, limit) {
             Ok((status, stdout, stderr)) => Ok(Output {
@@ -233,7 +239,7 @@ impl Running {
                 Err(self.timeout(&format!("end of the command {command:?}"), limit))
             }
             Err(NoAnswer::Closed) => {
-                // The socket closes a little before the process is gone.
+                // The socket closes a little before the process has ended.
                 std::thread::sleep(POLL);
                 self.check_running()?;
                 Err(Error::Guest(format!(
@@ -244,11 +250,12 @@ impl Running {
         }
     }
 
-    /// Writes a file in the guest. Meant for kilobytes; larger files go in at boot.
+    /// Writes a file in the guest. It is meant for kilobytes; larger files should be in the machine
+    /// at boot.
     ///
     /// # Errors
     ///
-    /// As [`Running::run_within`], and when the guest cannot write it.
+    /// As for [`Running::run_within`], or the guest cannot write the file.
     pub fn push(&self, guest_path: &str, data: &[u8]) -> Result<()> {
         let quoted = quoted(guest_path);
         let octal: String = data.iter().map(|byte| format!("\\0{byte:03o}")).collect();
@@ -266,33 +273,33 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// As [`Qmp::connect`].
+    /// As for [`Qmp::connect`].
     pub fn qmp(&self) -> Result<Qmp> {
         Qmp::connect(&self.record.qmp, Duration::from_secs(5))
     }
 
-    /// Connects to QEMU's second monitor, which leaves the first to requests: for
-    /// [`Qmp::wait_event`] over a long time.
+    /// Connects to QEMU's second monitor, for [`Qmp::wait_event`] over a long time. The first
+    /// monitor then stays free for requests.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::connect`].
+    /// As for [`Qmp::connect`].
     pub fn events(&self) -> Result<Qmp> {
         Qmp::connect(&self.record.events, Duration::from_secs(5))
     }
 
-    /// Resets the machine and waits until the guest takes commands again.
+    /// Resets the machine and waits until the guest accepts commands again.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`] and [`Running::wait_ready`].
+    /// As for [`Qmp::execute`] and [`Running::wait_ready`].
     pub fn reboot(&self, limit: Duration) -> Result<()> {
         let before = self.run("cat /proc/sys/kernel/random/boot_id")?.text();
         self.qmp()?.reset()?;
         let deadline = Instant::now() + limit;
         loop {
             self.wait_ready(deadline.saturating_duration_since(Instant::now()))?;
-            // The old guest may answer a last time.
+            // The guest may still answer before it is reset.
             let asked = self.run_within("cat /proc/sys/kernel/random/boot_id", SLICE);
             match asked.map(|output| output.text()) {
                 Ok(boot) if boot != before => return Ok(()),
@@ -302,13 +309,13 @@ impl Running {
         }
     }
 
-    /// Sends the guest to the QEMU that waits at a socket
-    /// ([`Machine::incoming`](crate::Machine::incoming)) while it runs, and waits until it runs
-    /// there. This QEMU stands still from then on.
+    /// Sends the guest, while it runs, to the QEMU that waits at a socket
+    /// ([`Machine::incoming`](crate::Machine::incoming)), and waits until it runs there. The guest
+    /// in this QEMU is then stopped.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`], when the guest cannot be sent, and when the time is over.
+    /// As for [`Qmp::execute`], or the guest cannot be sent, or `limit` has passed.
     pub fn migrate(&self, socket: &Path, limit: Duration) -> Result<Migration> {
         let deadline = Instant::now() + limit;
         let mut qmp = self.qmp()?;
@@ -326,8 +333,8 @@ impl Running {
         }
     }
 
-    /// Gives the machine another name and run directory on the same file system, and says where
-    /// its taps are. Files of a machine that was there go.
+    /// Gives the machine another name and a run directory on the same file system, and sets the
+    /// network namespace of its taps. Files of an earlier machine of that name are removed.
     ///
     /// # Errors
     ///
@@ -339,39 +346,40 @@ impl Running {
         Ok(())
     }
 
-    /// Notes that a clone is the machine of its name.
+    /// Records that a clone has taken its identity.
     pub(crate) fn note_whole(&mut self) -> Result<()> {
         self.record.is_partial = false;
         self.record.write(&self.run_dir)
     }
 
-    /// Has the guest's processors stand still.
+    /// Pauses the guest's processors.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn pause(&self) -> Result<()> {
         self.qmp()?.pause()
     }
 
-    /// Has them run on.
+    /// Resumes the guest's processors.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn resume(&self) -> Result<()> {
         self.qmp()?.resume()
     }
 
-    /// Kills QEMU as `kill -9` does, and leaves its files, as a crash would.
+    /// Kills QEMU like `kill -9`, and leaves its files, as after a crash. Returns QEMU's exit
+    /// status, if it is known.
     pub fn kill(&mut self) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
-        // It may have ended by itself.
+        // QEMU may have ended already.
         let _ = child.kill();
         child.wait().ok()
     }
 
-    /// Lets QEMU live on without this handle; `carina_vm::list` and `stop` find it.
+    /// Lets QEMU continue without this value. `carina_vm::list` and `stop` find it.
     pub fn detach(mut self) -> Record {
         self.child = None;
         self.record.clone()
@@ -385,7 +393,7 @@ impl Running {
         Ok(self.shell.get_or_init(|| shell))
     }
 
-    /// Why QEMU has ended, if it has, or is about to.
+    /// The error with QEMU's exit status and last output, if QEMU has ended or is about to end.
     pub(crate) fn reason_of_end(&self) -> Option<Error> {
         let deadline = Instant::now() + SLICE;
         while self.is_running() && Instant::now() < deadline {
@@ -405,8 +413,8 @@ impl Running {
         })
     }
 
-    /// What QEMU waits for before it runs the guest: first for the sockets of cards, to which it
-    /// connects, then for the node, which connects to its ivshmem socket.
+    /// The other end that QEMU waits for before it runs the guest: first the sockets of cards, to
+    /// which it connects, then the node, which connects to its ivshmem socket.
     fn other_end(&self) -> String {
         let is_missing = |socket: &&PathBuf| UnixStream::connect(socket).is_err();
         match self.sockets.iter().find(is_missing) {
@@ -415,7 +423,7 @@ impl Running {
         }
     }
 
-    /// The error of a guest whose kernel has panicked, if it has.
+    /// The error of a guest whose kernel has panicked; `None` if it has not.
     fn panic(&self) -> Option<Error> {
         let console = self.console_text();
         let (_, behind) = console.split_once(KERNEL_PANIC)?;
@@ -463,9 +471,9 @@ impl Drop for Running {
     }
 }
 
-/// What a Linux kernel says before it stops for good.
+/// What a Linux kernel prints when it panics.
 const KERNEL_PANIC: &str = "Kernel panic - not syncing: ";
 const POLL: Duration = Duration::from_millis(20);
-/// QEMU takes some 30 ms until it serves its monitor.
+/// Interval for checks whether QEMU serves its monitor, which takes it some 30 ms.
 const START_POLL: Duration = Duration::from_millis(2);
 const SLICE: Duration = Duration::from_secs(1);

@@ -1,9 +1,9 @@
 //! Commands inside a guest over its second serial port.
 //!
-//! The guest's agent (crate `guest`) obeys one request per line; this is the other end. The port
-//! is separate from the console, so kernel messages cannot get between. What comes back is base64
-//! between marker lines that carry the command's identifier, so output of any bytes arrives whole,
-//! and several commands may run at a time.
+//! The guest's agent (crate `guest`) executes one request per line; this module is the other end.
+//! The port is separate from the console, so that kernel messages cannot interfere. The output is
+//! base64 between marker lines with the command's identifier. Output of any bytes therefore arrives
+//! unchanged, and several commands may run at the same time.
 //!
 //! ```text
 //!   host                          guest
@@ -14,12 +14,12 @@
 //!                  ◀───────────   BEGIN id status, BASE64 lines, ERROR id, BASE64 lines, END id
 //! ```
 //!
-//! Instead of lines of BASE64, `=TEXT` is a line of output as it is. A command is a script for a
-//! shell; the agent itself obeys the lines that it begins with, if they are `carina_…` ones, which
-//! are listed in `guest/src/order.rs`: to start a shell takes an emulated guest much longer.
+//! In place of a line of BASE64, `=TEXT` is a line of output as plain text. A command is a shell
+//! script. If it begins with `carina_…` lines, the agent executes these lines itself, because
+//! starting a shell takes an emulated guest much longer. `guest/src/order.rs` lists them.
 //!
 //! The guest is not trusted: lines have a bounded length, outputs a bounded size, and an answer
-//! that no one waits for is dropped.
+//! that no call waits for is dropped.
 
 pub(crate) mod base64;
 mod decoder;
@@ -48,7 +48,7 @@ pub fn shell_words(words: &[impl AsRef<str>]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// A connection to the command port of one guest; usable from several threads.
+/// A connection to the command port of a guest. Several threads may use it at the same time.
 #[derive(Debug)]
 pub struct Shell {
     writer: Mutex<UnixStream>,
@@ -56,26 +56,26 @@ pub struct Shell {
     next: AtomicU64,
 }
 
-/// The waiting calls by identifier; `None` once the port is closed.
+/// Calls that wait for an answer, by identifier; `None` once the port is closed.
 type Waiting = BTreeMap<String, Sender<Message>>;
 
-/// Why no answer came.
+/// Why a request got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// The time is over.
+    /// The time limit has passed.
     Timeout,
-    /// The guest has answered nothing for [`SILENCE`] while a command ran.
+    /// The guest has sent no answer for [`SILENCE`] while a command was running.
     Silent,
-    /// The port is closed: QEMU has ended, or another process took the port.
+    /// The port is closed: QEMU has ended, or another process has taken the port.
     Closed,
 }
 
 impl Shell {
-    /// Connects to QEMU's socket of the second serial port.
+    /// Connects to QEMU's socket for the second serial port.
     ///
     /// # Errors
     ///
-    /// When the socket cannot be connected to.
+    /// The connection fails.
     pub fn connect(path: &Path) -> Result<Shell> {
         let stream = carina_sys::connect_stream(path, WRITE_LOOK).context("connect to", path)?;
         let reader = stream.try_clone().context("duplicate", path)?;
@@ -92,7 +92,7 @@ impl Shell {
         })
     }
 
-    /// Waits until the guest's agent answers, or `is_vain` says that it never will.
+    /// Waits until the guest's agent answers, or `is_vain` returns true because it never will.
     ///
     /// # Errors
     ///
@@ -106,10 +106,11 @@ impl Shell {
         let (id, answers) = self.expect().ok_or(NoAnswer::Closed)?;
         let mut pause = PING_PAUSE_MIN;
         let outcome = loop {
-            // A request from before the guest has set up its port is lost; hence again and again.
+            // A request that arrives before the guest has set up its port is lost, so the request
+            // is repeated.
             match self.send(&format!("\nPING {id}\n"), deadline) {
                 Err(NoAnswer::Closed) => break Err(NoAnswer::Closed),
-                // A guest that never reads leaves no room for more.
+                // If the guest does not read, there is no room for another request.
                 Ok(()) | Err(NoAnswer::Timeout | NoAnswer::Silent) => {}
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -119,7 +120,7 @@ impl Shell {
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline || is_vain() => {
                     break Err(NoAnswer::Timeout);
                 }
-                // A slow guest that is asked faster than it answers would never catch up.
+                // A slow guest that gets requests faster than it answers them would never catch up.
                 Err(RecvTimeoutError::Timeout) => pause = (pause * 3 / 2).min(PING_PAUSE_MAX),
             }
         };
@@ -127,8 +128,8 @@ impl Shell {
         outcome
     }
 
-    /// Runs a shell command in the guest and waits for its end: status, standard output, standard
-    /// error. The command's standard input is empty.
+    /// Runs a shell command in the guest and waits until it ends. Returns status, standard output
+    /// and standard error. The command's standard input is empty.
     ///
     /// # Errors
     ///
@@ -145,7 +146,7 @@ impl Shell {
             .chunks(PART_BYTES)
             .enumerate()
             .try_for_each(|(number, part)| {
-                // An earlier connection may have left a line without its end.
+                // An earlier connection may have left an incomplete line.
                 let before = if number == 0 { "\n" } else { "" };
                 let line = format!("{before}TEXT {id} {}\n", escape(part));
                 self.send(&line, deadline)
@@ -173,7 +174,7 @@ impl Shell {
                 Err(RecvTimeoutError::Timeout) if heard.elapsed() >= SILENCE => {
                     break Err(NoAnswer::Silent);
                 }
-                // The agent answers while commands run.
+                // The agent also answers while commands run.
                 Err(RecvTimeoutError::Timeout) => {
                     let ping = format!("\nPING {id}\n");
                     if self.send(&ping, Instant::now()) == Err(NoAnswer::Closed) {
@@ -187,7 +188,8 @@ impl Shell {
         outcome
     }
 
-    /// Makes an identifier that no other connection uses, and a place for its answer.
+    /// Creates an identifier that no other connection uses, and a channel for its answer. `None` if
+    /// the port is closed.
     fn expect(&self) -> Option<(String, Receiver<Message>)> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let unique = SHELLS.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +206,7 @@ impl Shell {
     }
 
     /// Writes a whole line. A guest that does not read leaves no room; after [`NoAnswer::Timeout`]
-    /// a part of the line may have gone.
+    /// a part of the line may have been written.
     fn send(&self, line: &str, deadline: Instant) -> std::result::Result<(), NoAnswer> {
         let mut writer = lock(&self.writer);
         let mut rest = line.as_bytes();
@@ -226,19 +228,19 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // Ends the reader thread; the socket is gone anyway when this fails.
+        // This ends the reader thread. If it fails, the socket is closed already.
         let _ = lock(&self.writer).shutdown(Shutdown::Both);
     }
 }
 
-/// Reads the port to its end and hands each message to the call that waits for it.
+/// Reads the port to its end, and passes each message to the call that waits for it.
 fn dispatch(mut reader: UnixStream, waiting: &Mutex<Option<Waiting>>) {
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(length @ 1..) = reader.read(&mut buffer) {
         for message in decoder.feed(&buffer[..length]) {
             if let Some(sender) = lock(waiting).as_ref().and_then(|map| map.get(message.id())) {
-                // The receiver may have given up meanwhile, which is no concern of this thread.
+                // The call may have given up in the meantime.
                 let _ = sender.send(message);
             }
         }
@@ -247,28 +249,28 @@ fn dispatch(mut reader: UnixStream, waiting: &Mutex<Option<Waiting>>) {
     *lock(waiting) = None;
 }
 
-/// One word of a shell command that means the text, whatever that holds.
+/// Quotes any text as one word of a shell command.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Every critical section leaves its data whole, even if another thread panicked in one.
+    // A panic leaves the data consistent, so a poisoned lock is usable.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 static SHELLS: AtomicU64 = AtomicU64::new(0);
-/// A guest that answers nothing for so long, while a command runs, has stopped.
+/// A guest that sends no answer for this long, while a command runs, has stopped.
 pub const SILENCE: Duration = Duration::from_secs(180);
-/// How often it is asked meanwhile.
+/// Interval at which the guest gets a PING while a command runs.
 const PING_WHILE_RUNNING: Duration = Duration::from_secs(10);
-/// How long a write waits for room before it looks at its deadline.
+/// How long a write waits for room before it checks its deadline.
 const WRITE_LOOK: Duration = Duration::from_millis(200);
 const PING_PAUSE_MIN: Duration = Duration::from_millis(50);
 const PING_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// With its escapes, up to five bytes for one, and its verb, a part stays below the 4096 bytes that
-/// a Linux terminal buffers.
+/// Length of a part of a command's text. With escapes (up to five bytes for one) and its verb, a
+/// line stays below the 4096 bytes that a Linux terminal buffers.
 const PART_BYTES: usize = 750;
 
 #[cfg(test)]
@@ -352,7 +354,7 @@ mod tests {
                 let Some(id) = line.strip_prefix("PING ") else {
                     continue;
                 };
-                // The first answer comes when many have been asked for.
+                // By the time of the first answer, many requests have been sent.
                 std::thread::sleep(Duration::from_millis(400));
                 if (&stream)
                     .write_all(format!("PONG {id}\n").as_bytes())
@@ -376,7 +378,7 @@ mod tests {
         let shell = Shell::connect(&path).unwrap();
         let (_unread, _) = listener.accept().unwrap();
         let limit = Duration::from_millis(300);
-        // More than a socket holds; a write without a deadline would never return.
+        // More than a socket holds; without a deadline the write would never return.
         let command = "x".repeat(4 << 20);
         assert_eq!(shell.run(&command, limit), Err(NoAnswer::Timeout));
         assert_eq!(shell.wait_ready(limit, || false), Err(NoAnswer::Timeout));

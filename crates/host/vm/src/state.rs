@@ -1,4 +1,4 @@
-//! What is known of running machines: one small file each in the run directory.
+//! Records of running machines: one small file for each in the run directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,50 +11,51 @@ use crate::error::{Context, Error, Result};
 use crate::qmp::Qmp;
 use crate::shell::Shell;
 
-/// A machine that Carina has started.
+/// The record of a machine that Carina has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The machine's name.
     pub name: String,
-    /// QEMU's process.
+    /// Pid of QEMU.
     pub pid: i32,
-    /// When that process started, in clock ticks since the host booted: with the pid it tells
-    /// this QEMU from a later process of the same number.
+    /// Start time of that process in clock ticks since the host booted. Together with the pid it
+    /// distinguishes this QEMU from a later process with the same pid.
     pub started_ticks: u64,
-    /// `kvm` or `tcg`.
+    /// The accelerator: `kvm` or `tcg`.
     pub accel: String,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
     /// Unix socket of QMP.
     pub qmp: PathBuf,
-    /// Unix socket of a second monitor, for who waits for QEMU's events.
+    /// Unix socket of a second monitor, for a client that waits for QEMU's events.
     #[serde(default)]
     pub events: PathBuf,
     /// Unix socket of the first serial port.
     pub console: PathBuf,
-    /// Unix socket of the second serial port, obeyed by the guest's agent.
+    /// Unix socket of the second serial port, on which the guest's agent executes commands.
     pub agent: PathBuf,
-    /// All that the console has said.
+    /// File with all output of the console.
     pub log: PathBuf,
-    /// QEMU's own standard error.
+    /// File with QEMU's standard error.
     pub qemu_log: PathBuf,
-    /// It boots a disk image of the user's, not Carina's own guest.
+    /// Whether the machine boots a user's disk image, not Carina's own guest.
     #[serde(default)]
     pub from_disk: bool,
-    /// The key of the template that it is a clone of.
+    /// The key of the template that the machine was cloned from; `None` if it is not a clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// A clone that is not the machine of its name yet: it has the template's identity.
+    /// Whether the machine is a clone that has not taken its identity yet: it still has the
+    /// template's.
     #[serde(default)]
     pub is_partial: bool,
-    /// Every file to remove with the machine.
+    /// All files to remove with the machine.
     pub files: Vec<PathBuf>,
 }
 
 impl Record {
-    /// Tells whether that very QEMU still runs.
+    /// Whether the QEMU of this record is still running.
     pub fn is_alive(&self) -> bool {
         start_ticks(self.pid) == Some(self.started_ticks)
     }
@@ -68,14 +69,14 @@ impl Record {
         crate::cache::write_whole(&Record::path(run_dir, &self.name), &text)
     }
 
-    /// Reads the record of `name`; `None` when it is missing or cannot be read.
+    /// Reads the record of `name`; `None` if it is missing or invalid.
     pub(crate) fn read(run_dir: &Path, name: &str) -> Option<Record> {
         let text = fs::read(Record::path(run_dir, name)).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// Moves the machine's files to another name and run directory of the same file system, and
-    /// returns its new record. QEMU goes on with the files it has open.
+    /// Moves the machine's files to another name and run directory on the same file system. Returns
+    /// the new record. QEMU continues with the files that it has open.
     pub(crate) fn adopted(&self, from: &Path, to: &Path, name: &str) -> Result<Record> {
         let moved = |path: &PathBuf| {
             let kind = path
@@ -112,11 +113,11 @@ impl Record {
         Ok(record)
     }
 
-    /// Removes the machine's files; the console's log stays unless `log` says otherwise.
+    /// Removes the machine's files. The console's log is removed only if `log` is true.
     pub(crate) fn remove_files(&self, run_dir: &Path, log: bool) {
         for file in &self.files {
             if log || *file != self.log {
-                // What is gone already is as good as removed.
+                // A file that is already gone needs no removal.
                 let _ = fs::remove_file(file);
             }
         }
@@ -124,11 +125,12 @@ impl Record {
     }
 }
 
-/// Lists the running machines of a run directory, by name, and removes what dead ones have left.
+/// Lists the running machines of a run directory, sorted by name. Removes the files of machines
+/// that have ended.
 ///
 /// # Errors
 ///
-/// When the directory exists but cannot be read.
+/// The directory exists but cannot be read.
 pub fn list(run_dir: &Path) -> Result<Vec<Record>> {
     let entries = match fs::read_dir(run_dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -154,13 +156,13 @@ pub fn list(run_dir: &Path) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Stops a machine: the guest powers itself off if `grace` is not zero, then QEMU's `quit`, then a
-/// kill. Carina's own guests are asked through their agents, and give what runs in them time to
-/// end; others by the power button.
+/// Stops a machine in up to three steps: the guest powers off within `grace`, if that is not zero;
+/// then QEMU's `quit`; then a kill. Carina's own guests are asked through their agents, and give
+/// processes in them time to end. Other guests are asked by the power button.
 ///
 /// # Errors
 ///
-/// When no such machine runs, or its process belongs to someone else.
+/// No such machine is running, or its process belongs to another user.
 pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
     let record = Record::read(run_dir, name)
         .filter(Record::is_alive)
@@ -182,7 +184,7 @@ pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
         power_off(&record, grace);
     }
     if record.is_alive() {
-        // Both may fail because QEMU has just ended, or hangs, which the kill takes care of.
+        // Both may fail because QEMU has just ended or hangs; the kill handles that.
         let _ = Qmp::connect(&record.qmp, QMP_LIMIT).and_then(|mut qmp| qmp.quit());
         wait_for_end(&record, QMP_LIMIT);
     }
@@ -197,13 +199,13 @@ pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Has the guest power itself off, and waits for that.
+/// Asks the guest to power off, and waits for that.
 fn power_off(record: &Record, grace: Duration) {
     let deadline = Instant::now() + grace;
     let asked = if record.from_disk {
         Qmp::connect(&record.qmp, QMP_LIMIT).and_then(|mut qmp| qmp.power_button())
     } else {
-        // The agent ends with the guest, so that mostly no answer comes but the end of the port.
+        // The agent ends with the guest, so usually the port closes without an answer.
         Shell::connect(&record.agent).map(|agent| drop(agent.run("kill -USR2 1", grace)))
     };
     if asked.is_ok() {
@@ -211,15 +213,15 @@ fn power_off(record: &Record, grace: Duration) {
     }
 }
 
-/// Kills a machine, which does nothing any more, and removes its files. One that is gone is as good
-/// as killed.
+/// Kills a machine and removes its files. A machine that has already ended is no error.
 ///
-/// A QEMU that ends by itself removes its sockets under the names that it gave them, which may be
-/// another's by now, if the machine was [adopted](crate::Running::adopt).
+/// A QEMU that ends by itself removes its sockets under the names that it gave them. After an
+/// [adoption](crate::Running::adopt), these names may belong to another machine; a killed QEMU
+/// removes nothing.
 ///
 /// # Errors
 ///
-/// When its process belongs to someone else, or does not end.
+/// Its process belongs to another user, or does not end.
 pub fn kill(run_dir: &Path, name: &str) -> Result<()> {
     let Some(record) = Record::read(run_dir, name) else {
         return Ok(());
@@ -227,7 +229,7 @@ pub fn kill(run_dir: &Path, name: &str) -> Result<()> {
     if record.is_alive() {
         let pid = Pid::from_raw(record.pid).expect("a live process has a positive number");
         match kill_process(pid, Signal::KILL) {
-            // It has ended at this moment.
+            // QEMU has just ended.
             Err(rustix::io::Errno::SRCH) => Ok(()),
             killed => killed.map_err(std::io::Error::from),
         }
@@ -246,15 +248,15 @@ pub fn kill(run_dir: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// When a process started, in clock ticks since boot; `None` if it is gone or a zombie.
+/// Start time of a process in clock ticks since boot; `None` if it has ended or is a zombie.
 pub(crate) fn start_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, the command's name, may hold spaces and parentheses.
+    // The second field, the command's name, may contain spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     if matches!(*fields.first()?, "Z" | "X") {
         return None;
     }
-    // Field 22 of proc(5), counted from the third.
+    // Field 22 of proc(5), counted from the third field.
     fields.get(19)?.parse().ok()
 }
 

@@ -1,9 +1,10 @@
-//! Guests saved after they have booted, from which clones start in a fraction of the time.
+//! Templates: guests that were saved after booting, from which clones start in a fraction of the
+//! time.
 //!
 //! A template is a directory with three files: the guest's `memory`, which clones map privately and
-//! no one writes again, the `state` of its devices, and `template.json`, which is written last:
-//! without it the template counts as half made, and is made anew. They lie on a file system in
-//! memory, so a restart of the host ends them.
+//! which is never written again; the `state` of its devices; and `template.json`, which is written
+//! last. A template without it is incomplete and is created again. The directory is on a file
+//! system in memory, so a restart of the host removes all templates.
 
 mod entry;
 mod key;
@@ -23,14 +24,14 @@ use crate::lock::{Lock, Mode};
 use crate::machine::Machine;
 use entry::Entry;
 
-/// Where templates are kept.
+/// A directory of templates.
 #[derive(Debug, Clone)]
 pub struct Templates {
     root: PathBuf,
     room_mib: Option<u64>,
 }
 
-/// A template in use: it is not removed before this is dropped.
+/// A template in use. It is not removed before this value is dropped.
 #[derive(Debug)]
 pub struct Template {
     info: TemplateInfo,
@@ -40,7 +41,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// What is known of it.
+    /// Properties of the template.
     pub fn info(&self) -> &TemplateInfo {
         &self.info
     }
@@ -53,19 +54,20 @@ impl Template {
         &self.state
     }
 
-    /// Whether all of its memory is what was saved, which takes a while to find out.
+    /// Whether all of its memory is unchanged. The check reads the whole memory, so it takes a
+    /// while.
     pub(crate) fn is_whole(&self) -> bool {
         self.entry.memory_is_whole()
     }
 }
 
 impl Templates {
-    /// Opens, and makes where missing, the templates under `root`, which only their owner may
-    /// enter: who can write a template's memory decides what its clones do.
+    /// Opens the templates under `root`, and creates the directory if it is missing. Only its owner
+    /// may have access: a user who can write a template's memory controls its clones.
     ///
     /// # Errors
     ///
-    /// When the directory cannot be made, or belongs to someone else, or others may enter it.
+    /// The directory cannot be created, belongs to another user, or is accessible to others.
     pub fn new(root: impl Into<PathBuf>) -> Result<Templates> {
         let root = root.into();
         match DirBuilder::new().mode(0o700).create(&root) {
@@ -88,11 +90,11 @@ impl Templates {
         })
     }
 
-    /// Opens `$CARINA_TEMPLATES`, else `/dev/shm/carina-templates-UID`.
+    /// Opens `$CARINA_TEMPLATES`, otherwise `/dev/shm/carina-templates-UID`.
     ///
     /// # Errors
     ///
-    /// As [`Templates::new`].
+    /// As for [`Templates::new`].
     pub fn default_location() -> Result<Templates> {
         let set = std::env::var_os("CARINA_TEMPLATES").filter(|value| !value.is_empty());
         Templates::new(set.map_or_else(
@@ -104,25 +106,26 @@ impl Templates {
         ))
     }
 
-    /// Sets how much room all templates together may take, in MiB; else it is a quarter of the
-    /// file system. What was not used for the longest time goes first.
+    /// Sets how much memory all templates together may take, in MiB (default: a quarter of the file
+    /// system). Templates that were not used for the longest time are removed first.
     #[must_use]
     pub fn room_mib(mut self, room_mib: u64) -> Templates {
         self.room_mib = Some(room_mib);
         self
     }
 
-    /// Where they are.
+    /// The directory of the templates.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Takes the template of machines like this one, or makes it: boots one of them until it takes
-    /// commands, and saves it. Who wants the same one meanwhile waits for it.
+    /// Returns the template for machines like this one. If there is none, creates it: boots such a
+    /// machine until it accepts commands, and saves it. Other callers that need the same template
+    /// wait for it.
     ///
     /// # Errors
     ///
-    /// When machines like this one cannot be cloned (see [`Machine::start_clone`]), there is no
+    /// Machines like this one cannot be cloned (see [`Machine::start_clone`]), there is too little
     /// room, or the guest does not boot.
     pub fn obtain(&self, cache: &Cache, machine: &Machine) -> Result<Template> {
         let accel = machine.accel_in(cache)?;
@@ -140,7 +143,7 @@ impl Templates {
             }
             drop(lock);
             let _lock = Lock::take(&self.lock_path(&key), Mode::Exclusive, MAKING_LIMIT)?;
-            // Another may have made it meanwhile.
+            // Another process may have created it in the meantime.
             if entry.open().is_none() {
                 entry.remove()?;
                 self.make_room(machine.memory())?;
@@ -149,20 +152,20 @@ impl Templates {
         }
     }
 
-    /// The key of the template of machines like this one.
+    /// The key of the template for machines like this one.
     ///
     /// # Errors
     ///
-    /// When machines like this one cannot be cloned.
+    /// Machines like this one cannot be cloned.
     pub(crate) fn key_of(&self, cache: &Cache, machine: &Machine) -> Result<String> {
         key::key(machine, machine.accel_in(cache)?, cache)
     }
 
-    /// Lists the templates that are complete, by key.
+    /// Lists the complete templates, sorted by key.
     ///
     /// # Errors
     ///
-    /// When the directory cannot be read.
+    /// The directory cannot be read.
     pub fn list(&self) -> Result<Vec<TemplateInfo>> {
         let mut list: Vec<TemplateInfo> = self
             .entries()?
@@ -173,12 +176,12 @@ impl Templates {
         Ok(list)
     }
 
-    /// Removes the templates whose keys begin with `prefix`, half-made ones too, and returns how
-    /// many those were. Clones that run are not touched.
+    /// Removes the templates whose keys begin with `prefix`, including incomplete ones. Returns how
+    /// many. Running clones are not affected.
     ///
     /// # Errors
     ///
-    /// When one of them is being made or cloned for all of a minute, or cannot be removed.
+    /// One of them is being created or cloned for a whole minute, or cannot be removed.
     pub fn remove(&self, prefix: &str) -> Result<usize> {
         let mut removed = 0;
         for (key, entry) in self.entries()? {
@@ -193,7 +196,7 @@ impl Templates {
         Ok(removed)
     }
 
-    /// Removes a template that no one uses; tells whether it did.
+    /// Removes a template if it is not in use. Returns whether it did.
     fn try_remove(&self, key: &str) -> Result<bool> {
         let path = self.lock_path(key);
         let Some(_lock) = Lock::try_take(&path, Mode::Exclusive)? else {
@@ -204,7 +207,7 @@ impl Templates {
         Ok(true)
     }
 
-    /// What was found damaged is not used again.
+    /// Removes a template that was found damaged, so that it is not used again.
     pub(crate) fn discard(&self, template: Template) -> Result<()> {
         let key = template.info.key.clone();
         drop(template);
@@ -236,7 +239,7 @@ impl Templates {
     }
 }
 
-/// A guest may take so long to boot on a slow machine.
+/// How long a guest may take to boot for its template on a slow machine.
 const MAKING_LIMIT: Duration = Duration::from_secs(600);
-/// A clone that is being made needs its template no longer than this.
+/// How long to wait for a clone that is being created from the template.
 const REMOVING_LIMIT: Duration = Duration::from_secs(60);

@@ -1,11 +1,11 @@
-//! Programs of the host that are run: found, or reported with the package that has them.
+//! Programs of the host: finds them, or reports the package that contains them.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use crate::error::{Error, Result};
 
-/// Finds `program` in `$PATH` and the system directories (an ordinary user's path often lacks
+/// Finds `program` in `$PATH` and the system directories (the path of an ordinary user often lacks
 /// `/usr/sbin`).
 pub(crate) fn find(program: &str, package: &'static str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -20,7 +20,7 @@ pub(crate) fn find(program: &str, package: &'static str) -> Result<PathBuf> {
         })
 }
 
-/// Runs a command to its end and returns its standard output.
+/// Runs a command until it ends, and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let line = describe(command);
     let Output {
@@ -41,7 +41,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     })
 }
 
-/// The last non-empty lines of a program's complaint, at most 600 bytes of them.
+/// The last non-empty lines of a program's standard error, at most 600 bytes.
 pub(crate) fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let text = text.trim();

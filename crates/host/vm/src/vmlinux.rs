@@ -1,11 +1,11 @@
-//! The kernel out of its compressed wrapper.
+//! Extraction of the kernel from its compressed image.
 //!
-//! Under translation, a guest takes longer to decompress its kernel than to boot it. QEMU can
-//! start the bare ELF kernel by the PVH entry point where the kernel was built with one
-//! (`CONFIG_PVH`, on in Debian's and Ubuntu's).
+//! An emulated guest takes longer to decompress its kernel than to boot it. QEMU can start the bare
+//! ELF kernel by its PVH entry point, if the kernel was built with one (`CONFIG_PVH`, enabled in
+//! Debian's and Ubuntu's).
 //!
-//! Layout of a `bzImage`: kernel documentation, `x86/boot`, fields `setup_sects`,
-//! `payload_offset` and `payload_length`.
+//! Layout of a `bzImage`: kernel documentation, `x86/boot`, fields `setup_sects`, `payload_offset`
+//! and `payload_length`.
 
 use std::fs;
 use std::io::Write;
@@ -16,8 +16,8 @@ use crate::cache::write_whole;
 use crate::error::{Context, Error, Result};
 use crate::tool;
 
-/// Unpacks the kernel beside itself as `vmlinux-RELEASE` and returns that; returns the image as it
-/// is when the kernel has no PVH entry or a compression that this machine cannot undo.
+/// Unpacks the kernel beside `image` as `vmlinux-RELEASE`, and returns that path. Returns `image`
+/// if the kernel has no PVH entry point, or a compression that this host cannot decompress.
 pub(crate) fn unpacked(image: &Path, release: &str) -> Result<PathBuf> {
     let bare = image.with_file_name(format!("vmlinux-{release}"));
     if bare.is_file() {
@@ -41,7 +41,7 @@ pub(crate) fn unpacked(image: &Path, release: &str) -> Result<PathBuf> {
     }
 }
 
-/// The compressed kernel, without the length that the wrapper keeps behind it.
+/// The compressed kernel, without the length that the image appends to it.
 fn payload(image: &[u8]) -> Option<&[u8]> {
     if image.get(0x1fe..0x200)? != [0x55, 0xaa] {
         return None;
@@ -54,7 +54,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     let start = (setup_sectors + 1) * 512 + word(0x248)?;
     let end = start.checked_add(word(0x24c)?)?;
     let whole = image.get(start..end)?;
-    // gzip carries its own length; the others have it appended.
+    // gzip contains the length itself; after other formats it is appended.
     if whole.starts_with(GZIP) {
         Some(whole)
     } else {
@@ -87,7 +87,7 @@ fn decompress(payload: &[u8]) -> Result<Vec<u8>> {
         .take()
         .expect("its standard input was asked for as a pipe");
     let output = std::thread::scope(|scope| {
-        // A failure to write shows as a short output.
+        // If writing fails, the output is too short.
         scope.spawn(move || stdin.write_all(payload));
         child.wait_with_output()
     });

@@ -1,4 +1,4 @@
-//! The image, the command port, and the end of machines.
+//! Tests of the image, the command port, and the end of machines.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ fn guest_boots_obeys_reboots_and_leaves_nothing() {
 
     assert_eq!(vm.run("hostname").unwrap().text(), "a");
     assert_eq!(vm.run("cat /etc/given").unwrap().text(), "from outside");
-    // This image has no program for a node.
+    // This image has no node program.
     let wait = "until grep -q 'ended with status 127' /var/log/carina.log; do sleep 1; done";
     assert!(vm.run_within(wait, BOOT).unwrap().is_success());
     assert_eq!(vm.run("cat /etc/carina.toml").unwrap().text(), "# none");
@@ -41,7 +41,7 @@ fn guest_boots_obeys_reboots_and_leaves_nothing() {
         .unwrap();
     assert_eq!(large.stdout, vec![0; 100 * 1024]);
 
-    // One that lasts does not keep another waiting: each waits for the other.
+    // A long command does not block another: each of the two waits for the other.
     let meet = |own: &str, other: &str| {
         let wait = format!("touch /tmp/{own}; until test -e /tmp/{other}; do sleep 1; done");
         vm.run(&format!("{wait}; echo {own}")).unwrap().text()

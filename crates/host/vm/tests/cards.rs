@@ -1,4 +1,4 @@
-//! Cards plugged into a machine that runs, and pulled out again.
+//! Tests of cards that are plugged into a running machine, and removed again.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn cards_come_and_go_while_the_guest_runs() {
 
     vm.remove_nic(NicId(0), LIMIT).unwrap();
     assert!(vm.interface_of(FIRST, Duration::ZERO).is_err());
-    // Its port and its number are free again, with another back end.
+    // The card's port and number are free again, for another back end.
     let unplugged = Nic {
         model: Model::VirtioNet,
         backend: Backend::Unplugged,
@@ -64,7 +64,7 @@ fn guest_sees_its_cable_pulled_and_plugged_in() {
     assert!(carrier("1"));
     assert!(vm.set_link(NicId(1), true).is_err());
 
-    // The second monitor hears what the first is asked for.
+    // The second monitor gets the events that requests on the first one cause.
     vm.qmp().unwrap().reset().unwrap();
     events.wait_event("RESET", |_| true, LIMIT).unwrap();
 }

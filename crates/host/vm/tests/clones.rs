@@ -1,4 +1,4 @@
-//! Clones of a guest that was saved after it had booted.
+//! Tests of clones of a guest that was saved after booting.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::support::{BOOT, machine, nat_card, ping_gateway};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Templates in memory that go with the test.
+/// Templates in memory that are removed with the test.
 fn templates() -> (tempfile::TempDir, Templates) {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let templates = Templates::new(directory.path().join("templates")).unwrap();
@@ -76,7 +76,7 @@ fn clones_answer_with_identities_of_their_own() {
         "its clock says {clock}"
     );
 
-    // What one writes no other sees, and neither does the template.
+    // No other clone, nor the template, sees what one clone writes.
     said(
         &a,
         "dd if=/dev/zero of=/tmp/large bs=1M count=20 2>/dev/null",
@@ -118,7 +118,7 @@ fn machines_of_a_pool_run_as_they_are_wanted() {
     eprintln!("of the pool: {:?}", vm.times());
     assert_eq!(said(&vm, "hostname; cat /tmp/said"), "r1\nit is me");
     assert!(ping_gateway(&vm, "eth0").contains("1 packets received"));
-    // It is found by its new name, and another has taken its place.
+    // The machine is found by its new name, and another clone has replaced it.
     pool.wait_ready(1, BOOT).unwrap();
     let names: Vec<String> = carina_vm::list(directory.path())
         .unwrap()
@@ -135,7 +135,7 @@ fn machines_of_a_pool_run_as_they_are_wanted() {
     let (other, _) = like("r2");
     let error = pool.take(other.memory_mib(192)).unwrap_err().to_string();
     assert!(error.contains("must have the memory"), "{error}");
-    // With none ready a machine is cloned.
+    // If no clone is ready, the machine is cloned.
     let first = pool.take(like("r3").0).unwrap();
     let second = pool.take(like("r4").0).unwrap();
     assert_eq!(
@@ -165,7 +165,7 @@ fn damaged_template_is_made_anew_and_a_small_room_keeps_one() {
     assert_eq!(vm.record().template.as_deref(), Some(key.as_str()));
     drop(vm);
 
-    // Another kind of machine has no room beside one that is in use.
+    // A machine of another kind has no room beside a template that is in use.
     let (first, _) = small("a", directory.path());
     let (second, _) = small("b", directory.path());
     let second = second.memory_mib(256);

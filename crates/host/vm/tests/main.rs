@@ -1,7 +1,7 @@
-//! Real guests under real QEMU: what the builder promises is what happens.
+//! Tests of real guests under real QEMU.
 //!
-//! Needs QEMU, busybox and, the first time, the distribution's archive; a machine without them
-//! fails these tests with the name of what is missing, because a skipped test proves nothing.
+//! They need QEMU, busybox and, the first time, the distribution's archive. On a machine without
+//! these the tests fail with the name of what is missing, because a skipped test proves nothing.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod boot;

@@ -1,14 +1,14 @@
-//! Machines of the tests.
+//! Machines for the tests.
 
 use std::path::Path;
 use std::time::Duration;
 
 use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Running};
 
-/// A slow machine may take so long to boot a guest.
+/// How long a slow machine may take to boot a guest.
 pub const BOOT: Duration = Duration::from_secs(600);
 
-/// A machine of the stock image, which ends with the test.
+/// A machine with the stock image, which ends with the test.
 pub fn machine(name: &str, run_dir: &Path) -> (Machine, Cache) {
     let cache = Cache::default_location().unwrap();
     let boot = Boot::prepare(&cache, &Image::new()).unwrap();
@@ -21,7 +21,7 @@ pub fn machine(name: &str, run_dir: &Path) -> (Machine, Cache) {
     )
 }
 
-/// Starts a machine and waits until it takes commands.
+/// Starts a machine and waits until it accepts commands.
 pub fn up(machine: Machine, cache: &Cache) -> Running {
     let running = machine.start(cache).unwrap();
     running.wait_ready(BOOT).unwrap();
@@ -37,7 +37,7 @@ pub fn nat_card(mac: [u8; 6]) -> Nic {
     }
 }
 
-/// What the command says that configures an interface and has the gateway of the NAT answer.
+/// Configures an interface and pings the NAT's gateway. Returns the command's output.
 pub fn ping_gateway(vm: &Running, interface: &str) -> String {
     let command = format!(
         "ip link set {interface} up; ip addr replace 10.0.2.15/24 dev {interface}; \

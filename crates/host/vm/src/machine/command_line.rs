@@ -1,4 +1,4 @@
-//! The command line of QEMU for a machine, and that of the kernel in it.
+//! The command lines of QEMU and of the guest's kernel.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,24 +14,24 @@ use crate::hardware::Hardware;
 use crate::kernel;
 use crate::network::{Backend, Model, Nic, NicId};
 
-/// How the guest comes to run.
+/// How the guest gets to run in this QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life<'a> {
-    /// It boots.
+    /// The guest boots.
     Cold,
-    /// It boots in a memory file from which clones will be made.
+    /// The guest boots with its memory in a file, to become a template for clones.
     Template(&'a Path),
-    /// It goes on where a template was saved, in a private copy of that memory file, once QEMU
-    /// gets the state and the command to run.
+    /// The guest continues from a template, in a private copy of the template's memory file, once
+    /// QEMU has received the state and is told to resume.
     Clone {
-        /// The template's memory.
+        /// Path of the template's memory file.
         memory: &'a Path,
-        /// The template's key.
+        /// Key of the template.
         key: &'a str,
     },
-    /// It comes from another QEMU, or from a file.
+    /// The guest arrives from another QEMU, or from a file.
     Awaiting {
-        /// What it sees there.
+        /// The hardware that the guest had there.
         hardware: &'a Hardware,
         /// The cards that are plugged into something.
         cards: &'a BTreeMap<NicId, Nic>,
@@ -39,12 +39,12 @@ pub(crate) enum Life<'a> {
 }
 
 impl Life<'_> {
-    /// Whether the guest has booted before, elsewhere.
+    /// Whether the guest has booted earlier, in another QEMU.
     pub(super) fn is_continued(self) -> bool {
         matches!(self, Life::Clone { .. } | Life::Awaiting { .. })
     }
 
-    /// Whether the machine can be, or comes from, a template.
+    /// Whether the machine becomes a template, or comes from one.
     fn is_of_template(self) -> bool {
         match self {
             Life::Cold => false,
@@ -54,15 +54,15 @@ impl Life<'_> {
     }
 }
 
-/// What QEMU takes as the size of memory is of whole 8 KiB.
+/// Additional memory in KiB that makes the size odd. QEMU accepts sizes in multiples of 8 KiB.
 const ODD_KIB: u64 = 8;
 
 impl Machine {
-    /// The QEMU arguments, for an accelerator.
+    /// The QEMU arguments for an accelerator.
     ///
     /// # Errors
     ///
-    /// When [`Machine::boot`] was not called, or the machine has too many ports.
+    /// [`Machine::boot`] was not called, or the machine has too many ports.
     pub fn qemu_args(&self, accel: Accel) -> Result<Vec<OsString>> {
         self.args_of_life(accel, Life::Cold)
     }
@@ -110,7 +110,8 @@ impl Machine {
             }
             add(&["-chardev", &chardev, "-serial", &format!("chardev:{id}")]);
         }
-        // QEMU serves one client on each: one is for requests, one for who waits for events.
+        // QEMU serves one client on each monitor. One monitor is for requests, the other for a
+        // client that waits for events.
         for id in ["qmp", "events"] {
             let socket = escape(&self.path(id));
             let chardev = format!("socket,id={id},path={socket},server=on,wait=off");
@@ -130,7 +131,8 @@ impl Machine {
             _ => self.card_args(accel, &mut args)?,
         }
         if life.is_of_template() {
-            // Tells the guest that it is another one than before: its kernel draws a new seed.
+            // The device tells the guest's kernel that it is a copy, so that it draws a new random
+            // seed.
             args.extend(["-device", "vmgenid,guid=auto"].map(OsString::from));
         }
         if life.is_continued() {
@@ -152,7 +154,7 @@ impl Machine {
         let kind = match life {
             Life::Template(path) => file(path, "on"),
             Life::Clone { memory, .. } => file(memory, "off"),
-            // A clone's memory has this name, wherever it lies.
+            // The memory of a clone has this name in QEMU's state, wherever it is.
             Life::Awaiting { .. } if life.is_of_template() => "memory-backend-ram".to_owned(),
             _ if is_shared => "memory-backend-memfd,share=on".to_owned(),
             Life::Cold | Life::Awaiting { .. } => return None,
@@ -160,13 +162,13 @@ impl Machine {
         Some(format!("{kind},id=memory,size={}", self.memory_size(accel)))
     }
 
-    /// The size of the memory.
+    /// The size of the memory, for QEMU.
     ///
-    /// QEMU 7.2 looks for pages that an emulated guest has written, while it sends the guest
-    /// elsewhere, by two ways. The fast one, for memory of whole 256 KiB, does not tell the
-    /// emulated processors that it starts anew: what they write through addresses that they have
-    /// looked up before is not sent, and the guest is damaged. So emulated guests have a little
-    /// more memory.
+    /// While QEMU 7.2 migrates an emulated guest, it finds the pages that the guest has written in
+    /// one of two ways. The faster one is for memory that is a multiple of 256 KiB. It fails to
+    /// tell the emulated processors that a new round begins: writes through addresses that they had
+    /// translated before are missed, and the guest is corrupted. Emulated guests therefore have
+    /// slightly more memory, so that QEMU uses the other way.
     fn memory_size(&self, accel: Accel) -> String {
         match accel {
             Accel::Kvm => format!("{}M", self.memory_mib),
@@ -174,7 +176,7 @@ impl Machine {
         }
     }
 
-    /// Ports that cards can be plugged into while the machine runs, and the cards it starts with.
+    /// Ports for cards that are plugged in while the machine runs, and the cards it starts with.
     fn card_args(&self, accel: Accel, args: &mut Vec<OsString>) -> Result<()> {
         let mut port_of_card = vec![None; self.nics.len()];
         if let Some(free) = self.ports {
@@ -216,7 +218,7 @@ impl Machine {
             }
             Some(Boot::Direct { kernel, initramfs }) => {
                 let own = self.path("initrd");
-                // A clone gets its files by the command port.
+                // A clone gets its files through the command port.
                 let initramfs = if self.files.is_empty() || life.is_continued() {
                     initramfs
                 } else {
@@ -280,10 +282,10 @@ fn awaiting_args(
     }
 }
 
-/// A port that a card can be plugged into.
+/// A PCI port for one card.
 fn port_args(port: usize) -> [OsString; 2] {
     let slot = port + 1;
-    // What a shared-memory device of 16 MiB needs behind a port.
+    // The reservation is what a shared-memory device of 16 MiB needs behind a port.
     let device = format!(
         "pcie-root-port,id=port{port},bus=pcie.0,chassis={slot},slot={slot},pref64-reserve=32M"
     );
@@ -303,5 +305,5 @@ fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// So many ports with room for a shared-memory device fit behind q35.
+/// Largest number of ports, with room for a shared-memory device each, behind q35.
 const PORTS_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! What QEMU may not do: a guest that breaks out of its machine finds itself there.
+//! Confinement of QEMU: what a guest that breaks out of its machine can do.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,16 +18,17 @@ pub(super) struct Confined {
 }
 
 impl Machine {
-    /// Has QEMU give up root's rights for those of a user, of any number, and of the group with the
-    /// same number, once it has opened its files, sockets and taps; it never gets any back
-    /// (`no_new_privs` of prctl(2)). Only root can; see [`can_be_user`].
+    /// Makes QEMU give up root's rights once it has opened its files, sockets and taps. It then
+    /// runs as the user with this number, which need not exist, and as the group with the same
+    /// number. It can never regain rights (`no_new_privs` of prctl(2)). Only root can do this; see
+    /// [`can_be_user`].
     pub fn user(mut self, user: u32) -> Machine {
         self.confined.user = Some(user);
         self
     }
 
-    /// Has the kernel refuse QEMU calls that it does not need, by ending it: to start programs, to
-    /// change priorities, and those that are obsolete. See [`can_sandbox`].
+    /// Makes the kernel end QEMU if it makes system calls that it does not need: calls that start
+    /// programs or change priorities, and obsolete calls. See [`can_sandbox`].
     pub fn sandboxed(mut self) -> Machine {
         self.confined.is_sandboxed = true;
         self
@@ -35,7 +36,7 @@ impl Machine {
 }
 
 impl Confined {
-    /// What QEMU is started by.
+    /// The words of the command that starts QEMU.
     pub(super) fn launching(&self) -> impl Iterator<Item = OsString> {
         let words: &[&str] = match self.user {
             Some(_) => &["setpriv", "--no-new-privs"],
@@ -44,7 +45,7 @@ impl Confined {
         words.iter().map(OsString::from)
     }
 
-    /// Its arguments for it.
+    /// The arguments of QEMU for its confinement.
     pub(super) fn qemu_args(&self) -> Vec<OsString> {
         let mut args = Vec::new();
         if self.is_sandboxed {
@@ -56,7 +57,8 @@ impl Confined {
         args
     }
 
-    /// That of the machine of a pool with a number: no two have the same user.
+    /// The confinement for the machine with this number in a pool. Each machine gets a user of its
+    /// own.
     pub(super) fn numbered(&self, number: u64) -> Confined {
         let next = |user: u32| user.wrapping_add(u32::try_from(number % USERS).unwrap_or_default());
         Confined {
@@ -66,7 +68,7 @@ impl Confined {
     }
 }
 
-/// Why QEMU cannot become another user here; none: it can.
+/// Why QEMU cannot run as another user on this host; `None` if it can.
 #[must_use]
 pub fn can_be_user(user: u32) -> Option<&'static str> {
     if !getuid().is_root() {
@@ -90,7 +92,7 @@ pub fn can_be_user(user: u32) -> Option<&'static str> {
     }
 }
 
-/// Why QEMU cannot have calls refused here; none: it can.
+/// Why QEMU's system calls cannot be restricted on this host; `None` if they can.
 #[must_use]
 pub fn can_sandbox() -> Option<&'static str> {
     static KNOWN: OnceLock<Option<&'static str>> = OnceLock::new();
@@ -108,9 +110,9 @@ pub fn can_sandbox() -> Option<&'static str> {
     })
 }
 
-/// Calls by which it becomes another user stay: `elevateprivileges=deny` would end it there.
+/// Calls that change the user stay allowed: `elevateprivileges=deny` would end QEMU at that step.
 const SANDBOX: &str = "on,obsolete=deny,spawn=deny,resourcecontrol=deny";
-/// So many machines of a pool have users of their own at a time.
+/// Number of different users that a pool's machines get.
 const USERS: u64 = 1 << 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What makes a clone another machine than its template.
+//! Scripts that give a clone its own identity.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,8 +10,8 @@ use crate::network::{mac_of, mac_text};
 use crate::shell::{base64, quoted};
 
 impl Machine {
-    /// The script that makes a copy another machine than its template, and runs in the guest what
-    /// this machine is to run.
+    /// The script that gives a clone the identity of this machine, then runs the machine's script
+    /// and commands.
     pub(crate) fn identity(&self) -> Result<String> {
         let mut script = self.be()?;
         for (id, nic) in self.plugged() {
@@ -46,13 +46,13 @@ impl Machine {
         Ok(script)
     }
 
-    /// The script that has a copy do once, before it stands still, what it will do when it becomes
-    /// another machine. It leaves the cards as they were.
+    /// The script of the rehearsal: before it is paused, the clone performs once the steps by which
+    /// it will become another machine. The script restores the cards afterwards.
     pub(crate) fn rehearsal(&self) -> Result<String> {
         let mut script = self.be()?;
         for id in self.card_ids() {
             let (own, other) = (template_mac(id), mac_of(&self.name, id.0));
-            // Addresses for documentation (RFC 5737). Nothing is plugged in.
+            // Addresses for documentation (RFC 5737). Nothing is plugged into the cards.
             script.push_str(&format!(
                 "carina_rehearse {} {} 192.0.2.1/30 192.0.2.2\n",
                 mac_text(own),

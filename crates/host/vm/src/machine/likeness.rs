@@ -1,4 +1,4 @@
-//! The machine without what tells it from others of its kind: what a template is made of.
+//! The machine without its individual settings: what a template is made of.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 use crate::network::{Backend, Nic, NicId};
 
 impl Machine {
-    /// The machine that boots for this one and all like it. Its cards have addresses of their own
-    /// ([`template_mac`]) and are plugged into nothing; it runs none of the commands, and no node.
+    /// The machine that boots to become the template for this machine and all similar ones. Its
+    /// cards have addresses of their own ([`template_mac`]) and are unplugged. It runs no commands
+    /// and no node.
     ///
     /// # Errors
     ///
-    /// When the machine has something that cannot be saved, or that no copy can have: see
-    /// [`Machine::start_clone`].
+    /// The machine has something that cannot be saved or cloned: see [`Machine::start_clone`].
     pub(crate) fn likeness(&self, run_dir: PathBuf) -> Result<Machine> {
         self.check_clonable()?;
         let mut likeness = self.clone();
@@ -40,8 +40,8 @@ impl Machine {
         Ok(likeness)
     }
 
-    /// The machine as a pool keeps it: with a number to its name, in no network namespace of its
-    /// own, and with cards that are plugged into nothing yet.
+    /// The machine as a pool keeps it: its name has a number, it has no network namespace of its
+    /// own, and its cards are unplugged.
     pub(crate) fn standing(&self, number: u64) -> Machine {
         let mut standing = self.clone();
         standing.name = format!("{}-{number}", self.name);
@@ -53,8 +53,8 @@ impl Machine {
         standing
     }
 
-    /// QEMU's arguments for a likeness, with nothing that depends on where it runs; and the kernel
-    /// and the initramfs, whose contents count as well.
+    /// QEMU's arguments for a likeness, without anything that depends on the place where it runs;
+    /// and the kernel and the initramfs, whose contents also count.
     pub(crate) fn essence(&self, accel: Accel) -> Result<(Vec<Vec<u8>>, [PathBuf; 2])> {
         let mut likeness = self.likeness(PathBuf::from("/run"))?;
         let Some(Boot::Direct { kernel, initramfs }) = likeness.boot.take() else {
@@ -100,11 +100,12 @@ impl Machine {
     }
 }
 
-/// The address of a template's card, by which a clone finds it.
+/// The MAC address of a template's card, by which a clone finds the card.
 pub(crate) fn template_mac(card: NicId) -> [u8; 6] {
     let [a, b, c, d] = card.0.to_be_bytes();
     [0x02, 0xff, a, b, c, d]
 }
 
-/// They go through the guest's serial port.
+/// Largest total size of a clone's files in bytes, because they pass through the guest's serial
+/// port.
 const FILES_BYTES_MAX: usize = 256 << 10;

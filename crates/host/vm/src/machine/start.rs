@@ -1,4 +1,4 @@
-//! QEMU of a machine, started.
+//! Starting of a machine's QEMU.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -18,17 +18,17 @@ use crate::running::Running;
 use crate::state::{Record, start_ticks};
 
 impl Machine {
-    /// Starts QEMU and returns at once; the guest boots, or waits for the node, meanwhile.
+    /// Starts QEMU and returns at once, while the guest boots or waits for the node.
     ///
     /// # Errors
     ///
-    /// When QEMU is missing, a machine of that name runs already, or files cannot be written.
+    /// QEMU is missing, a machine of that name is already running, or files cannot be written.
     pub fn start(self, cache: &Cache) -> Result<Running> {
         let accel = self.accel_in(cache)?;
         self.spawn(accel, Life::Cold)
     }
 
-    /// The accelerator that was set, or the one found by probing.
+    /// The accelerator that was set, otherwise the one found by probing.
     pub(crate) fn accel_in(&self, cache: &Cache) -> Result<Accel> {
         match (self.accel, &self.boot) {
             (Some(accel), _) => Ok(accel),
@@ -61,7 +61,8 @@ impl Machine {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(stderr)
-            // An interrupt typed at a terminal is for the program that started the machine.
+            // In a process group of its own, so that an interrupt typed at a terminal reaches only
+            // the program that started the machine.
             .process_group(0)
             .spawn()
             .context("start QEMU for", &what())?;
@@ -82,7 +83,7 @@ impl Machine {
         Ok(running)
     }
 
-    /// What QEMU is started by.
+    /// The words of the command that starts QEMU.
     fn launching(&self) -> Vec<OsString> {
         let entering = self.network.iter().flat_map(|file| {
             let mut option = OsString::from("--net=");
@@ -117,7 +118,8 @@ impl Machine {
                 Life::Cold | Life::Template(_) => None,
             },
             is_partial: matches!(life, Life::Clone { .. }),
-            // QEMU makes the sockets that the node connects to, and leaves them when it is killed.
+            // QEMU creates the sockets that the node connects to, and leaves them when it is
+            // killed.
             files: FILES
                 .iter()
                 .map(|kind| self.path(kind))
@@ -176,12 +178,12 @@ impl Machine {
     }
 }
 
-/// Becomes QEMU once a line comes, which is when the machine's record is written: a QEMU without
-/// one would never be found if this process is killed in between. Then the pipe ends, and so does
-/// this.
+/// A shell script that becomes QEMU when it reads a line, which is sent after the machine's record
+/// was written. Without a record, nothing would find QEMU if this process was killed in between. If
+/// this process is killed earlier, the pipe ends and so does the script.
 const GATE: &str = "read -r line && exec \"$@\" </dev/null";
 
-/// The files of a machine in its run directory, by the end of their names.
+/// Suffixes of the machine's files in its run directory.
 const FILES: [&str; 8] = [
     "qmp", "events", "console", "agent", "log", "qemu.log", "initrd", "state",
 ];

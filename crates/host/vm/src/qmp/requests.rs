@@ -1,4 +1,4 @@
-//! What this crate asks of QEMU, request by request.
+//! The QMP requests that this crate uses.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -8,33 +8,33 @@ use serde_json::{Value, json};
 use super::Qmp;
 use crate::error::{Error, Result};
 
-/// QEMU's name of the connection over which a guest comes or goes.
+/// QEMU's name of the connection for an incoming or outgoing guest.
 const CONNECTION: &str = "guest";
 
-/// What QEMU says of itself.
+/// The run state that QEMU reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunState {
-    /// Whether the guest's processors run.
+    /// Whether the guest's processors are running.
     pub running: bool,
-    /// QEMU's word for the state, such as `running`, `paused` or `shutdown`.
+    /// QEMU's name of the state, such as `running`, `paused` or `shutdown`.
     pub status: String,
 }
 
-/// What it took to send a guest to another QEMU, as the sender counts it.
+/// Durations of a completed migration, as the sending QEMU measured them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
-    /// How long the guest stood still.
+    /// How long the guest was stopped.
     pub downtime: Duration,
-    /// How long it took in all.
+    /// Total duration.
     pub total: Duration,
 }
 
 impl Qmp {
-    /// Asks for the state of the guest's processors.
+    /// The state of the guest's processors.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn status(&mut self) -> Result<RunState> {
         let value = self.execute("query-status", json!({}))?;
         let running = value.get("running").and_then(Value::as_bool);
@@ -48,11 +48,11 @@ impl Qmp {
         }
     }
 
-    /// The threads of the host that are the guest's processors.
+    /// The host's threads that run the guest's processors.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn processor_threads(&mut self) -> Result<Vec<i32>> {
         let value = self.execute("query-cpus-fast", json!({}))?;
         let threads = value.as_array().map(|cpus| {
@@ -64,23 +64,23 @@ impl Qmp {
             .ok_or_else(|| Error::Qmp(format!("query-cpus-fast: not understood: {value}")))
     }
 
-    /// Begins to send the guest over a connection to the QEMU that waits for it. That works where
-    /// this QEMU may open no sockets itself.
+    /// Starts to send the guest over a connection to the QEMU that waits for it. This works even if
+    /// this QEMU may not open sockets itself.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn migrate(&mut self, connection: BorrowedFd<'_>) -> Result<()> {
         self.execute_with("getfd", json!({ "fdname": CONNECTION }), &[connection])?;
         let uri = format!("fd:{CONNECTION}");
         self.execute("migrate", json!({ "uri": uri })).map(drop)
     }
 
-    /// How far that has come; `None` while it goes on.
+    /// The result of the migration; `None` while it is in progress.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`], and when the guest cannot be sent.
+    /// As for [`Qmp::execute`], or the guest cannot be sent.
     pub fn migration(&mut self) -> Result<Option<Migration>> {
         let value = self.execute("query-migrate", json!({}))?;
         let ms = |field: &str| {
@@ -99,12 +99,12 @@ impl Qmp {
         }
     }
 
-    /// Has later migrations leave out memory that lies in a shared file: it is there already; and
-    /// has QEMU tell how they go, as `MIGRATION` events. Both ends of a migration need this.
+    /// Makes later migrations skip memory in a shared file, which the other end has already, and
+    /// makes QEMU report their progress in `MIGRATION` events. Both ends of a migration need this.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub(crate) fn ignore_shared_memory(&mut self) -> Result<()> {
         let on = |name| json!({ "capability": name, "state": true });
         let capabilities = json!([on("x-ignore-shared"), on("events")]);
@@ -113,12 +113,12 @@ impl Qmp {
             .map(drop)
     }
 
-    /// Has later migrations hold all of the memory, also where it lies in a file that a clone
-    /// shares with its template, at any speed.
+    /// Makes later migrations include all of the memory, also memory in a file that a clone shares
+    /// with its template, and run at full speed.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub(crate) fn whole_memory(&mut self) -> Result<()> {
         let to = |name, state| json!({ "capability": name, "state": state });
         let capabilities = json!([to("x-ignore-shared", false), to("events", true)]);
@@ -128,21 +128,21 @@ impl Qmp {
         self.execute("migrate-set-parameters", arguments).map(drop)
     }
 
-    /// For how long a guest may stand still while the last of its memory is sent, ms.
+    /// Sets how long a guest may be stopped while the last of its memory is sent, in ms.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub(crate) fn set_downtime_limit(&mut self, ms: u64) -> Result<()> {
         let arguments = json!({ "downtime-limit": ms });
         self.execute("migrate-set-parameters", arguments).map(drop)
     }
 
-    /// Has QEMU read a guest from a connection.
+    /// Makes QEMU read a guest from a connection.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub(crate) fn migrate_incoming(&mut self, connection: BorrowedFd<'_>) -> Result<()> {
         self.execute_with("getfd", json!({ "fdname": CONNECTION }), &[connection])?;
         let uri = format!("fd:{CONNECTION}");
@@ -150,38 +150,38 @@ impl Qmp {
             .map(drop)
     }
 
-    /// Has the guest's processors stand still.
+    /// Pauses the guest's processors.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn pause(&mut self) -> Result<()> {
         self.execute("stop", json!({})).map(drop)
     }
 
-    /// Has the guest's processors run on.
+    /// Resumes the guest's processors.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn resume(&mut self) -> Result<()> {
         self.execute("cont", json!({})).map(drop)
     }
 
-    /// Resets the machine, as its reset button would.
+    /// Resets the machine, like its reset button.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn reset(&mut self) -> Result<()> {
         self.execute("system_reset", json!({})).map(drop)
     }
 
-    /// Presses the power button; a guest without ACPI ignores it.
+    /// Presses the power button. A guest without ACPI ignores it.
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn power_button(&mut self) -> Result<()> {
         self.execute("system_powerdown", json!({})).map(drop)
     }
@@ -190,11 +190,11 @@ impl Qmp {
     ///
     /// # Errors
     ///
-    /// As [`Qmp::execute`].
+    /// As for [`Qmp::execute`].
     pub fn quit(&mut self) -> Result<()> {
         self.execute("quit", json!({})).map(drop)
     }
 }
 
-/// More than memory is copied with.
+/// Limit of the migration's speed, higher than memory can be copied.
 const BYTES_PER_SECOND: u64 = 4 << 30;

@@ -1,4 +1,4 @@
-//! Network cards plugged into and pulled out of a running machine.
+//! Plugging network cards into a running machine, and removing them.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,16 +15,16 @@ use crate::network::{Nic, NicId, mac_text};
 use crate::qmp::Qmp;
 
 impl Running {
-    /// Plugs a card into a free port of the running machine ([`Machine::ports`]). The guest sees
-    /// it some 50 ms later; [`Running::interface_of`] waits for that.
+    /// Plugs a card into a free port of the running machine ([`Machine::ports`]). The guest sees it
+    /// some 50 ms later; [`Running::interface_of`] waits for that.
     ///
     /// # Errors
     ///
-    /// When no port is free, or QEMU refuses the card or what it is plugged into.
+    /// No port is free, or QEMU refuses the card or its back end.
     ///
     /// [`Machine::ports`]: crate::Machine::ports
     pub fn add_nic(&self, nic: &Nic) -> Result<NicId> {
-        // Who holds this connection is the only one who changes the cards.
+        // Only one client at a time has this connection, so no other client changes the cards.
         let mut qmp = self.qmp()?;
         let plugged = Plugged::read(&mut qmp)?;
         let id = plugged.free_id();
@@ -38,18 +38,17 @@ impl Running {
         qmp.add_back_end(nic.backend.object(id)?, self.network.as_deref())?;
         let added = qmp.execute("device_add", nic.device(id, Some(port)));
         if added.is_err() {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = qmp.execute("netdev_del", json!({ "id": id.netdev() }));
         }
         added.map(|_| id)
     }
 
-    /// Pulls out a card that sits on a port, and waits until the guest has let go of it.
+    /// Removes a card from its port, and waits until the guest has released it.
     ///
     /// # Errors
     ///
-    /// When there is no such card, it sits on no port, or the guest does not let go of it within
-    /// `limit`.
+    /// There is no such card, it sits on no port, or the guest does not release it within `limit`.
     pub fn remove_nic(&self, id: NicId, limit: Duration) -> Result<()> {
         let mut qmp = self.qmp()?;
         qmp.execute("device_del", json!({ "id": id.device() }))?;
@@ -57,27 +56,27 @@ impl Running {
         qmp.wait_event("DEVICE_DELETED", is_it, limit)?;
         let [cable, plug] = id.behind_hub();
         for name in [plug, cable] {
-            // Only a machine of a pool has them.
+            // Only a machine of a pool has these objects.
             let _ = qmp.execute("netdev_del", json!({ "id": name }));
         }
         qmp.execute("netdev_del", json!({ "id": id.netdev() }))
             .map(drop)
     }
 
-    /// Plugs the cable of a card in, or pulls it out: the guest sees its carrier come or go.
+    /// Sets the link of a card up or down: the guest sees its carrier change.
     ///
     /// # Errors
     ///
-    /// When there is no such card.
+    /// There is no such card.
     pub fn set_link(&self, id: NicId, up: bool) -> Result<()> {
         self.qmp()?.set_link(id, up)
     }
 
-    /// The guest's name of the interface with an address, such as `eth1`, once it is there.
+    /// The guest's name of the interface with a MAC address, such as `eth1`. Waits until it exists.
     ///
     /// # Errors
     ///
-    /// When the guest has no such interface within `limit`, or does not answer.
+    /// The guest has no such interface within `limit`, or does not answer.
     pub fn interface_of(&self, mac: [u8; 6], limit: Duration) -> Result<String> {
         let mac = mac_text(mac);
         let tenths = limit.as_millis().div_ceil(100);
@@ -99,8 +98,8 @@ impl Running {
 }
 
 impl Qmp {
-    /// Makes what a card is plugged into. A tap in another network namespace than QEMU's is opened
-    /// there and handed to QEMU.
+    /// Creates the back end of a card. A tap in another network namespace than QEMU's is opened
+    /// there and passed to QEMU.
     pub(crate) fn add_back_end(&mut self, mut object: Value, network: Option<&Path>) -> Result<()> {
         let tap = object["ifname"].as_str().map(str::to_owned);
         if let (Some(tap), Some(network)) = (tap, network) {
@@ -112,14 +111,14 @@ impl Qmp {
         self.execute("netdev_add", object).map(drop)
     }
 
-    /// As [`Running::set_link`].
+    /// Like [`Running::set_link`].
     pub(crate) fn set_link(&mut self, id: NicId, up: bool) -> Result<()> {
         self.execute("set_link", json!({ "name": id.device(), "up": up }))
             .map(drop)
     }
 }
 
-/// Opens a tap that is there, in the network namespace that a file names.
+/// Opens an existing tap in the network namespace of a file.
 fn open_tap(name: &str, network: &Path) -> Result<OwnedFd> {
     let open = || {
         let namespace = NetworkNamespace::open(network).context("open", network)?;
@@ -130,14 +129,14 @@ fn open_tap(name: &str, network: &Path) -> Result<OwnedFd> {
             reason: error.to_string(),
         })
     };
-    // The thread ends in that namespace.
+    // The thread ends in that namespace, so this thread stays in its own.
     std::thread::scope(|scope| {
         let opened = scope.spawn(open).join();
         opened.expect("opening a file does not panic")
     })
 }
 
-/// The ports and cards of a machine, by QEMU's names.
+/// The ports and cards of a machine, by QEMU's ids.
 #[derive(Debug, Default)]
 struct Plugged {
     ports: BTreeSet<String>,
@@ -162,7 +161,7 @@ impl Plugged {
             }
             let path = format!("{PERIPHERAL}/{name}");
             let bus = json!({ "path": path, "property": "parent_bus" });
-            // What sits on no bus takes no port.
+            // A device on no bus occupies no port.
             if let Ok(bus) = qmp.execute("qom-get", bus) {
                 let port = bus.as_str().and_then(|path| path.rsplit('/').next());
                 plugged.taken.extend(port.map(str::to_owned));
@@ -184,15 +183,15 @@ impl Plugged {
     }
 }
 
-/// Whether a name is `PREFIX` and a number.
+/// Whether a name consists of the prefix and a number.
 fn is_numbered(name: &str, prefix: &str) -> bool {
     let number = name.strip_prefix(prefix);
     number.is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Where QEMU has the devices that were given a name.
+/// Path of QEMU's objects for devices that were given a name.
 const PERIPHERAL: &str = "/machine/peripheral";
-/// How long the guest may take to answer when it has found out.
+/// How long the guest may take to answer a request.
 const ANSWER: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

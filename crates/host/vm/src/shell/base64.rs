@@ -1,4 +1,5 @@
-//! Base64 (RFC 4648, section 4) on the command port: padding is written, and accepted where it is.
+//! Base64 (RFC 4648, section 4) on the command port. The encoder writes padding; the decoder
+//! accepts it.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;

@@ -1,8 +1,8 @@
-//! What the guest's agent says, out of a stream of bytes; does no I/O.
+//! Decodes the messages of the guest's agent from a stream of bytes. It does no I/O.
 
 use super::base64;
 
-/// One thing that the agent said.
+/// A message of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// The answer to a `PING`.
@@ -32,7 +32,7 @@ impl Message {
     }
 }
 
-/// Collects lines into messages. Bytes that make no sense are passed over.
+/// Assembles lines into messages. Invalid lines are ignored.
 #[derive(Debug, Default)]
 pub struct Decoder {
     line: Vec<u8>,
@@ -50,12 +50,12 @@ struct Answer {
 }
 
 impl Decoder {
-    /// Starts between two messages.
+    /// Creates a decoder that expects the start of a message.
     pub fn new() -> Decoder {
         Decoder::default()
     }
 
-    /// Takes the next bytes and returns the messages that they complete.
+    /// Takes the next bytes. Returns the messages that they complete.
     #[must_use]
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Message> {
         let mut messages = Vec::new();
@@ -78,7 +78,7 @@ impl Decoder {
     }
 
     fn line(&mut self, line: &str) -> Option<Message> {
-        // No line of base64 begins so.
+        // A line of base64 never begins with `=`.
         if let (Some(text), Some(answer)) = (line.strip_prefix('='), &mut self.answer) {
             answer.output = format!("{text}\n").into_bytes();
             return None;
@@ -91,7 +91,7 @@ impl Decoder {
                 });
             }
             (["BEGIN", id, status], _) => {
-                // An unfinished answer is abandoned: the guest has restarted.
+                // The guest has restarted, so its unfinished answer is dropped.
                 self.answer = status.parse().ok().map(|status| Answer {
                     id: (*id).to_owned(),
                     status,
@@ -133,10 +133,11 @@ impl Decoder {
     }
 }
 
-/// An output beyond this is cut off.
+/// Largest size of an output in bytes; the rest is cut off.
 pub const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
-/// busybox writes 76 characters of base64 a line; marker lines are shorter still.
+/// Longest line in bytes. busybox writes 76 characters of base64 per line; marker lines are
+/// shorter.
 const LINE_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]

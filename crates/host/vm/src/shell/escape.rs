@@ -1,12 +1,12 @@
-//! Text on the command port, as `%b` of printf(1) undoes it.
+//! Escapes for text on the command port, in the notation of `%b` of printf(1).
 
-/// Escapes bytes so that they are one word of a line, whatever they are.
+/// Escapes any bytes so that they are one word of a line.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() + bytes.len() / 8);
     let last = bytes.len().saturating_sub(1);
     for (at, &byte) in bytes.iter().enumerate() {
         match byte {
-            // The shell that reads the line trims it.
+            // The shell that reads the line trims spaces at both ends.
             b' ' if at == 0 || at == last => text.push_str("\\0040"),
             b'\\' => text.push_str("\\\\"),
             b'\n' => text.push_str("\\n"),

@@ -1,4 +1,4 @@
-//! A template on disk: what is known of it, and whether that still holds.
+//! A template on disk: its properties, and checks that its files are unchanged.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,37 +11,38 @@ use crate::cache::write_whole;
 use crate::error::{Context, Result};
 use crate::hash::{Hash, hash_of_file};
 
-/// What is known of a template.
+/// Properties of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateInfo {
-    /// Which machines it is for: a hash of all that makes them alike.
+    /// Identifies the machines that the template is for: a hash of everything that they have in
+    /// common.
     pub key: String,
-    /// QEMU's version, in its words.
+    /// QEMU's version, as QEMU prints it.
     pub qemu: String,
-    /// `kvm` or `tcg`.
+    /// The accelerator: `kvm` or `tcg`.
     pub accel: String,
     /// Memory of the guest in MiB.
     pub memory_mib: u32,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
-    /// Network cards.
+    /// Number of network cards.
     pub cards: usize,
-    /// When it was made, in seconds since 1970 by the host's clock.
+    /// When the template was created, in seconds since 1970 by the host's clock.
     pub made_s: u64,
     /// How long its guest took to boot, in milliseconds.
     pub boot_ms: u64,
-    /// Bytes of the saved state, without the memory.
+    /// Size of the saved state in bytes, without the memory.
     pub state_bytes: u64,
-    /// Bytes that its memory file takes of the machine's memory.
+    /// Bytes of the host's memory that the memory file takes.
     pub memory_bytes: u64,
     state_hash: String,
     memory_hash: String,
     memory_changed_ns: i64,
-    /// Length of the memory file.
+    /// Length of the memory file in bytes.
     memory_len: u64,
 }
 
-/// The facts of [`TemplateInfo`] that its maker knows.
+/// The properties in [`TemplateInfo`] that the creator of a template supplies.
 #[derive(Debug)]
 pub(super) struct Made {
     pub key: String,
@@ -69,7 +70,8 @@ impl Entry {
         self.directory.join("state")
     }
 
-    /// Completes a template whose memory file is there. Before this it counts as half made.
+    /// Completes a template whose memory file exists. Before this call the template counts as
+    /// incomplete.
     pub(super) fn complete(&self, made: Made, state: &[u8]) -> Result<TemplateInfo> {
         write_whole(&self.state(), state)?;
         let memory = self.memory();
@@ -95,13 +97,13 @@ impl Entry {
         Ok(info)
     }
 
-    /// What is known of it; `None` when it was never completed.
+    /// The template's properties; `None` if it is incomplete.
     pub(super) fn info(&self) -> Option<TemplateInfo> {
         serde_json::from_slice(&fs::read(self.directory.join(INFO)).ok()?).ok()
     }
 
-    /// Reads a template for use: `None` when it is half made or no longer what was saved, as far
-    /// as that shows without reading all of its memory.
+    /// Reads a template for use. `None` if it is incomplete, or if its files have changed, as far
+    /// as that can be seen without reading all of its memory.
     pub(super) fn open(&self) -> Option<(TemplateInfo, Vec<u8>)> {
         let info = self.info()?;
         let metadata = self.memory().metadata().ok()?;
@@ -109,7 +111,7 @@ impl Entry {
             metadata.len() == info.memory_len && changed_ns(&metadata) == info.memory_changed_ns;
         let state = File::open(self.state()).ok()?;
         let mut bytes = Vec::with_capacity(usize::try_from(state.metadata().ok()?.len()).ok()?);
-        // No more than was saved, and one to see that there is more.
+        // Reads at most one byte more than was saved, to detect a longer file.
         (&state)
             .take(info.state_bytes.saturating_add(1))
             .read_to_end(&mut bytes)
@@ -117,31 +119,32 @@ impl Entry {
         if !memory_is_whole || hash_of(&bytes) != info.state_hash {
             return None;
         }
-        // Tells which template was used last. One that cannot be marked only goes earlier.
+        // The time shows which template was used last. If it cannot be set, the template is only
+        // removed earlier.
         let _ = state.set_modified(std::time::SystemTime::now());
         Some((info, bytes))
     }
 
-    /// Whether all of its memory is what was saved.
+    /// Whether all of its memory is unchanged.
     pub(super) fn memory_is_whole(&self) -> bool {
         self.info()
             .is_some_and(|info| hash_of_file(&self.memory()).ok() == Some(info.memory_hash))
     }
 
-    /// When it was used last.
+    /// When the template was last used.
     pub(super) fn used(&self) -> std::time::SystemTime {
         let modified = self.state().metadata().and_then(|state| state.modified());
         modified.unwrap_or(std::time::UNIX_EPOCH)
     }
 
-    /// Bytes of the machine's memory that its files take, whatever their state.
+    /// Bytes of the host's memory that its files take, whether or not it is complete.
     pub(super) fn taken_bytes(&self) -> u64 {
         let files = fs::read_dir(&self.directory).into_iter().flatten();
         let metadata = files.filter_map(|file| file.ok()?.metadata().ok());
         metadata.map(|file| file.blocks() * 512).sum()
     }
 
-    /// Removes it. Clones that run keep the memory for as long as they need it.
+    /// Removes the template. Running clones keep the memory as long as they need it.
     pub(super) fn remove(&self) -> Result<()> {
         match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

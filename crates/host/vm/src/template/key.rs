@@ -1,4 +1,4 @@
-//! Which machines are alike: the key of their template.
+//! The key of a template: equal for machines that can share it.
 
 use crate::accel::{self, Accel};
 use crate::cache::Cache;
@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::hash::Hash;
 use crate::machine::Machine;
 
-/// The hash of QEMU's program, of its arguments, and of the kernel and the initramfs. With KVM
-/// the guest sees the host's processor, so that its model counts too.
+/// A hash of QEMU's program and arguments, the kernel and the initramfs. With KVM the guest sees
+/// the host's processor, so the hash includes the processor's model.
 pub(super) fn key(machine: &Machine, accel: Accel, cache: &Cache) -> Result<String> {
     let (args, files) = machine.essence(accel)?;
     let mut hash = Hash::new();
@@ -26,7 +26,7 @@ pub(super) fn key(machine: &Machine, accel: Accel, cache: &Cache) -> Result<Stri
     Ok(hash.to_string())
 }
 
-/// Counted up when what a template consists of changes.
+/// Incremented when the contents of a template change.
 const FORMAT: &[u8] = b"1";
 
 #[cfg(test)]

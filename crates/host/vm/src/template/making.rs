@@ -1,4 +1,4 @@
-//! A template, made: a guest boots in a memory file, and its state is saved.
+//! Creation of a template: a guest boots with its memory in a file, and its state is saved.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use crate::network::NicId;
 use crate::running::Running;
 use crate::tool;
 
-/// Makes the template of machines like `machine` at `entry`, which is not there yet.
+/// Creates the template for machines like `machine` at `entry`, which does not exist yet.
 pub(super) fn make(entry: &Entry, key: String, machine: &Machine, accel: Accel) -> Result<()> {
     let directory = &entry.directory;
     std::fs::DirBuilder::new()
@@ -32,7 +32,7 @@ pub(super) fn make(entry: &Entry, key: String, machine: &Machine, accel: Accel) 
     boot(&running, cards)?;
     let boot_ms = begun.elapsed().as_millis();
     let state = save(&running)?;
-    // From here on no one writes the memory.
+    // From here on, nothing writes the memory.
     drop(running);
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     let made = Made {
@@ -48,8 +48,8 @@ pub(super) fn make(entry: &Entry, key: String, machine: &Machine, accel: Accel) 
     entry.complete(made, &state).map(drop)
 }
 
-/// Waits until the guest has booted, with the cables of its cards pulled out: a clone has them
-/// plugged in when it has addresses of its own.
+/// Waits until the guest has booted. The links of its cards are down; a clone sets them up when it
+/// has its own addresses.
 fn boot(running: &Running, cards: usize) -> Result<()> {
     let deadline = Instant::now() + MAKING_LIMIT;
     let mut qmp = running.wait_monitor(MAKING_LIMIT)?;
@@ -58,7 +58,7 @@ fn boot(running: &Running, cards: usize) -> Result<()> {
     }
     drop(qmp);
     running.wait_ready(MAKING_LIMIT)?;
-    // The command port answers a little before the first process is done.
+    // The command port answers a little before the first process has finished.
     while !running.console_text().contains(IS_UP) {
         if Instant::now() >= deadline {
             return Err(Error::Guest(format!("the template never said {IS_UP:?}")));
@@ -78,7 +78,7 @@ fn save(running: &Running) -> Result<Vec<u8>> {
     let mut qmp = running.qmp()?;
     qmp.ignore_shared_memory()?;
     qmp.migrate(theirs.as_fd())?;
-    // QEMU's own is the last one: the state ends when it closes that.
+    // QEMU now has the only copy of the descriptor, so the state ends when QEMU closes it.
     drop(theirs);
     let deadline = Instant::now() + SAVING_LIMIT;
     let mut state = Vec::new();
@@ -105,9 +105,9 @@ fn first_line(text: &[u8]) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// What the guest's first process says on the console when it is done.
+/// What the guest's first process prints on the console when it has finished.
 const IS_UP: &str = "carina: the guest is up";
 const SAVING_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
-/// The state has some 600 KiB; a guest's memory has more than this.
+/// Limit for the state, which has some 600 KiB. A state with the guest's memory would exceed it.
 const STATE_BYTES_MAX: u64 = 64 << 20;

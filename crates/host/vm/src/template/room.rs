@@ -1,4 +1,4 @@
-//! Room for templates: they lie in memory, so they have a bound.
+//! Room for templates. They are kept in memory, so their total size is bounded.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use super::Templates;
 use crate::error::{Context, Error, Result};
 
 impl Templates {
-    /// Removes the templates that were not used for the longest time, except those in use, until
-    /// one with so much memory has room.
+    /// Removes templates until one with `memory_mib` has room. It removes those that were not used
+    /// for the longest time first, and none in use.
     ///
     /// # Errors
     ///
-    /// When it has no room even so.
+    /// There is too little room even then.
     pub(super) fn make_room(&self, memory_mib: u32) -> Result<()> {
         let wanted = u64::from(memory_mib) << 20;
         let bound = self.room_bytes()?;
