@@ -1,4 +1,4 @@
-//! Names are read from the M_CONNECT of each dialect that has one as its first PDU.
+//! The names of IPCPs are read from the M_CONNECT of each dialect whose first PDU may be one.
 
 use carina_cdap::{Message, Opcode, Party, Rules};
 use carina_dialects::DIALECTS;
@@ -26,7 +26,7 @@ fn connect(rules: &Rules, src: Party, dst: Party) -> Message {
     message
 }
 
-/// A management PDU to `dst` with `payload`, and some padding.
+/// A management PDU to `dst` with `payload`, followed by padding.
 fn pdu(syntax: Syntax, dst: u64, payload: &[u8]) -> Vec<u8> {
     let pci = Pci {
         kind: PduType::Management,

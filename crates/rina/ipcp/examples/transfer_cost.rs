@@ -1,9 +1,9 @@
-//! What data transfer costs per PDU of 1400 bytes: sending, relaying, receiving.
+//! Measures the cost of data transfer per PDU of 1400 bytes: for sending, relaying and receiving.
 //!
 //! `cargo run --release -p carina-ipcp --example transfer_cost [NUMBER OF FLOWS]`
 //!
-//! Payloads are handles to shared bytes with a small buffer for headers, as packets of the engine
-//! are; nothing is copied but headers.
+//! Payloads are handles to shared bytes with a small buffer for headers, like packets of the
+//! engine; only headers are copied.
 #![allow(clippy::disallowed_methods, reason = "measures what the machine takes")]
 
 use std::cell::RefCell;
@@ -27,13 +27,13 @@ thread_local! {
     static HEADS: RefCell<Vec<Box<Head>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Room for headers.
+/// Buffer for headers in front of the payload.
 struct Head {
     bytes: [u8; 128],
     start: usize,
 }
 
-/// Headers, then a stretch of shared bytes.
+/// A payload: headers, followed by shared bytes.
 struct Handle {
     head: Option<Box<Head>>,
     body: Rc<[u8]>,
@@ -163,7 +163,7 @@ fn cube(is_reliable: bool) -> QosCube {
     }
 }
 
-/// Members 1, 2 and 3 in a line.
+/// Three members in a line, with addresses 1, 2 and 3.
 fn line() -> [DataPath<Handle>; 3] {
     let none = PolicySpec {
         name: "none".into(),
@@ -224,7 +224,7 @@ fn open(member: &mut DataPath<Handle>, key: u32, is_reliable: bool) -> CepId {
     member.open(Instant::ZERO, open).expect("a connection")
 }
 
-/// Takes everything that a member sends through an N-1 flow.
+/// Takes all PDUs that a member sends through its N-1 flows.
 fn drain(member: &mut DataPath<Handle>, now: Instant, to: &mut Vec<Handle>) {
     while let Some(n1) = member.poll_n1() {
         while member.peek_transmit(n1).is_some() {
@@ -240,7 +240,8 @@ fn give(member: &mut DataPath<Handle>, now: Instant, port: u32, from: &mut Vec<H
     member.end_of_burst(now);
 }
 
-/// Nanoseconds per PDU for sending, relaying, receiving, and what acknowledgements cost all three.
+/// Nanoseconds per PDU for sending, relaying and receiving, and for the acknowledgements at all
+/// three.
 fn measure(is_reliable: bool, flows: u32) -> [f64; 4] {
     let mut members = line();
     for key in 0..flows {
@@ -256,7 +257,7 @@ fn measure(is_reliable: bool, flows: u32) -> [f64; 4] {
     for round in 0..BURSTS {
         let now = Instant::from_nanos(round as u64 * 100_000 + 1);
         let start = Clock::now();
-        // Each writer gives at once what it has.
+        // Each writer writes all its SDUs at once.
         let writers = BURST.min(flows as usize);
         for index in 0..writers {
             let key = FlowKey((round * BURST + index) as u32 % flows);
@@ -294,7 +295,7 @@ fn measure(is_reliable: bool, flows: u32) -> [f64; 4] {
         }
     }
     assert_eq!(delivered, BURST * BURSTS, "everything arrives");
-    // The median: a burst during which the machine did something else counts for nothing.
+    // Takes the median, so that bursts that the machine interrupted do not count.
     spent.map(|mut spent| {
         spent.sort_unstable();
         spent[spent.len() / 2] as f64 / BURST as f64

@@ -1,5 +1,5 @@
-//! `docs/reference/policies.md` has every policy and parameter of the catalogue, with its default,
-//! and `docs/reference/configuration.md` every key of a QoS cube.
+//! Checks that `docs/reference/policies.md` has every policy and parameter of the catalogue with
+//! its default, and `docs/reference/configuration.md` every key of a QoS cube.
 
 use carina_ipcp::Catalogue;
 use carina_ipcp::config::QosCube;
@@ -46,7 +46,7 @@ fn every_key_of_a_cube_is_documented() {
     let text = include_str!("../../../../docs/reference/configuration.md");
     let (_, section) = text.split_once("\n### QoS cubes\n").expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
-    // All of them, so that a new one is not forgotten here.
+    // Lists all fields, so that a new one cannot be forgotten here.
     let QosCube {
         id: _,
         name: _,

@@ -1,4 +1,4 @@
-//! Tests of whole IPC processes of native DIFs, wired to one another on a virtual clock.
+//! Tests of whole IPCPs of native DIFs, wired to one another on a virtual clock.
 
 mod documented;
 mod layer_management;

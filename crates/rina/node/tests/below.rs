@@ -1,4 +1,4 @@
-//! The longest PDU of a DIF, by what the DIFs below carry.
+//! The longest PDU of a DIF, which depends on what its N-1 DIFs carry.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_api::FlowSpec;
@@ -84,21 +84,21 @@ fn what_cannot_carry_the_longest_pdu_is_refused_in_words() {
     create.over = vec![dif("hv.x")];
     make(&pair.host, &create);
     enrolled(&pair.host, "net.host");
-    // Over both: the one that does not fit is reported, and not tried again and again.
+    // Over both: the N-1 DIF that does not fit is reported, and not tried again and again.
     let both = request(DifRole::Join, "net", &["wire", "hv.x"], "net.guest");
     make(&pair.guest, &both);
     enrolled(&pair.guest, "net.guest");
     wire_is_refused(&pair);
 }
 
-/// What the guest's member stands on in `wire`.
+/// The N-1 flows of the guest's member in `wire`.
 fn on_wire(pair: &Pair) -> Vec<N1Info> {
     let all = member(&pair.guest, "net.guest").n1.into_iter();
     all.filter(|n1| n1.dif == dif("wire")).collect()
 }
 
-/// All that the guest's member has of `wire`, once nothing is on its way there, is the reason why
-/// it is of no use.
+/// Checks that, once no request is under way, the guest's member shows for `wire` only the reason
+/// why it cannot be used.
 fn wire_is_refused(pair: &Pair) {
     let is_moving = |n1: &N1Info| matches!(n1.state, N1State::Allocating | N1State::Up);
     eventually("the answer has come", || {
@@ -151,12 +151,12 @@ fn the_words_of_a_member_that_refuses_arrive() {
     eventually("it has tried more than once", || {
         refused(&member(&pair.guest, "a"))
     });
-    // The end of the N-1 flow that follows a refusal does not take its place.
+    // The reason of the refusal is not replaced by that of the N-1 flow's end, which follows.
     let why = member(&pair.guest, "a").last_error.unwrap();
     assert!(why.contains("is the name of this IPCP"), "{why}");
 }
 
-/// One more DIF over `over`, with a member on each side.
+/// Adds a DIF over `over`, with a member on each side.
 fn layer(pair: &Pair, name: &str, over: &str, config: serde_json::Value) {
     let names = ["host", "guest"].map(|side| format!("{name}.{side}"));
     let mut first = request(DifRole::Create, name, &[over], &names[0]);
@@ -174,7 +174,7 @@ fn layer(pair: &Pair, name: &str, over: &str, config: serde_json::Value) {
 fn pdus_of_an_upper_dif_fit_those_of_the_lower_one_each() {
     let pair = Pair::new("upper", "");
     layer(&pair, "one", "hv.x", json!({"max_pdu": 1400}));
-    // 19 bytes of PCI and one of delimiting are in front of an SDU.
+    // In front of an SDU are 19 bytes of PCI and one of delimiting.
     layer(&pair, "two", "one", json!({}));
     assert_eq!(max_pdu(&pair.guest, "two"), 1380);
     let bare = json!({"policies": {"delimiting": {"name": "none"}}, "widths": {"address": 4}});
@@ -189,7 +189,7 @@ fn pdus_of_an_upper_dif_fit_those_of_the_lower_one_each() {
         .filter_map(|flow| flow.fields.get("sdu-max")?.as_u64())
         .collect();
     assert_eq!(carried, [1380]);
-    // What was configured holds: DIF one cuts, DIF three cannot.
+    // The configured length is used: DIF one fragments, DIF three cannot.
     layer(&pair, "wide", "one", json!({"max_pdu": 9000}));
     assert_eq!(max_pdu(&pair.guest, "wide"), 9000);
     let server = pair.host.conn();

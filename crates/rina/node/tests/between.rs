@@ -1,4 +1,4 @@
-//! An attacker between two systems repeats and changes what passes, and cuts the way.
+//! An attacker between two systems replays and changes datagrams, and cuts the path.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -15,21 +15,21 @@ use serde_json::{Value, json};
 use crate::support::members::{enrolled, member, routed};
 use crate::support::*;
 
-/// What is done to datagrams on their way.
+/// What the attacker does to datagrams.
 #[derive(Default)]
 struct Doings {
-    /// Nothing passes.
+    /// No datagram passes.
     is_cut: AtomicBool,
-    /// Every eighth datagram with data comes again a little later.
+    /// Every eighth datagram with data is sent again a little later.
     repeats: AtomicBool,
-    /// Before every eighth datagram with data comes a copy with one other bit.
+    /// Every eighth datagram with data is preceded by a copy with one bit changed.
     damages: AtomicBool,
     repeated: AtomicU64,
     damaged: AtomicU64,
     is_over: AtomicBool,
 }
 
-/// Two nodes that reach each other through the attacker only.
+/// Two nodes that are connected only through the attacker.
 struct Between {
     here: House,
     there: House,
@@ -37,10 +37,10 @@ struct Between {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Long enough to be a PDU with the data of these tests.
+/// A datagram of at least this length is a PDU with data of these tests.
 const DATA_BYTES: usize = 200;
 
-/// Passes on what comes to `from` as something that comes from `into`.
+/// Forwards what arrives at socket `from`, by sending it from socket `into` to `to`.
 fn carry(doings: &Doings, from: &UdpSocket, into: &UdpSocket, to: SocketAddr) {
     let mut buffer = vec![0; 65_536];
     let mut kept: Vec<Vec<u8>> = Vec::new();
@@ -76,7 +76,7 @@ impl Between {
     fn new(name: &str) -> Between {
         let own: [SocketAddr; 2] = addresses();
         let socket = || UdpSocket::bind("127.0.0.1:0").unwrap();
-        // What a house sends to its door comes out of the other house's door.
+        // What one house sends to its socket is forwarded from the other house's socket.
         let doors = [socket(), socket()].map(Arc::new);
         let house = |side: usize| {
             let door = doors[side].local_addr().unwrap();
@@ -106,7 +106,7 @@ impl Between {
         }
     }
 
-    /// DIF `net` with a member at either side.
+    /// Creates the DIF `net`, with a member on each side.
     fn with_dif(name: &str, config: Value, password: Option<&str>) -> Between {
         let between = Between::new(name);
         let auth = |house: &House| {
@@ -130,7 +130,7 @@ impl Between {
         between
     }
 
-    /// A reliable flow from there to here.
+    /// A reliable flow from `there` to `here`.
     fn flow(&self) -> (Conn, Taken, Taken) {
         let server = self.here.conn();
         server.register("sink", Some("net")).unwrap();
@@ -162,7 +162,7 @@ fn sdu(n: u32) -> Vec<u8> {
     [&n.to_be_bytes()[..], &[n as u8; 1_000]].concat()
 }
 
-/// Sends SDUs of these numbers; all of them arrive, each once and in order.
+/// Sends the SDUs with these numbers, and checks that all arrive once and in order.
 fn all_arrive(mine: &mut Taken, theirs: &mut Taken, numbers: std::ops::Range<u32>) {
     std::thread::scope(|scope| {
         let sent = numbers.clone();
@@ -173,7 +173,7 @@ fn all_arrive(mine: &mut Taken, theirs: &mut Taken, numbers: std::ops::Range<u32
     });
 }
 
-/// A counter of a member; 0 while the member has no counter of that name.
+/// The value of a member's counter; 0 if the member has no such counter.
 fn count(house: &House, name: &str) -> u64 {
     let objects = house
         .control()
@@ -183,7 +183,7 @@ fn count(house: &House, name: &str) -> u64 {
     field.and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// How many events of a node contain these words.
+/// Number of events of a node that contain these words.
 fn notices(house: &House, words: &str) -> usize {
     let (mut since, mut found) = (0, 0);
     loop {
@@ -225,10 +225,10 @@ fn replays_and_forgeries_are_counted_and_disturb_nothing() {
         doing.store(true, Relaxed);
         all_arrive(&mut mine, &mut theirs, from..from + 3_000);
         doing.store(false, Relaxed);
-        // The other side's acknowledgements pass as well, and some of them are long enough.
+        // The other side's acknowledgements pass too, and some of them are long enough.
         assert!(done.load(Relaxed) > 100, "{done:?}");
         let counter = format!("dropped-{reason}");
-        // A socket that is full loses some before they are looked at.
+        // A socket that is full drops some datagrams before they are checked.
         eventually_or("nearly all of them are counted", || {
             let counted = count(&between.here, &counter) + count(&between.there, &counter);
             let done = done.load(Relaxed);
@@ -243,7 +243,7 @@ fn replays_and_forgeries_are_counted_and_disturb_nothing() {
     }
     let info = member(&between.here, "net.here");
     assert_eq!(info.neighbours, [app("net.there")]);
-    // The way back as well.
+    // The other direction works as well.
     theirs.send(b"thanks");
     assert_eq!(mine.recv().unwrap(), b"thanks");
 }

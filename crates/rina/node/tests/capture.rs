@@ -1,4 +1,4 @@
-//! Captures of what IPCPs send and receive, read as a person's tools would.
+//! Captures of IPCPs, read as tools read them.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ const WIDTHS: Widths = Widths {
     ..Widths::DEFAULT
 };
 
-/// A member of DIF `net` over the VMPI.
+/// Adds a member of DIF `net` over the VMPI.
 fn member(house: &House, role: DifRole, ipcp: &str) {
     let config = json!({ "widths": { "address": 4 } });
     let create = DifCreate {
@@ -50,7 +50,7 @@ fn begin(house: &House, ipcp: &str, snap_bytes: Option<u32>) -> (u64, String) {
     (info.id, info.description)
 }
 
-/// What a capture has until `is_enough` of it: direction, bytes and original length.
+/// Reads a capture until `is_enough`: direction, bytes and original length of each packet.
 fn packets(
     house: &House,
     id: u64,
@@ -139,7 +139,7 @@ fn pdus_and_vmpi_records_are_captured_both_ways() {
         (header.pdu_bytes, *original as usize),
         (pdu.len(), pdu.len())
     );
-    // Before the guest knew the DIF it spoke as neighbours do.
+    // Before the guest had the DIF's configuration, it used the format of PDUs between neighbours.
     let (way, first, _) = &pdus[0];
     assert_eq!(*way, Direction::In);
     let greeting = Syntax::default().decode(first, first.len()).unwrap();

@@ -1,4 +1,4 @@
-//! What the check of a configuration accepts, a node starts with.
+//! A node starts with every configuration that the check accepts.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ register = "*"
 allow = true
 "#;
 
-/// What takes the place of a value.
+/// Values to put into a configuration.
 const VALUES: &[&str] = &[
     "0",
     "1",
@@ -127,8 +127,8 @@ const VALUES: &[&str] = &[
     "{}",
 ];
 
-/// The places of values: what follows `= ` up to a comma, a brace or the end of the line. The
-/// directory and what sockets listen on stay.
+/// The positions of the values in a configuration: from `= ` to a comma, a brace or the end of the
+/// line. The run directory and the addresses of sockets are left out.
 fn places(text: &str) -> Vec<(usize, usize)> {
     let mut places = Vec::new();
     for (at, _) in text.match_indices("= ") {
@@ -147,7 +147,7 @@ fn places(text: &str) -> Vec<(usize, usize)> {
     places
 }
 
-/// The configuration with other values at some places, or with a table twice.
+/// The configuration with some values replaced, or with a table duplicated.
 fn configuration() -> impl Strategy<Value = String> {
     let index = any::<proptest::sample::Index>;
     let changes = proptest::collection::vec((index(), index()), 1..4);

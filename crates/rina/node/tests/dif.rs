@@ -9,7 +9,7 @@ use crate::support::members::{enrolled, ipcp, refused_for_good, request, routed}
 use crate::support::pair::Pair;
 use crate::support::*;
 
-/// A DIF of two members in one system.
+/// Creates a DIF with two members in one system.
 fn pair(house: &House, name: &str, over: &str) -> [String; 2] {
     let names = [1, 2].map(|n| format!("{name}.m{n}"));
     let control = house.control();
@@ -23,7 +23,7 @@ fn pair(house: &House, name: &str, over: &str) -> [String; 2] {
     names
 }
 
-/// The DIF's directory has the name.
+/// Waits until the DIF's directory contains the name.
 fn known(house: &House, in_dif: &str, name: &str) {
     eventually(&format!("{name} is known in {in_dif}"), || {
         let difs = house.control().difs().unwrap();
@@ -61,7 +61,7 @@ fn two_members_over_loopback_carry_a_flow() {
     assert_eq!(theirs.recv(), None);
 }
 
-/// One more DIF over `over`, with a member on each side.
+/// Adds a DIF over `over`, with a member on each side.
 fn layer(pair: &Pair, name: &str, over: &str) {
     let host = request(name, DifRole::Create, over, &format!("{name}.host"));
     pair.host.control().create_dif(&host).unwrap();
@@ -71,7 +71,7 @@ fn layer(pair: &Pair, name: &str, over: &str) {
     enrolled(&pair.guest, &format!("{name}.guest"));
 }
 
-/// A flow from the guest to the host in one DIF; the first is the host's.
+/// A flow from the guest to the host in one DIF; the first end returned is the host's.
 fn flow_in(pair: &Pair, in_dif: &str, name: &str, spec: FlowSpec) -> (Conn, Taken, Taken) {
     let server = pair.host.conn();
     server.register(name, Some(in_dif)).unwrap();
@@ -130,9 +130,8 @@ fn small_sdus_under_flow_control_never_stop() {
         in_order: true,
         ..FlowSpec::unreliable()
     };
-    // Sizes of which the room that a reader with an empty ring is given is a multiple: what was
-    // delivered to it then is exactly what it was said to have room for.
-    // Of SDUs without a byte, only the records need room.
+    // These sizes divide the room of a reader with an empty ring, so SDUs fill exactly the room
+    // that was announced. SDUs without bytes need room for their records only.
     for (bytes, count) in [(1, 150_000u32), (2_750, 2_000), (0, 150_000)] {
         caller.ask_with("sink", Some("net"), spec, Mode::Ring);
         let asked = server.flow_request();
@@ -192,7 +191,7 @@ fn a_joiner_without_the_password_is_refused_for_good() {
 fn a_joining_member_needs_keys_allowed_on_both_sides() {
     let pair = Pair::doubly_joined("keys", 1_400);
     let path = |name: &str| pair.host.scratch.0.join(name);
-    // In the lists of the others a key has the name of the IPCP that has it.
+    // In the lists of other members, a key has the name of the IPCP that owns it.
     let [host, guest, stranger] = [
         ("host", "net.host"),
         ("guest", "net.guest"),
@@ -221,7 +220,8 @@ fn a_joining_member_needs_keys_allowed_on_both_sides() {
     let mut second = request("net", DifRole::Join, "wire", "net.guest");
     let control = pair.guest.control();
     let misnamed = host.replace("net.host", "somebody");
-    // A key that no member allows; a member that the joiner does not trust, or takes for another.
+    // A key that no member allows; a member that the joiner does not trust, or knows under another
+    // name.
     for (wrong, words) in [
         (auth("stranger", &[&host]), "check the credentials"),
         (
@@ -238,7 +238,7 @@ fn a_joining_member_needs_keys_allowed_on_both_sides() {
         refused_for_good(&pair.guest, "net.guest", words);
         control.leave_dif("net", None).unwrap();
     }
-    // Whose key it was is said where it matters, once.
+    // The event names the owner of the key once, at the member that refused.
     let events = pair
         .host
         .control()
@@ -283,7 +283,8 @@ fn configured_members_rejoin_after_a_restart() {
     };
     let mut pair = Pair::new("restart", "");
     let config = net("create", "ipcp = \"first\"\n[dif.config]\nhop_limit = 7\n");
-    // What is there already and not in the text would go: the shim was attached by hand.
+    // Applying the configuration would remove what is not in it, such as the shim attached by the
+    // test.
     let apply = |house: &House, text: &str| house.control().apply(text);
     let refused = apply(&pair.host, &config.replace("hop_limit", "hop_limt")).unwrap_err();
     assert!(
@@ -302,7 +303,7 @@ fn configured_members_rejoin_after_a_restart() {
         objects[0].fields["hop_limit"].clone()
     };
     assert_eq!(dif_of(&pair.guest), 7);
-    // The guest's node dies and comes back; the host's member is found again.
+    // The guest's node stops and starts again, and finds the host's member.
     pair.guest.node.take().unwrap().stop();
     eventually("the neighbour is gone", || {
         ipcp(&pair.host, "first")
@@ -346,7 +347,7 @@ fn a_member_that_leaves_is_known_no_more() {
     };
     let before = paths("/members");
     pair.guest.control().leave_dif("net", None).unwrap();
-    // Who only lost sight of it would know the name for a minute, and the member for ten.
+    // A member that was only lost would be known by name for a minute, and as member for ten.
     eventually("it is forgotten with its names", || {
         let is_named = |path: &String| path.contains("short.lived");
         paths("/members").len() == before.len() - 1 && !paths("/directory").iter().any(is_named)
@@ -359,7 +360,7 @@ fn an_expelled_member_leaves_and_is_not_admitted_again() {
     layer(&pair, "net", "hv.x");
     let (_server, theirs, mine) = flow_in(&pair, "net", "sink", FlowSpec::reliable());
     let control = pair.host.control();
-    // The order comes by a message and by an entry that all members have.
+    // The order arrives as a message, and as an entry that all members have.
     let says_so = |reason: &str| {
         reason.contains("net.host expelled it") || reason.contains("it was expelled")
     };

@@ -1,4 +1,4 @@
-//! Two nodes joined by an Ethernet in namespaces.
+//! Two nodes in namespaces, joined by an Ethernet.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::room::Room;
 use crate::support::networks::{Station, asked, begin, counted, wait_for};
 use crate::support::*;
 
-/// Two nodes in rooms that are joined by an Ethernet.
+/// Two nodes in namespaces that are joined by an Ethernet.
 struct Wire {
     a: House,
     b: House,
@@ -22,7 +22,8 @@ struct Wire {
 }
 
 impl Wire {
-    /// `ROLE` in the keys is that of a member: the first creates a DIF, the second joins it.
+    /// In `keys`, `ROLE` stands for the member's role: the first node creates a DIF, the second
+    /// joins it.
     fn new(name: &'static str, keys: &'static str, mtu: usize) -> Option<Wire> {
         let rooms = [Room::new()?, Room::new()?];
         rooms[0].join("va", &rooms[1], "vb", mtu);
@@ -48,7 +49,7 @@ impl Wire {
         Some(wire)
     }
 
-    /// A flow from the first to the second, whose first SDU has arrived there.
+    /// A flow from the first node to the second, where its first SDU has arrived.
     fn flow(&self, server: &Conn) -> (Taken, Taken) {
         begin(&self.a, server, "echo")
     }
@@ -56,7 +57,7 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // The threads of the nodes live in the rooms.
+        // The threads of the nodes live in the namespaces, so the nodes stop first.
         self.a.node.take();
         self.b.node.take();
     }
@@ -84,8 +85,8 @@ fn ethernet_carries_sdus_both_ways_tagged_and_untagged() {
             theirs.send(&sdu);
             assert_eq!(mine.recv().unwrap(), sdu, "{size} bytes back");
         }
-        // What a frame cannot carry is counted, and the flow goes on.
-        // One byte behind a tag is too short for kernels and is padded, as a card would.
+        // What a frame cannot carry is counted, and the flow continues. With a tag, a frame of one
+        // byte is too short for kernels, and is padded as a network card would do.
         mine.send(&[7]);
         let padded = theirs.recv().unwrap();
         assert!(padded == [7] || padded == [7, 0], "{padded:?}");
@@ -117,7 +118,7 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
     let reliable = wire.a.conn();
     reliable.ask_with("echo", Some("lan"), FlowSpec::reliable(), Mode::Ring);
     assert!(reliable.error().message.contains("max_loss"));
-    // A request without a DIF is refused for its name first: the name may be a slip.
+    // A request without a DIF fails with an unknown name first, because the name may be misspelt.
     let slip = wire.a.conn();
     slip.ask_with("ehco", None, FlowSpec::reliable(), Mode::Ring);
     let error = slip.error();
@@ -125,7 +126,8 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
     for word in ["ehco", "any DIF", "lan cannot meet", "max_loss"] {
         assert!(error.message.contains(word), "{word}: {error}");
     }
-    // The other side hears of the end when the station asks anew, a second later at the soonest.
+    // The other side learns of the end when the station requests a flow again, after a second at
+    // least.
     mine.close();
     let mut attempts = 0..1000;
     let mut again = loop {
@@ -133,7 +135,7 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
         std::thread::sleep(Duration::from_millis(20));
         let mut again = match asked(&wire.a, "echo") {
             Ok(again) => again,
-            // The node has not yet seen that the first flow has ended.
+            // The node has not yet detected the end of the first flow.
             Err(what) => {
                 assert!(what.contains("one per pair"), "{what}");
                 continue;
@@ -147,7 +149,7 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
         });
         match old {
             None => break again,
-            // Too soon.
+            // The request came too early.
             Some(old) => assert_eq!(old, b"second"),
         }
         again.close();
@@ -275,7 +277,8 @@ fn hostile_frames_are_counted_and_padding_is_passed_on() {
     eventually("the malformed are counted", || {
         counted(&house, Value::DropMalformed) == bad
     });
-    // A name that is not here is not answered; one that is here is.
+    // A request for a name that is not registered here is not answered; one for a registered name
+    // is.
     let absent = Arp {
         target: "absent",
         ..request
@@ -288,7 +291,7 @@ fn hostile_frames_are_counted_and_padding_is_passed_on() {
         (reply.operation, reply.sender, reply.target),
         (Operation::Reply, "echo", "them")
     );
-    // Three bytes arrive as the 46 that a card makes of them; the layer above cuts.
+    // Three bytes arrive padded to 46, as by a network card; the layer above truncates them.
     let mut padded = b"sdu".to_vec();
     padded.resize(46, 0);
     station.send(reply.sender_mac, 0xd1f0, &padded);

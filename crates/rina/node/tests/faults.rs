@@ -1,4 +1,4 @@
-//! Bad input, limits, rules, deaths and restarts.
+//! Invalid input, limits, access rules, crashes and restarts.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::process::{Child, Command, Stdio};
@@ -210,7 +210,7 @@ fn second_node_in_one_directory_is_refused() {
     assert!(refusal.to_string().contains("already runs"), "{refusal}");
 }
 
-/// Not a test of its own: the node that the tests below kill.
+/// Not a test itself: the node that the tests below kill.
 #[test]
 #[ignore = "part of another test"]
 fn child_node() {

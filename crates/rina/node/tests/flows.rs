@@ -1,4 +1,4 @@
-//! Many flows at once through one DIF, and what they cost.
+//! Many simultaneous flows through one DIF, and their cost.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Instant;
@@ -10,7 +10,7 @@ use carina_api::{FlowSpec, LocalName};
 use crate::support::pair::Pair;
 use crate::support::*;
 
-/// Every limit on flows and what comes with them is configuration.
+/// Limits high enough for many flows.
 const LIMITS: &str = "[limits]\nflows_per_uid = 100000\nring_bytes_per_uid = 1099511627776\n";
 
 fn make(house: &House, role: DifRole, name: &str) {
@@ -66,7 +66,7 @@ fn many(count: usize) {
         (resident().saturating_sub(before)) / count as u64
     );
     let info = pair.host.control().node().unwrap();
-    // Beside them: the N-1 flow.
+    // Includes the N-1 flow.
     assert_eq!(info.flows as usize, count + 1);
     for n in (0..count).step_by(count.div_ceil(50)).chain([count - 1]) {
         let (theirs, mine) = &mut flows[n];
@@ -120,7 +120,7 @@ fn received_sdus_wait_for_a_reader_while_other_flows_follow() {
         theirs.send_patiently(&n.to_be_bytes());
     }
     theirs.close();
-    // Enough for what the machine called the flow to be used again.
+    // Enough flows for the port-id of the first one to be reused.
     for _ in 0..100 {
         let (theirs, mine) = open();
         mine.close();
@@ -133,5 +133,5 @@ fn received_sdus_wait_for_a_reader_while_other_flows_follow() {
     assert_eq!(mine.recv(), None);
 }
 
-/// SDUs of four bytes whose bytes fit in the ring of a caller, but not their records.
+/// Number of 4-byte SDUs whose bytes fit in a caller's ring, but whose records do not.
 const SMALL_SDUS: u32 = 8_000;

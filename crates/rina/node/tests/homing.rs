@@ -1,4 +1,4 @@
-//! Members that get another N-1 DIF while they run, or lose one: by command and by configuration.
+//! Running members that gain or lose an N-1 DIF, by command and by configuration.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_api::control::{ClientError, DifCreate, DifExtend, DifRole, MemberState};
@@ -17,7 +17,7 @@ fn request(role: DifRole, over: &[&str], ipcp: &str, config: Value) -> DifCreate
     serde_json::from_value(value).unwrap()
 }
 
-/// DIF `net` over `hv.x` only, with a member on each side.
+/// Creates DIF `net` over `hv.x` only, with a member on each side.
 fn over_one(name: &str, config: Value) -> Pair {
     let pair = Pair::doubly_joined(name, 1400);
     let host = request(DifRole::Create, &["hv.x"], "net.host", config);
@@ -44,7 +44,7 @@ fn refusal(house: &House, name: &str, wish: &DifExtend) -> ErrorBody {
     }
 }
 
-/// The member has this neighbour over the N-1 DIF.
+/// Waits until the member has this neighbour over the N-1 DIF.
 fn neighbours_over(house: &House, name: &str, over: &str, neighbour: &str) {
     let neighbour = AppName::new(neighbour).unwrap();
     eventually_or(&format!("{neighbour} is a neighbour over {over}"), || {
@@ -58,7 +58,7 @@ fn neighbours_over(house: &House, name: &str, over: &str, neighbour: &str) {
     });
 }
 
-/// DIF `net` over `hv.x` and `wire`, with a member on each side.
+/// Creates DIF `net` over `hv.x` and `wire`, with a member on each side.
 fn over_both(name: &str) -> Pair {
     let pair = over_one(name, json!({ "max_pdu": 1300 }));
     let extended = pair
@@ -77,7 +77,7 @@ fn over_both(name: &str) -> Pair {
     pair
 }
 
-/// A transfer of many SDUs from guest to host, in the middle of which `cut` is done to the host.
+/// Sends many SDUs from guest to host, and calls `cut` with the host in the middle of the transfer.
 fn while_data_flows(pair: &Pair, cut: impl Fn(&House)) {
     let server = pair.host.conn();
     server.register("sink", Some("net")).unwrap();
@@ -105,7 +105,7 @@ fn while_data_flows(pair: &Pair, cut: impl Fn(&House)) {
             }
             assert_eq!(theirs.recv_whole().unwrap(), sdu(n), "SDU {n}");
         }
-        // The way back is there as well.
+        // The other direction works as well.
         let mut mine = writer.join().unwrap();
         theirs.send(b"thanks");
         assert_eq!(mine.recv().unwrap(), b"thanks");
@@ -117,7 +117,7 @@ fn traffic_goes_on_over_the_other_link_when_one_is_cut() {
     let pair = over_both("homing");
     let before = member(&pair.host, "net.host").address;
     while_data_flows(&pair, |host| {
-        // What was on its way over this link is lost with it.
+        // SDUs under way over this link are lost with it.
         host.control().destroy_ipcp("shim").unwrap();
     });
     let info = member(&pair.host, "net.host");
@@ -159,7 +159,7 @@ fn traffic_goes_on_when_one_n1_dif_is_retracted() {
         below.map(|below| below.names).unwrap_or_default()
     };
     assert_eq!(names(&pair.host), [app("net"), app("net.guest")]);
-    // It can have the DIF back.
+    // The member can use the DIF again.
     let extended = pair
         .host
         .control()
@@ -205,7 +205,7 @@ fn extensions_that_cannot_be_are_refused_in_words() {
             assert!(body.message.contains(word), "{word}: {body}");
         }
     };
-    // The region carries more at a time than the wire.
+    // The VMPI region carries longer PDUs than `wire`.
     let words = ["wire carries 1400 bytes", "max_pdu"];
     refused("net", &wish("wire"), ErrorCode::Conflict, &words);
     refused("net", &wish("hv.x"), ErrorCode::Conflict, &["already"]);
@@ -223,7 +223,7 @@ fn extensions_that_cannot_be_are_refused_in_words() {
     };
     refused("net", &stranger, ErrorCode::NotFound, &["stranger"]);
     assert_eq!(member(&pair.host, "net.host").over, [dif("hv.x")]);
-    // Another DIF over this one cannot be below it as well.
+    // A DIF that runs over this one cannot be its N-1 DIF.
     let top = request(DifRole::Create, &["net"], "top.host", Value::Null);
     let top = DifCreate {
         name: dif("top"),
@@ -267,13 +267,13 @@ fn a_configuration_extends_and_retracts_a_member() {
         apps.is_empty(),
         "nobody is there to be a neighbour: {apps:?}"
     );
-    // The order says nothing.
+    // The order of the N-1 DIFs has no meaning.
     let applied = apply("\"right\", \"left\"");
     assert!(
         applied.extended.is_empty() && applied.created.is_empty(),
         "{applied:?}"
     );
-    // One of them is taken away; with the other it would have nothing in common.
+    // One N-1 DIF is removed. Removing the other as well would leave no N-1 DIF in common.
     let applied = apply("\"right\"");
     assert_eq!(applied.retracted, ["one".parse().unwrap()], "{applied:?}");
     assert!(applied.destroyed.is_empty() && applied.extended.is_empty());

@@ -11,7 +11,7 @@ use carina_engine::counters::Value;
 use crate::support::networks::{begin, counted, wait_for};
 use crate::support::*;
 
-/// Two nodes that reach each other over IP.
+/// Two nodes that are connected over IP.
 fn over_ip(name: &str, kind: &str, keys: &str) -> (House, House) {
     let [a, b] = addresses();
     // The connecting side has the address that the kernel chooses.
@@ -131,7 +131,7 @@ fn tcp_carries_sdus_of_any_length_and_its_end_is_the_flows() {
         theirs.send_patiently(&sdu);
         assert!(mine.recv_whole().unwrap() == sdu, "{size} bytes back");
     }
-    // A reader that waits holds the writer back, and nothing is lost.
+    // A reader that waits blocks the writer, and nothing is lost.
     let writer = std::thread::spawn(move || {
         for n in 0..2000u32 {
             mine.send_patiently(&[&n.to_be_bytes()[..], &[7; 5000]].concat());

@@ -1,4 +1,4 @@
-//! Applications of one node, over real sockets and real rings.
+//! Applications of one node, over real sockets and rings.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_api::control::{EventKind, FlowState};
@@ -73,7 +73,7 @@ fn denial_carries_the_reason_to_the_caller() {
         (error.code, error.message.as_str()),
         (ErrorCode::FlowDenied, "busy today")
     );
-    // The connection may ask again.
+    // The connection may be used for another request.
     caller.ask("echo");
     server.accept(server.flow_request().request, Mode::Ring);
     caller.flow();

@@ -1,4 +1,4 @@
-//! A DIF over a DIF over each shim, with field widths of their own, and SDUs of every length.
+//! A DIF over a DIF over each shim, with different field widths, and SDUs of every length.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::support::members::{enrolled, routed};
 use crate::support::pair::Pair;
 use crate::support::*;
 
-/// Two systems (or one, for a shim that reaches no further) that have the DIF `base` in common.
+/// Two systems that are both in the DIF `base`. For a shim within one system, both are the same.
 struct Place<'a> {
     here: &'a House,
     there: &'a House,
@@ -22,7 +22,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// A DIF over another, with a member at either side.
+    /// Creates a DIF over another, with a member on each side.
     fn dif(&self, name: &str, over: &str, config: Value) {
         let members = ["here", "there"].map(|side| format!("{name}.{side}"));
         let request = |role: DifRole, own: &str, config: Value| -> DifCreate {
@@ -52,7 +52,7 @@ impl Place<'_> {
         objects[0].fields[field].as_u64().unwrap()
     }
 
-    /// Two DIFs upon each other, whose members number and address in fields of other widths.
+    /// Creates two DIFs, one over the other, with different field widths.
     fn two_levels(&self) {
         let wide = json!({ "widths": { "address": 8, "cep": 4, "qos": 2, "seq": 8, "length": 4 } });
         let narrow = json!({ "widths": { "address": 1, "cep": 1, "seq": 2, "ctrl_seq": 2 } });
@@ -68,8 +68,9 @@ impl Place<'_> {
         }
     }
 
-    /// SDUs of every length cross either way, whole and in order. A name `sink` that was registered
-    /// before would be known until the other side hears of its end.
+    /// Checks that SDUs of every length arrive complete and in order, in both directions. `sink`
+    /// must be a new name: a name registered before stays known until the other side learns of its
+    /// end.
     fn carries(&self, name: &str, sink: &str, spec: FlowSpec) {
         let server = self.here.conn();
         server.register(sink, Some(name)).unwrap();
@@ -111,7 +112,7 @@ fn flow_controlled() -> FlowSpec {
     }
 }
 
-/// Short of a piece, one more; what fits a frame, what does not; more than the ring has.
+/// Lengths around that of a piece and of a frame, and one longer than the ring.
 const LENGTHS: [usize; 12] = [
     0,
     1,
@@ -127,7 +128,7 @@ const LENGTHS: [usize; 12] = [
     1 << 20,
 ];
 
-/// A piece that an eighth of the ring holds.
+/// A piece that is at most an eighth of the ring.
 const PIECE: usize = 8_000;
 
 #[test]
@@ -152,7 +153,8 @@ fn two_difs_over_the_shim_for_hypervisors() {
     place.two_levels();
 }
 
-/// Two processes or containers of one host: no VM, no device, a socket that both can reach.
+/// Two processes or containers of one host: no VM and no device, only a socket that both can
+/// access.
 #[test]
 fn two_difs_over_virtqueues_without_a_vm() {
     let scratch = Scratch::new("media-queues");
@@ -164,7 +166,7 @@ fn two_difs_over_virtqueues_without_a_vm() {
         "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"hv.x\"\n\
          socket = {socket:?}\n"
     );
-    // The one that connects may be there first.
+    // The connecting node may start first.
     let there = House::new("media-queues-guest", &guest);
     let here = House::new("media-queues-host", &host);
     up(&here);
@@ -245,7 +247,7 @@ fn over_ip(kind: &str, keys: &str, node: &str) {
     place.two_levels();
 }
 
-/// Both DIFs and the shim on different workers, each where its N-1 DIF is not.
+/// Puts both DIFs and the shim on different workers than their N-1 DIFs.
 const ACROSS: &str = "node.workers = 2\n\
     node.placement = { shim = 0, e = 0, \"lower.here\" = 1, \"lower.there\" = 1, \
     \"upper.here\" = 0, \"upper.there\" = 0 }\n";
@@ -282,7 +284,7 @@ fn two_difs_across_workers_over_udp() {
     over_ip("udp", "sdu_max = 1400\n", ACROSS);
 }
 
-/// N-1 flows of the house go from worker to worker.
+/// Checks that N-1 flows of the house cross from worker to worker.
 fn crossed(house: &House) {
     let rows = counters::read(&house.dir().path().join("counters")).unwrap();
     let halves = rows.iter().filter(|row| row.name.contains(" to ipcp "));
@@ -331,7 +333,7 @@ fn over_ethernet(name: &'static str, keys: &str) {
         base,
     };
     place.two_levels();
-    // The threads of the nodes live in the rooms.
+    // The threads of the nodes live in the namespaces, so the nodes stop first.
     a.node.take();
     b.node.take();
 }

@@ -1,4 +1,4 @@
-//! Two nodes in one process, joined through a VMPI region as a VM and its host are.
+//! Two nodes in one process, joined through a VMPI region like a VM and its host.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_api::control::{EventKind, HvSide};
@@ -180,7 +180,7 @@ fn dif_order_of_the_configuration_decides_who_is_asked() {
 
 #[test]
 fn a_late_answer_is_denied_on_both_sides() {
-    // The guest waits for its host's answer for longer.
+    // The guest waits longer for the answer of its host.
     let pair = Pair::with("late", ["limits.answer_ms = 50", ""]);
     let server = pair.register("echo");
     let caller = pair.guest.conn();

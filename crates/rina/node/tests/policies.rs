@@ -1,4 +1,4 @@
-//! Policies of DIFs, listed and changed over `control.sock`.
+//! Policies of DIFs, listed and changed through `control.sock`.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_api::ErrorCode;

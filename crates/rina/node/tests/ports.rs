@@ -1,4 +1,4 @@
-//! UDP in the framing of rlite: from which port a flow comes, and to which it goes.
+//! UDP in rlite's framing: the source and destination ports of flows.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::net::UdpSocket;
@@ -33,7 +33,7 @@ fn bare_datagrams_are_answered_from_another_port() {
     );
     wait_for(&node, LinkState::Up);
     let mut bytes = [0; 2000];
-    // Flows asked for from here come from a port each, although they go to the same address.
+    // Flows requested here use a source port each, although they have the same destination.
     let mut froms = Vec::new();
     for n in 0..2u8 {
         let caller = node.conn();
@@ -44,7 +44,7 @@ fn bare_datagrams_are_answered_from_another_port() {
         assert_eq!(bytes[..count], [n; 10]);
         assert_ne!(from.port(), listen.port());
         assert!(!froms.contains(&from), "{from} twice");
-        // From the answer on, the other side is where it answered from.
+        // After the answer, the flow's peer is the address that answered.
         let answering = UdpSocket::bind("127.0.0.1:0").unwrap();
         answering.set_read_timeout(patience).unwrap();
         answering.send_to(&[n + 10; 20], from).unwrap();
@@ -53,11 +53,11 @@ fn bare_datagrams_are_answered_from_another_port() {
         let (count, again) = answering.recv_from(&mut bytes).unwrap();
         assert_eq!((&bytes[..count], again), (&[n + 20; 30][..], from));
         froms.push(from);
-        // The flow stays while the next one is made.
+        // The flow must stay while the next one is made.
         std::mem::forget(flow);
         std::mem::forget(caller);
     }
-    // A flow asked for from there comes to the port that is known, and is answered from it.
+    // A flow requested by the peer arrives at the known port, and is answered from it.
     let server = node.register("here");
     let asking = UdpSocket::bind("127.0.0.1:0").unwrap();
     asking.set_read_timeout(patience).unwrap();

@@ -1,4 +1,4 @@
-//! Refusals that are for good, and those that are not.
+//! Permanent refusals, and those that are not.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_api::FlowSpec;

@@ -1,4 +1,4 @@
-//! Registrations that a DIF does not take, as applications hear of them.
+//! Registrations that a DIF refuses, and what applications are told.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_api::control::DifRole;
@@ -10,7 +10,7 @@ use crate::support::members::{enrolled, request};
 use crate::support::pair::Pair;
 use crate::support::*;
 
-/// Makes the first member of DIF `net`, in which a member holds so many registrations.
+/// Makes the first member of DIF `net`, where a member stores at most `names_max` registrations.
 fn create(house: &House, over: &str, names_max: &str) {
     let params = json!({ "names-max": names_max });
     let mut wish = request("net", DifRole::Create, over, "net.first");
@@ -20,7 +20,7 @@ fn create(house: &House, over: &str, names_max: &str) {
     enrolled(house, "net.first");
 }
 
-/// The DIFs in which the node shows an application.
+/// The DIFs in which the node lists an application.
 fn difs_of(house: &House, name: &str) -> Vec<DifName> {
     let apps = house.control().apps().unwrap();
     let of_name = apps.into_iter().filter(|info| info.name == app(name));
@@ -56,7 +56,8 @@ fn a_full_directory_is_reported_and_nothing_is_registered() {
     let second = house.conn();
     is_limit(&second.register("second", Some("net")).unwrap_err());
     eventually("it is nowhere", || difs_of(&house, "second").is_empty());
-    // In all DIFs is not possible either, and leaves nothing behind in those that would.
+    // Registering in all DIFs fails too, and leaves no registration in the DIFs that would accept
+    // it.
     is_limit(&second.register("second", None).unwrap_err());
     eventually("it is nowhere", || difs_of(&house, "second").is_empty());
     assert_eq!(
@@ -89,14 +90,14 @@ fn a_registration_before_joining_is_refused_later() {
     everywhere.register("z", None).unwrap();
     create(host, "hv.x", "1");
     enrolled(guest, "net.second");
-    // Both homes have room for one.
+    // Both homes have room for one registration.
     is_limit(&y.error());
     assert!(y.hear().is_none());
     eventually("it is registered no more", || {
         difs_of(guest, "y").is_empty()
     });
     is_called(&host.conn(), &x, "x");
-    // One that is registered wherever it can be stays where it can.
+    // An application that asked for all DIFs stays registered in the others.
     eventually("it is elsewhere only", || {
         difs_of(guest, "z") == [dif("local"), dif("hv.x")]
     });

@@ -1,4 +1,4 @@
-//! A relay is killed while traffic goes over it, and comes back.
+//! A relay that is killed under traffic, and then comes back.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::support::members::{enrolled, ipcp, member, routed};
 use crate::support::*;
 
-/// Not a test of its own: the node that is killed.
+/// Not a test itself: the node that is killed.
 #[test]
 #[ignore = "part of another test"]
 fn child_node() {
@@ -23,7 +23,7 @@ fn child_node() {
     Node::run(config).unwrap();
 }
 
-/// A node in a process of its own.
+/// A node in its own process.
 struct Relay {
     scratch: Scratch,
     toml: String,
@@ -47,7 +47,7 @@ impl Relay {
         self.child = Some(child);
     }
 
-    /// As `kill -9` does it.
+    /// Kills the process, like `kill -9`.
     fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
@@ -63,7 +63,7 @@ impl Drop for Relay {
     }
 }
 
-/// A UDP shim, with where it finds members of the DIF above.
+/// Configuration of a UDP shim, with the addresses of members of the DIF above.
 fn shim(dif: &str, own: SocketAddr, peers: &[(&str, SocketAddr)]) -> String {
     let peer =
         |(name, at): &(&str, SocketAddr)| format!("{{ name = \"{name}\", address = \"{at}\" }}");
@@ -76,7 +76,7 @@ fn shim(dif: &str, own: SocketAddr, peers: &[(&str, SocketAddr)]) -> String {
 }
 
 fn membership(role: &str, over: &str, own: &str) -> String {
-    // A member is missed after four intervals: well before a flow fails, which is after 30 seconds.
+    // A member is lost after four intervals, well before a flow fails after 30 seconds.
     let config = match role {
         "create" => "[dif.config]\nkeepalive_ms = 3000\n",
         _ => "",
@@ -94,7 +94,7 @@ fn membership(role: &str, over: &str, own: &str) -> String {
 struct Diamond {
     a: House,
     b: House,
-    /// The member that stays.
+    /// The relay that stays.
     _right: House,
     left: Relay,
 }
@@ -137,7 +137,7 @@ impl Diamond {
         diamond
     }
 
-    /// Both ends have these neighbours, and a route to each other.
+    /// Checks that both ends have these neighbours, and a route to each other.
     fn has_neighbours(&self, wanted: &[&str]) {
         for (house, own, other) in [(&self.a, "net.a", "net.b"), (&self.b, "net.b", "net.a")] {
             eventually_or(&format!("{own} has {wanted:?}"), || {
@@ -160,7 +160,7 @@ fn sdu(n: u32) -> Vec<u8> {
     [&n.to_be_bytes()[..], &[n as u8; 1_000]].concat()
 }
 
-/// Flows, so that some of them went over the relay that dies.
+/// Enough flows for some to cross the relay that dies.
 const FLOWS: usize = 8;
 const COUNT: u32 = 1_500;
 
@@ -209,7 +209,7 @@ fn flows_survive_the_death_of_a_relay_that_then_comes_back() {
         .iter()
         .filter(|event| event.kind == EventKind::NeighbourDown);
     let lost: Vec<&str> = lost.map(|event| event.detail.as_str()).collect();
-    // Once for each N-1 flow to it, and of no other member.
+    // One event for each N-1 flow to the relay, and none for another member.
     assert!(!lost.is_empty(), "its loss is told");
     assert!(
         lost.iter().all(|what| what.starts_with("net.left")),

@@ -1,5 +1,5 @@
-//! A station with the habits of rlite's shim over Ethernet: it resolves a name once and never asks
-//! again, so that the first that it sends to a node that has forgotten it is M_CONNECT.
+//! A station that behaves like rlite's Ethernet shim: it resolves a name once and never again. So
+//! the first frame that it sends to a node that has restarted is an M_CONNECT.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::net::UdpSocket;
@@ -22,11 +22,11 @@ use crate::support::*;
 const ARP: u16 = 0x0806;
 const RINA: u16 = 0xd1f0;
 
-/// A node with the shim DIF `lan`, and a station of rlite on the same wire.
+/// A node with the shim DIF `lan`, and an rlite station on the same Ethernet.
 struct Wire {
     house: House,
     station: Station,
-    /// Where the node is.
+    /// MAC address of the node.
     node: Mac,
     invoke_id: i32,
     rooms: [Room; 2],
@@ -46,13 +46,13 @@ impl Wire {
         })
     }
 
-    /// The node ends, and another one begins.
+    /// Stops the node and starts another one.
     fn restart(&mut self, name: &'static str) {
         self.house.node.take();
         self.house = node(&self.rooms[0], name);
     }
 
-    /// Makes the first member of an rlite DIF, and waits until the shim serves its name.
+    /// Makes the first member of an rlite DIF, and waits until the shim answers for its name.
     fn create(&mut self, ipcp: &str) {
         create(&self.house, "lan", ipcp);
         self.serves(ipcp);
@@ -62,8 +62,8 @@ impl Wire {
         self.house.control().destroy_ipcp(ipcp).unwrap();
     }
 
-    /// Waits until the node answers for a name, which another station than the one that is tested
-    /// finds out.
+    /// Waits until the node answers for a name. The query comes from another station than the one
+    /// that is tested.
     fn serves(&mut self, name: &str) {
         let own = std::mem::replace(&mut self.station.mac, Mac([2, 0, 0, 0, 0, 77]));
         eventually("the node answers for the name", || {
@@ -88,20 +88,20 @@ impl Wire {
             .send(Mac::BROADCAST, ARP, &arp.encode().unwrap());
     }
 
-    /// Resolves a name, as before the first flow.
+    /// Resolves a name, as a station does before the first flow.
     fn resolve(&mut self, caller: &str, called: &str) {
         self.ask(caller, called);
         let reply = self.station.receive(ARP);
         assert_eq!(Arp::decode(&reply).unwrap().sender, called);
     }
 
-    /// What a peer that believes itself a neighbour sends every 20 s.
+    /// Sends the keep-alive that a peer sends every 20 s if it believes to be a neighbour.
     fn keep_alive(&mut self) {
         self.station.send(self.node, RINA, &pdu_of(&keep_alive()));
     }
 
-    /// Sends M_CONNECT once, and gives the result and the reason of its answer; `None` when no
-    /// answer comes in the time that rlite waits.
+    /// Sends M_CONNECT once. Returns the result and the reason of the answer; `None` when no answer
+    /// arrives within the time that rlite waits.
     fn connect(&mut self, calling: &str, called: &str) -> Option<(i32, String)> {
         self.invoke_id += 1;
         let message = connect(self.invoke_id, calling, called);
@@ -115,7 +115,7 @@ impl Wire {
         None
     }
 
-    /// The peers of the N-1 flows that the node has noted, in order.
+    /// The peers of the N-1 flows at the node, sorted.
     fn flows(&self) -> Vec<String> {
         let flows = self.house.control().flows().unwrap();
         flows
@@ -127,7 +127,7 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // The threads of the node live in the room.
+        // The threads of the node live in the namespace, so the node stops first.
         self.house.node.take();
     }
 }
@@ -195,7 +195,7 @@ fn connect(invoke_id: i32, calling: &str, called: &str) -> Message {
     message
 }
 
-/// Sends M_CONNECT over UDP once; true when it is accepted within a time.
+/// Sends M_CONNECT over UDP once. Returns true when it is accepted in time.
 fn connects(peer: &UdpSocket, invoke_id: i32, within: Duration) -> bool {
     peer.set_read_timeout(Some(within)).unwrap();
     let message = connect(invoke_id, "b.IPCP", "m.IPCP");
@@ -225,10 +225,10 @@ fn a_station_that_asks_no_more_connects_after_a_restart() {
     wire.resolve("b.IPCP", "m.IPCP");
     assert_eq!(wire.connect("b.IPCP", "m.IPCP"), ACCEPTED);
     wire.restart("rst-1b");
-    // Its name comes before that of the IPCP, and it is registered everywhere.
+    // This name sorts before that of the IPCP, and is registered in all DIFs.
     let app = wire.house.register("an.app");
     wire.create("m.IPCP");
-    // The peer does not know yet.
+    // The peer has not detected the restart.
     wire.keep_alive();
     eventually("what belongs to the former life is counted", || {
         counted(&wire.house, Value::DropUnknownChannel) >= 1
@@ -264,7 +264,7 @@ fn a_refused_connect_frees_the_flow_of_its_station() {
     wire.create("a.IPCP");
     wire.resolve("b.IPCP", "a.IPCP");
     assert_eq!(wire.connect("b.IPCP", "a.IPCP"), ACCEPTED);
-    // The IPCP there was made anew with another name, and the flow is still called for the old.
+    // The peer's IPCP was created again with another name, but the flow still has the old one.
     let (result, reason) = wire.connect("c.IPCP", "a.IPCP").unwrap();
     assert_eq!(result, -1);
     assert!(
@@ -272,7 +272,7 @@ fn a_refused_connect_frees_the_flow_of_its_station() {
         "{reason}"
     );
     eventually("the flow is free", || wire.flows().is_empty());
-    // The manager knows that a moment before the shim, which drops what comes in between.
+    // The manager knows of the end a moment before the shim, which drops frames in between.
     eventually("the station connects again", || {
         let answer = wire.connect("c.IPCP", "a.IPCP");
         assert!(answer.is_none() || answer == ACCEPTED, "{answer:?}");
@@ -310,7 +310,7 @@ fn a_flow_that_was_guessed_gives_way_to_an_ipcp() {
     };
     let server = wire.house.register("echo");
     wire.serves("echo");
-    // Between the restart of the node and the making of its IPCP.
+    // Between the restart of the node and the creation of its IPCP.
     wire.keep_alive();
     let request = server.flow_request();
     server.accept(request.request, Mode::Ring);
@@ -348,7 +348,7 @@ fn connect_over_udp_finds_its_ipcp_and_ends_the_wait() {
             connects(&probe, ids.next().unwrap(), Duration::from_millis(100))
         });
     };
-    // Before the member is there.
+    // Before the member exists.
     peer.send(&pdu_of(&keep_alive())).unwrap();
     assert_eq!(app.flow_request().remote.as_str(), "b.IPCP");
     create(&house, "inet", "m.IPCP");

@@ -21,7 +21,7 @@ fn house(room: &Room, side: &'static str) -> House {
 fn make(house: &House, role: &str, over: &[&str], ipcp: &str) {
     let mut create = json!({"name": "net", "role": role, "over": over, "ipcp": ipcp});
     if role == "create" {
-        // What the Ethernet carries, on which the first member is not.
+        // The longest PDU fits the Ethernet, although the first member is not on it.
         create["config"] = json!({"max_pdu": 1400});
     }
     let create: DifCreate = serde_json::from_value(create).unwrap();
@@ -45,7 +45,7 @@ fn a_station_that_has_asked_is_not_asked_again_and_again() {
         });
     }
     make(&a, "create", &["local"], "first");
-    // It would have an N-1 flow over the Ethernet too, and finds no member there yet.
+    // This member also wants an N-1 flow over the Ethernet, and finds no member there yet.
     make(&a, "join", &["local", "lan"], "middle");
     make(&b, "join", &["lan"], "last");
     eventually_or("the wish for another flow is given up", || {
@@ -56,7 +56,7 @@ fn a_station_that_has_asked_is_not_asked_again_and_again() {
             _ => Err(format!("{lan:?}")),
         }
     });
-    // The threads of the nodes live in the rooms.
+    // The threads of the nodes live in the namespaces, so the nodes stop first.
     drop(a.node.take());
     drop(b.node.take());
 }

@@ -1,5 +1,5 @@
-//! A node that is stopped: its neighbours and the users of its flows hear of it, and need not
-//! find out by silence.
+//! A node that is stopped informs its neighbours and the users of its flows; they need not detect
+//! it by silence.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Wire {
         })
     }
 
-    /// A DIF of both nodes, over another one that they have in common.
+    /// Creates a DIF of both nodes, over another one of both.
     fn make(&self, name: &str, over: &str, dialect: &str) {
         for (house, role, side) in [(&self.a, "create", "a"), (&self.b, "join", "b")] {
             let ipcp = format!("{name}.{side}");
@@ -58,7 +58,7 @@ impl Wire {
         });
     }
 
-    /// A flow from `b` to an application of `a`; the first is of `a`.
+    /// A flow from `b` to an application of `a`; the first end returned is that of `a`.
     fn flow(&self, in_dif: &str) -> (Conn, Taken, Taken) {
         let server = self.a.conn();
         server.register("server", Some(in_dif)).unwrap();
@@ -74,7 +74,7 @@ impl Wire {
         (server, theirs, caller.flow())
     }
 
-    /// Stops `a`, and gives why each member of `b` has lost its neighbour.
+    /// Stops `a`. Returns why each member of `b` lost its neighbour.
     fn stop(&mut self, count: usize) -> Vec<(String, String)> {
         self.a.node.take().unwrap().stop();
         let mut lost = Vec::new();
@@ -95,7 +95,7 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // The threads of the nodes live in the rooms.
+        // The threads of the nodes live in the namespaces, so the nodes stop first.
         drop(self.a.node.take());
         drop(self.b.node.take());
     }

@@ -10,7 +10,7 @@ use carina_engine::counters::{self, Kind, Value};
 use crate::support::members::{enrolled, ipcp, routed};
 use crate::support::*;
 
-/// A UDP shim and its DIF, both of this name.
+/// Configuration of a UDP shim; the shim and its DIF have this name.
 fn shim(name: &str, own: SocketAddr, other: SocketAddr, peers: &[&str]) -> String {
     let peer = |name: &&str| format!("{{ name = \"{name}\", address = \"{other}\" }}");
     let peers: Vec<String> = peers.iter().map(peer).collect();
@@ -45,7 +45,7 @@ fn breaths(house: &House) -> Vec<u64> {
     engines.iter().map(|row| row.get(Value::Breaths)).collect()
 }
 
-/// A reliable flow through `net` from one house to the other carries SDUs either way.
+/// Checks that a reliable flow through `net` between two houses carries SDUs in both directions.
 fn carries(from: &House, to: &House, member: &str, name: &str) {
     let server = to.conn();
     server.register(name, Some("net")).unwrap();
@@ -93,7 +93,8 @@ fn shims_on_two_workers_both_carry_flows() {
         let asked = server.flow_request_of(&caller);
         server.accept(asked.request, Mode::Ring);
         let (mut theirs, mut mine) = (server.flow(), caller.flow());
-        // In turns: a shim over UDP promises nothing when more is under way than sockets hold.
+        // One SDU at a time, because a UDP shim may lose SDUs when more are under way than sockets
+        // hold.
         for seed in 0..100 {
             let sdu = content(1_000, seed);
             mine.send(&sdu);

@@ -1,4 +1,4 @@
-//! Directory and routes: what every member knows in the end.
+//! The directory and routes that all members have in the end.
 
 use carina_ipcp::{Command, Event};
 
@@ -31,8 +31,9 @@ fn registrations_come_and_go_everywhere() {
 #[test]
 fn name_stays_while_one_of_its_holders_is_left() {
     for seed in 1..20 {
-        // In a ring of three the end comes to `m0` from both others; in a row, the way to the other
-        // holder leads through the one that gives the name up, or through a member without it.
+        // In a ring of three, `m0` receives the end from both others. In a row, the route to the
+        // other holder leads through the member that withdraws the name, or through a member
+        // without it.
         for (mut net, goes, stays) in [
             (ring(seed, 3), "m1", "m2"),
             (chain(seed, &["m0", "m1", "m2"], &config()), "m1", "m2"),
@@ -81,8 +82,8 @@ fn a_quiet_dif_stays_quiet() {
     net.run(20 * SECOND);
     let before = net.flown;
     net.run(60 * SECOND);
-    // Ten ends of wires: a sign of life and its answer every five seconds, and everything once a
-    // minute in a PDU or two for links and one for the directory.
+    // Ten ends of wires: a keep-alive and its answer every five seconds, and everything once a
+    // minute, in one or two PDUs for links and one for the directory.
     let flown = net.flown - before;
     assert!(flown < 10 * (2 * 13 + 8), "{flown} PDUs");
 }
@@ -102,7 +103,7 @@ fn a_ring_that_is_cut_goes_the_other_way() {
         assert_eq!(net.names(&at, "/routing/table").len(), 4, "{at}");
         assert_eq!(net.names(&at, "/directory"), ["app"], "{at}");
     }
-    // Now m0 is alone with m4.
+    // Now m0 is connected to m4 only.
     net.end_wire(4);
     net.run(10 * SECOND);
     assert_eq!(net.names("m2", "/directory"), Vec::<String>::new());

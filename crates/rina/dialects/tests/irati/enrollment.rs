@@ -1,4 +1,4 @@
-//! Joining, addresses, authentication, and how neighbours are lost.
+//! Enrollment, addresses, authentication, and the loss of neighbours.
 
 use carina_ipcp::{Catalogue, Command, Config, Event, Ipcp};
 use carina_wire::Bytes;
@@ -32,7 +32,7 @@ fn a_refusal_names_the_missing_table_entry() {
     let failures = net.failures("b");
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].contains("`b=ADDRESS`"), "{failures:?}");
-    // Waiting does not make the entry.
+    // Waiting does not add the entry.
     assert_eq!(net.refusals("b"), failures);
     assert!(net.notices("a").concat().contains("`b=ADDRESS`"));
 }
@@ -45,7 +45,7 @@ fn an_ipcp_without_an_address_is_given_one_with_the_constants() {
     net.wire("b", "a");
     net.run(2 * SECOND);
     assert_eq!(net.address("b"), 17);
-    // The constants and the cubes; names that stand for several have no known form.
+    // The constants, the cubes, and whatevercast names, whose format is unknown.
     assert_eq!(net.count("b", "objects-ignored"), 3);
     assert_eq!(net.notices("b"), Vec::<String>::new());
 }
@@ -78,7 +78,7 @@ fn an_address_that_another_has_is_not_given() {
     assert_eq!(net.address("a"), 17);
     assert!(!net.is_member("b") && !net.is_member("c"));
     assert!(net.failures("b")[0].contains("no address from 16 to 17 is free"));
-    // One that leaves makes room.
+    // The reason may pass: a member that leaves frees its address.
     assert_eq!(net.refusals("b"), Vec::<String>::new());
 }
 
@@ -116,7 +116,7 @@ fn a_refusal_is_for_good_where_time_does_not_change_its_reason() {
         net.run(2 * SECOND);
         assert!(!net.is_member(name));
     }
-    // It may become a member yet.
+    // The refusing IPCP may become a member later.
     assert!(net.failures("b").concat().contains("is no member"));
     assert_eq!(net.refusals("b"), Vec::<String>::new());
     assert!(net.refusals("c").concat().contains("access-control"));
@@ -152,7 +152,7 @@ fn two_initiators_at_once_become_neighbours_once() {
 #[test]
 fn only_a_restarted_neighbour_is_enrolled_again() {
     let mut net = chain(7, &["a", "b"], &config());
-    // Another N-1 flow between the same two: refused, and the first one stays.
+    // A further N-1 flow between the same two is refused, and the first one stays.
     net.wire("b", "a");
     net.run(60 * SECOND);
     assert_eq!(net.names("a", "/neighbours")[0], "b");
@@ -163,7 +163,7 @@ fn only_a_restarted_neighbour_is_enrolled_again() {
         })
     };
     assert_eq!(lost(&net), Vec::<String>::new());
-    // The system of b starts anew, and its N-1 flow does not end.
+    // The system of b restarts, and its N-1 flow does not end.
     net.members.remove("b");
     net.add("b", config());
     net.raise(0, 0);
@@ -181,7 +181,7 @@ fn a_silent_neighbour_is_lost() {
     });
 }
 
-/// How long it takes `a` to miss `b`, which dies before it was asked for the first sign of life.
+/// Seconds until `a` loses `b`, which dies before its first keep-alive was due.
 fn seconds_until_missed(net: &mut Net) -> u64 {
     net.run(SECOND);
     assert!(net.names("a", "/neighbours").contains(&"b".to_string()));
@@ -196,7 +196,7 @@ fn seconds_until_missed(net: &mut Net) -> u64 {
 #[test]
 fn a_neighbour_without_any_keep_alive_gets_more_time() {
     let mut net = chain(8, &["a", "b"], &config());
-    // Questions every 5 s, of which three may go without an answer.
+    // Keep-alives every 5 s, of which three may stay unanswered.
     assert!((15..=25).contains(&seconds_until_missed(&mut net)));
     for expected in [30..=36, 60..=66] {
         net.add("b", config());
@@ -205,7 +205,7 @@ fn a_neighbour_without_any_keep_alive_gets_more_time() {
         let seconds = seconds_until_missed(&mut net);
         assert!(expected.contains(&seconds), "{seconds}");
     }
-    // One answer, and everything is as at first.
+    // After one answer, the time is the original one again.
     net.add("b", config());
     net.raise(0, 0);
     net.run_until(90, "b is back", |net| net.is_member("b"));
@@ -217,7 +217,7 @@ fn a_neighbour_without_any_keep_alive_gets_more_time() {
 fn a_stale_neighbour_receives_a_release() {
     let mut net = chain(11, &["a", "b"], &config());
     net.run(12 * SECOND);
-    // a ends the connection, and its M_RELEASE is lost.
+    // a ends the connection, but its M_RELEASE is lost.
     net.wires[0].loss = 100;
     let member = "b".to_string();
     net.order("a", Command::Expel { id: 0, member });
@@ -246,7 +246,7 @@ fn an_n1_flow_from_which_nothing_comes_is_given_back() {
     assert!(given_back[0].contains("M_CONNECT did not come"));
 }
 
-/// Whatever is lost, and whichever asks first, two members with an N-1 flow become neighbours.
+/// Two members with an N-1 flow become neighbours, whatever is lost and whichever connects first.
 #[test]
 fn an_n1_flow_is_never_in_vain() {
     for seed in 1..20 {
@@ -360,7 +360,7 @@ fn a_detached_n1_flow_is_replaced_by_another() {
     net.run(3 * SECOND);
     net.give_up(0, 0);
     net.run(3 * SECOND);
-    // What is behind the other end of the old one is not known any more.
+    // The IPCP at the other end of the old N-1 flow is no longer known.
     assert_eq!(net.names("b", "/neighbours")[0], "a");
     net.run(120 * SECOND);
     assert_eq!(net.partings("b"), [1, 1, 0]);
@@ -368,8 +368,8 @@ fn a_detached_n1_flow_is_replaced_by_another() {
     assert_eq!(net.names("b", "/neighbours")[0], "a");
 }
 
-/// An operator orders an IPCP again and again to enroll through each of its N-1 flows, of which all
-/// but the last lead to IPCPs that are no members.
+/// The operator repeatedly orders an IPCP to enroll through each of its N-1 flows. All but the last
+/// lead to IPCPs that are not members.
 #[test]
 fn no_n1_flow_waits_for_ever_for_refusals_through_others() {
     let mut net = Net::new(15);
@@ -382,7 +382,7 @@ fn no_n1_flow_waits_for_ever_for_refusals_through_others() {
         wires.push(net.wire("hub", name));
     }
     wires.push(net.wire("member", "hub"));
-    // A refusal takes 2 ms: by the next order half of the others have been asked.
+    // A refusal takes 2 ms, so half of the others are tried before the next order.
     for _ in 0..100 {
         for wire in &wires {
             let ends = net.wires[*wire].ends.clone();

@@ -5,7 +5,7 @@ use carina_wire::FlowSpec;
 
 use crate::irati::net::{Net, SECOND, chain, config, with_policy};
 
-/// A flow between applications of two members; returns the keys at both.
+/// Opens a flow between applications of two members. Returns the keys at both.
 fn open(net: &mut Net, from: &str, to: &str, app: &str, spec: FlowSpec) -> (FlowKey, FlowKey) {
     let mine = net.allocate(from, "client", app, spec);
     net.run(SECOND);
@@ -113,8 +113,8 @@ fn a_flow_that_ends_leaves_the_request_for_another_alone() {
     accept(&mut net);
     net.run(SECOND);
     assert_eq!(net.allocated("b", first), Some(Ok(())));
-    // The first flow has words to get through while the second is asked for: both requests have
-    // the smallest invoke id that was free.
+    // The first flow still has SDUs to send while the second is requested: both requests have the
+    // smallest invoke id that was free.
     net.write("b", first, b"last words");
     let reason = String::new();
     let flow = first;
@@ -145,7 +145,7 @@ fn refusals_say_why() {
     assert_eq!(refused(&mut net, key), "a: not today");
     let unknown = net.try_allocate("b", "client", "nowhere", FlowSpec::reliable());
     assert!(unknown.unwrap_err().contains("no member"));
-    // The application has gone, and b has not heard of it yet.
+    // The application is unregistered, and b does not know yet.
     net.wires[0].loss = 100;
     net.order("a", Command::Unregister { name: "app".into() });
     net.wires[0].loss = 0;
@@ -173,7 +173,7 @@ fn every_request_has_a_time_limit() {
     assert!(reason.contains("did not answer"), "{reason}");
 }
 
-/// Objects of flows at both.
+/// The flow objects at both members.
 fn flows(net: &mut Net) -> [Vec<String>; 2] {
     ["a", "b"].map(|at| net.names(at, "/flows"))
 }
@@ -201,7 +201,7 @@ fn a_flow_whose_answer_is_lost_is_open_at_neither_end() {
     net.run(12 * SECOND);
     let reason = net.allocated("b", mine).expect("a result").unwrap_err();
     assert!(reason.contains("a message was lost"), "{reason}");
-    // b has said that it gave up.
+    // b has told a that it gave the flow up.
     assert_eq!(net.closed("a", theirs), Some((true, String::new())));
     net.run(60 * SECOND);
     assert_eq!(flows(&mut net), [Vec::<String>::new(), Vec::new()]);
@@ -221,7 +221,7 @@ fn a_caller_says_its_end_again_in_case_it_was_lost() {
     net.wires[0].loss = 0;
     net.run(3 * SECOND);
     assert_eq!(net.closed("a", theirs), Some((true, String::new())));
-    // A flow that has the same port-id later is another one.
+    // A later flow with the same port-id is another flow.
     net.run(10 * SECOND);
     let (again, other) = open(&mut net, "b", "a", "app", FlowSpec::reliable());
     assert_eq!(again, mine);
@@ -253,7 +253,7 @@ fn a_request_follows_an_application_that_has_moved() {
     let mut net = chain(7, &["a", "b", "c"], &config());
     net.register("a", "app");
     net.run(SECOND);
-    // c does not hear that the application is at b now.
+    // c does not learn that the application is at b now.
     net.wires[1].loss = 100;
     net.order("a", Command::Unregister { name: "app".into() });
     net.register("b", "app");
@@ -344,7 +344,7 @@ fn an_end_after_a_failure_is_not_one_in_order() {
     net.write("b", mine, b"lost words");
     let (flow, reason) = (mine, String::new());
     net.order("b", Command::Deallocate { flow, reason });
-    // After 35 s the connection fails, and the first of three ends is lost, too.
+    // After 35 s the connection fails; the first of three end messages is lost too.
     net.run(71 * SECOND / 2);
     assert_eq!(net.closed("a", theirs), None);
     net.wires[0].loss = 0;

@@ -1,4 +1,5 @@
-//! Messages that no member would write: counted or told, and without any other effect.
+//! Messages that no correct member would send: they are counted or reported, and have no other
+//! effect.
 
 use carina_cdap::{Message, Opcode, Rules, Value};
 use carina_ipcp::Event;
@@ -36,7 +37,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     field
 }
 
-/// A flow-state object.
+/// An encoded flow-state object.
 fn link(from: &str, address: u8, to: &str, to_address: u8, seq: u8) -> Vec<u8> {
     let mut object = field(1, from.as_bytes());
     object.extend([0x10, address]);
@@ -53,7 +54,7 @@ fn entry(name: &str, address: u8) -> Vec<u8> {
     field(1, &entry)
 }
 
-/// Two members, and something that still works between them.
+/// Two members, with an application that must stay reachable.
 fn pair() -> Net {
     let mut net = chain(1, &["a", "b"], &config());
     net.register("a", "app");
@@ -153,7 +154,7 @@ fn a_neighbour_that_floods_fills_tables_and_nothing_else() {
         net.inject(0, 1, pdu(17, &entries));
     }
     assert!(net.count("a", "links-full") > 0);
-    // No member that can be reached has these applications.
+    // No reachable member holds these applications.
     assert_eq!(apps(&net), 1);
     let (full, shown) = (
         net.count("a", "links-full"),
@@ -235,7 +236,7 @@ fn any_bytes_are_harmless() {
         state ^= state << 17;
         state
     };
-    // Real PDUs with a few bytes changed, from a capture.
+    // Real PDUs from a capture, with a few bytes changed.
     let captured: Vec<Vec<u8>> = include_str!("captured.txt")
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -256,7 +257,7 @@ fn any_bytes_are_harmless() {
             net.run(SECOND / 50);
         }
     }
-    // Whatever it did, the member is there and comes to rest.
+    // Whatever was injected, the member still runs and becomes idle.
     net.run(300 * SECOND);
     assert!(net.is_member("a"));
     net.run_until(300, "both are neighbours again", |net| {

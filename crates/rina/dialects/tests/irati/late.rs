@@ -1,12 +1,12 @@
-//! Words that come late, and ends that overlap with beginnings: what concerns the older of two does
-//! not touch the newer one.
+//! Late messages, and ends that overlap with beginnings: a message about an earlier flow or entry
+//! does not affect a later one.
 
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
 
 use crate::irati::net::{MS, Net, SECOND, chain, config};
 
-/// An application at `a` that decides by hand.
+/// A net with an application at `a` whose flows the test accepts or refuses.
 fn undecided(seed: u64) -> Net {
     let mut net = chain(seed, &["a", "b"], &config());
     net.order("a", Command::Register { name: "app".into() });
@@ -35,7 +35,7 @@ fn an_answer_that_comes_twice_does_not_open_the_next_flow() {
     net.run(SECOND);
     assert_eq!(net.allocated("b", first), Some(Ok(())));
     let answers = net.take_sent(0, 1);
-    // The second request has the invoke id of the first, which is answered and open.
+    // The second request has the same invoke id as the first, whose flow is answered and open.
     let second = ask(&mut net);
     for pdu in answers {
         net.inject(0, 0, pdu);
@@ -59,7 +59,7 @@ fn one_of_two_n1_flows_to_a_neighbour_may_end() {
         net.run(SECOND);
         net.end_wire(0);
         net.run(SECOND);
-        // Both are there at once, so that neither leads to a neighbour yet when the other is asked.
+        // Both come up at the same time, so neither leads to a neighbour when the other starts.
         net.mend_wire(0);
         let wires = [0, net.wire("b", "a")];
         net.run(3 * SECOND);

@@ -1,4 +1,4 @@
-//! Whole IPCPs of IRATI's dialect: with one another, against a capture, and against the hostile.
+//! Whole IPCPs of IRATI's dialect: with one another, against a capture, and against hostile input.
 
 mod directory;
 mod enrollment;

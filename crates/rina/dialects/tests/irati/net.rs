@@ -1,4 +1,4 @@
-//! Members of irati DIFs wired to one another.
+//! Members of irati DIFs, wired to one another.
 
 use carina_dialects::DIALECTS;
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
@@ -27,12 +27,12 @@ impl Net {
         Net::over(BELOW, seed | 1)
     }
 
-    /// Adds an IPCP that is no member.
+    /// Adds an IPCP that is not a member.
     pub fn add(&mut self, name: &str, config: DifConfig) {
         self.add_with(name, config, "secret");
     }
 
-    /// The same with another password in its toolbox.
+    /// Like [`Net::add`], with another password in its toolbox.
     pub fn add_with(&mut self, name: &str, config: DifConfig, password: &str) {
         let seed = self.random();
         let config = Config {
@@ -44,7 +44,7 @@ impl Net {
         self.insert(config, Words::new(password), seed);
     }
 
-    /// Adds a member that begins the DIF.
+    /// Adds the first member of the DIF.
     pub fn bootstrap(&mut self, name: &str, config: DifConfig) {
         self.add(name, config);
         self.order(name, Command::Bootstrap);
@@ -56,13 +56,13 @@ impl Net {
         self.order(at, Command::Register { name: app.into() });
     }
 
-    /// SDUs that came on a flow since it was asked last.
+    /// The SDUs that arrived on a flow since the last call.
     pub fn read(&mut self, at: &str, flow: FlowKey) -> Vec<Vec<u8>> {
         self.take_delivered(at, flow)
     }
 }
 
-/// The configuration that every member of the tests is given: with quick signs of life.
+/// The configuration of every member in the tests, with a short keep-alive interval.
 pub fn config() -> DifConfig {
     DifConfig {
         keepalive_ms: 5_000,
@@ -70,13 +70,13 @@ pub fn config() -> DifConfig {
     }
 }
 
-/// The same with a table of addresses and nothing else.
+/// Like [`config`], with a table of addresses and no address ranges.
 pub fn with_addresses(addresses: &str) -> DifConfig {
     let params = [("addresses", addresses), ("prefixes", "")];
     with_policy(config(), "address-assignment", "known-addresses", &params)
 }
 
-/// Members in a row, each enrolled through the one before.
+/// Members in a row, each enrolled through the one before it.
 pub fn chain(seed: u64, names: &[&str], config: &DifConfig) -> Net {
     let mut net = Net::new(seed);
     net.bootstrap(names[0], config.clone());

@@ -1,15 +1,14 @@
-//! Two IRATI systems were captured; here a member takes the place of either, hears what the other
-//! said at the time, and must say what was said in its place, byte for byte.
+//! Replays a capture of two IRATI systems. A member takes the place of either, receives what the
+//! other one sent, and must send what the replaced one sent, byte for byte.
 //!
-//! The differences that are allowed, and why:
+//! These differences are allowed:
 //!
-//! - Frames 31, 35 and 36 tell a neighbour what it has just said itself; frame 33 tells it the same
-//!   object again because its age has grown. They change nothing, and a member of this
-//!   implementation does not send them.
-//! - Sequence numbers of data begin at random; what control PDUs say about the data that *they*
-//!   acknowledge is compared, the author's own edges are not.
-//! - IRATI keeps connections for a while after M_DELETE; here they are gone at once, and those that
-//!   follow have other CEP-ids. So M_DELETE is sent and heard only when all flows are there.
+//! - Frames 31, 35 and 36 repeat to a neighbour what it has just sent; frame 33 repeats an object
+//!   because its age has grown. They have no effect, and Carina does not send them.
+//! - Sequence numbers of data start at random. Of control PDUs, what they acknowledge is compared,
+//!   but not the author's own edges.
+//! - IRATI keeps connections for a while after M_DELETE. Carina frees them at once, so later ones
+//!   have other CEP-ids. Therefore M_DELETEs are only sent and delivered after all flows exist.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,7 +25,7 @@ const CAPTURED: &str = include_str!("captured.txt");
 const N1: N1Port = N1Port(1);
 const MANAGEMENT: u8 = 0x40;
 const DATA: u8 = 0x80;
-/// Makes the first token of a member the one that IRATI's unseeded generator gives.
+/// With this seed, a member's first token is the one that IRATI's unseeded generator gives.
 const SEED: u64 = 0xb622_4354_2164_ce84;
 
 struct Frame {
@@ -63,7 +62,7 @@ fn frames() -> Vec<Frame> {
     lines.map(frame).collect()
 }
 
-/// A member with one N-1 flow, whose other end is the capture.
+/// A member with one N-1 flow, at whose other end the capture is replayed.
 struct Lone {
     member: Ipcp<Bytes>,
     now: Instant,
@@ -82,7 +81,7 @@ impl Lone {
             name: name.into(),
             dif: "normal.DIF".into(),
             dialect: Dialect::Irati,
-            // The captured systems do not ask each other for signs of life.
+            // The captured systems send no keep-alives.
             dif_config: Some(DifConfig {
                 keepalive_ms: 0,
                 ..with_addresses("test1.normal.DIF=16, test2.normal.DIF=17")
@@ -128,7 +127,7 @@ impl Lone {
     }
 
     fn hear(&mut self, pdu: &[u8]) {
-        // Short frames come with padding.
+        // Short frames are padded.
         let mut padded = pdu.to_vec();
         padded.resize(pdu.len().max(46), 0);
         self.member.on_pdu(self.now, N1, Bytes::from(padded));
@@ -187,13 +186,13 @@ impl Lone {
         }
     }
 
-    /// The next management PDU must be this frame.
+    /// Checks that the next management PDU is this frame.
     fn says(&mut self, frame: &Frame) {
         let hex = |bytes: &[u8]| {
             let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             digits.concat()
         };
-        // It may be due a little later than it was captured.
+        // It may be sent a little later than in the capture.
         for _ in 0..200 {
             if !self.sent.is_empty() {
                 break;
@@ -246,8 +245,8 @@ fn the_place_of_the_captured_enroller_is_taken() {
     compare_control(&lone.control, &expected_control);
 }
 
-/// Types, CEP-ids, control sequence numbers, acknowledgements and right edges are the same, for
-/// each connection in the same order.
+/// Compares types, CEP-ids, control sequence numbers, acknowledgements and right edges, in the
+/// order of each connection.
 fn compare_control(said: &[Vec<u8>], expected: &[Vec<u8>]) {
     let essence = |pdu: &Vec<u8>| {
         // FC: sequence, right edge. ACK+FC: sequence, acknowledged, (last control), left, right.
@@ -316,7 +315,7 @@ fn the_place_of_the_captured_enrollee_is_taken() {
     assert_eq!(lone.sent, VecDeque::<Vec<u8>>::new());
 }
 
-/// Frame 26 is lost: the enrollee asks for the neighbours before it answers M_STOP, and goes on
+/// Frame 26 is lost: the enrollee requests the neighbours before it answers M_STOP, and continues
 /// when the answer says that they cannot be read.
 #[test]
 fn what_is_missing_is_asked_for() {
@@ -352,7 +351,7 @@ fn what_is_missing_is_asked_for() {
             _ => lone.hear(&frame.pdu),
         }
     }
-    // The source address of the member's PDUs says which address it has.
+    // The member's address is known from the source address of its PDUs.
     assert!(lone.has_neighbour);
     lone.says(frame(32));
 }

@@ -8,7 +8,7 @@ use carina_wire::FlowSpec;
 
 use crate::irati::net::{SECOND, chain, config};
 
-/// Flows that were allocated.
+/// Records the flows that were allocated.
 #[derive(Default)]
 struct Allocated(Mutex<Vec<FlowKey>>);
 

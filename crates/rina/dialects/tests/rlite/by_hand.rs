@@ -1,4 +1,4 @@
-//! Enrollers that a test plays by hand, and what a newcomer makes of what they say.
+//! Enrollers whose messages the test writes itself, and how an enrollee reacts to them.
 
 use carina_cdap::{Message, Opcode, Party, Value};
 use carina_ipcp::{Command, DifConfig, N1Port};
@@ -7,7 +7,7 @@ use carina_wire::dif::{Dialect, Widths};
 
 use crate::rlite::net::{Net, SECOND, config, pdu_in, props};
 
-/// M_CONNECT_R of the enroller `name` for newcomer `b`.
+/// M_CONNECT_R of the enroller `name` for enrollee `b`.
 pub fn connected(name: &str) -> Message {
     let connect = Message {
         invoke_id: 2,
@@ -19,7 +19,7 @@ pub fn connected(name: &str) -> Message {
     connected
 }
 
-/// Another message of an enroller.
+/// Another message of the enroller.
 pub fn says(opcode: Opcode, class: &str, name: &str, id: i32) -> Message {
     Message {
         invoke_id: id,
@@ -28,13 +28,13 @@ pub fn says(opcode: Opcode, class: &str, name: &str, id: i32) -> Message {
     }
 }
 
-/// M_START_R with these bytes of an enrollment value.
+/// M_START_R, with these bytes as enrollment value.
 pub fn started(value: &[u8]) -> Message {
     let start = says(Opcode::StartR, "enrollment", "/mgmt/enrollment", 3);
     start.with_value(Value::Bytes(value.to_vec()))
 }
 
-/// M_STOP of an enroller.
+/// M_STOP of the enroller.
 fn stop() -> Message {
     let stop = says(Opcode::Stop, "enrollment", "/mgmt/enrollment", 4);
     stop.with_value(Value::Bytes(vec![0x18, 1]))
@@ -42,7 +42,7 @@ fn stop() -> Message {
 
 const N1: N1Port = N1Port(1);
 
-/// Newcomer `b`, to whom an enroller that is played by hand has said this.
+/// The net with enrollee `b`, after an enroller played by the test has sent these messages.
 fn told_by_hand(messages: &[Message]) -> Net {
     let mut net = Net::new(14);
     net.add("b");
@@ -51,7 +51,7 @@ fn told_by_hand(messages: &[Message]) -> Net {
     net
 }
 
-/// Newcomer `b` gets an N-1 flow to the enroller, and asks.
+/// Gives enrollee `b` an N-1 flow to the enroller, and lets it connect.
 fn begin(net: &mut Net, n1: N1Port) {
     let props = props("a", true);
     net.order("b", Command::N1Up { n1, props });
@@ -68,7 +68,7 @@ fn tell(net: &mut Net, n1: N1Port, widths: Widths, messages: &[Message]) {
 
 #[test]
 fn what_an_enroller_says_that_never_fits_is_a_refusal_for_good() {
-    // Addresses of 2 bytes; an address that needs more than the DIF's.
+    // Addresses of 2 bytes; and an address that is too large for the DIF.
     let narrow = started(&[0x08, 5, 0x22, 2, 0x10, 2]);
     let wide = started(&[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
     for (messages, words) in [
@@ -85,7 +85,7 @@ fn what_an_enroller_says_that_never_fits_is_a_refusal_for_good() {
         assert!(refusals.concat().contains(words), "{refusals:?}");
         assert_eq!(net.address("b"), 0);
     }
-    // One result stands for every refusal of an enroller.
+    // rlite has one result code for all refusals of an enroller.
     let refused = started(&[]).with_error(-1, "no");
     let net = told_by_hand(&[connected("a"), refused]);
     assert!(net.failures("b").concat().contains("refused"));
@@ -127,7 +127,7 @@ const TINY: Widths = Widths {
     ..Widths::RLITE
 };
 
-/// Enrollment value: address 5, and these widths as constants.
+/// M_START_R with address 5, and these widths as constants.
 fn announcing(widths: Widths) -> Message {
     let mut constants = Vec::new();
     for (tag, width) in [
@@ -144,7 +144,7 @@ fn announcing(widths: Widths) -> Message {
     started(&[&[0x08, 5, 0x22, length], &constants[..]].concat())
 }
 
-/// Newcomer `b` of a DIF of small widths.
+/// The net with enrollee `b`, which is configured with small widths.
 fn tiny() -> Net {
     let mut net = Net::new(15);
     let mut small = config();
@@ -176,7 +176,7 @@ fn other_widths_than_the_configured_are_still_refused() {
     tell(&mut net, N1, TINY, &[connected("a"), announcing(other)]);
     let refusals = net.refusals("b").concat();
     assert!(refusals.contains("field CEP-id has 2 bytes"), "{refusals}");
-    // With the dialect's widths, there is nothing to be mistaken about.
+    // With the dialect's widths configured, a difference is an error.
     let net = told_by_hand(&[connected("a"), announcing(TINY)]);
     let refusals = net.refusals("b").concat();
     assert!(refusals.contains("field address has 1 bytes"), "{refusals}");
@@ -185,7 +185,7 @@ fn other_widths_than_the_configured_are_still_refused() {
 #[test]
 fn enroller_that_is_silent_later_does_not_hide_why_it_failed() {
     let mut net = told_by_hand(&[connected("a"), announcing(TINY)]);
-    // As the binder does: the N-1 flow is given back, and another is made.
+    // As the binder does: the N-1 flow is returned, and another one comes up.
     let reason = "enrollment failed".to_string();
     net.order("b", Command::N1Down { n1: N1, reason });
     begin(&mut net, N1Port(2));

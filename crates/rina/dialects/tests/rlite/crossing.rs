@@ -1,5 +1,5 @@
-//! Two M_CONNECTs that cross on one N-1 flow, the other side's by a peer that discards what comes
-//! while it waits for the answer to its own, as rlite's do.
+//! M_CONNECTs that cross on one N-1 flow. The peer behaves like rlite: while it waits for the
+//! answer to its own M_CONNECT, it discards what it receives.
 
 use carina_cdap::{Message, Opcode, Party};
 use carina_ipcp::{Command, N1Port};
@@ -8,23 +8,23 @@ use carina_wire::Bytes;
 use crate::rlite::enrollment::{cdap, is_up};
 use crate::rlite::net::{Kind, MS, Net, SECOND, line, pdu_of};
 
-/// The other end of an N-1 flow, played by hand.
+/// The other end of an N-1 flow, played by the test.
 pub struct Peer {
     name: &'static str,
     wire: usize,
-    /// Its address in the PCI.
+    /// The peer's source address in the PCI.
     pub source: u64,
 }
 
 impl Peer {
-    /// A wire to a peer that is not there: what is sent to it waits to be looked at.
+    /// Adds a wire to a peer that the test plays: PDUs to it wait until the test reads them.
     pub fn new(net: &mut Net, name: &'static str, of: &str) -> Peer {
         let wire = net.wire_with(of, name, 1452, Kind::BothAsk);
         let source = 1;
         Peer { name, wire, source }
     }
 
-    /// The same where the peer has asked for the N-1 flow.
+    /// Like [`Peer::new`], where the peer has requested the N-1 flow.
     pub fn asking(net: &mut Net, name: &'static str, of: &str) -> Peer {
         let wire = net.wire(name, of);
         net.wires[wire].ends.reverse();
@@ -40,7 +40,7 @@ impl Peer {
         net.pump(&to);
     }
 
-    /// Its M_CONNECT to `to`.
+    /// The peer's M_CONNECT to `to`.
     pub fn connect(&self, to: &str) -> Message {
         Message {
             invoke_id: 2,
@@ -50,13 +50,13 @@ impl Peer {
         }
     }
 
-    /// What it got since it looked last.
+    /// Opcodes and results of the messages that the peer has received since the last call.
     fn heard(&self, net: &mut Net) -> Vec<(Opcode, i32)> {
         let messages = self.messages(net).into_iter();
         messages.map(|it| (it.opcode, it.result)).collect()
     }
 
-    /// The same as messages.
+    /// The messages that the peer has received since the last call.
     pub fn messages(&self, net: &mut Net) -> Vec<Message> {
         let sent = net.take_sent(self.wire, 0);
         sent.iter().filter_map(|pdu| cdap(pdu)).collect()
@@ -88,7 +88,7 @@ fn joiner_asks_again_soon_when_a_member_has_discarded() {
         assert_eq!(peer.heard(&mut net), [(Opcode::Connect, 0)]);
         let connect = peer.connect("m");
         peer.says(&mut net, &connect);
-        // The refusal ends the wait of the peer; what comes then it answers.
+        // The refusal ends the peer's wait; it answers what arrives after that.
         assert_eq!(peer.heard(&mut net), [(Opcode::ConnectR, -1)], "{name}");
         net.run(600 * MS);
         assert_eq!(peer.heard(&mut net), [(Opcode::Connect, 0)], "{name}");

@@ -1,4 +1,4 @@
-//! How an IPCP becomes a member, and what goes wrong on the way.
+//! Enrollment of an IPCP, and its failures.
 
 use carina_cdap::{Message, Opcode, Rules, Value};
 use carina_ipcp::{Command, DifConfig, Event, PolicySpec};
@@ -7,7 +7,7 @@ use crate::rlite::net::{MS, Net, SECOND, config, line, pdu_of, props, with_polic
 
 const PCI: usize = 28;
 
-/// The management message of a PDU.
+/// The management message in a PDU; `None` for other PDUs.
 pub fn cdap(pdu: &[u8]) -> Option<Message> {
     let is_management = pdu.get(1) == Some(&0x40);
     is_management.then(|| Rules::RLITE.decode(&pdu[PCI..]).expect("a message"))
@@ -38,7 +38,7 @@ fn a_newcomer_is_given_an_address_and_both_are_neighbours() {
 
 #[test]
 fn both_begin_an_n1_flow_at_once() {
-    // Two members ask each other, or a member asks a newcomer that asks, too.
+    // Two members connect to each other, or a member and an enrollee connect to each other.
     let mut net = line(2, &["a", "b", "c"]);
     net.wire("c", "a");
     net.add("d");
@@ -53,7 +53,7 @@ fn both_begin_an_n1_flow_at_once() {
     assert_ne!(net.address("d"), 0);
 }
 
-/// rlite's defaults with shorter addresses, and a checksum in each PDU.
+/// Two configurations: rlite's defaults with shorter addresses, and with a checksum in each PDU.
 fn tiny_and_checked() -> [DifConfig; 2] {
     let mut tiny = config();
     tiny.widths.address = 2;
@@ -95,7 +95,7 @@ fn a_wrong_layout_or_checksum_is_named_in_the_failure() {
         let has_all = words.iter().all(|word| failures[0].contains(word));
         assert!(has_all, "{failures:?}");
         assert_eq!(net.address("b"), 0);
-        // The enroller may not be there yet.
+        // The failure may pass: the enroller may not run yet.
         assert_eq!(net.refusals("b"), Vec::<String>::new());
     }
 }
@@ -109,7 +109,7 @@ fn an_ipcp_that_is_not_a_member_enrolls_no_other() {
     net.run(3 * SECOND);
     assert_eq!((net.address("a"), net.address("b")), (0, 0));
     assert_eq!(net.refusals("b"), Vec::<String>::new());
-    // As soon as one of them begins the DIF, the other joins by itself.
+    // As soon as one of them creates the DIF, the other joins by itself.
     net.order("a", Command::Bootstrap);
     net.run(40 * SECOND);
     assert!(net.address("b") > 1, "{:?}", net.failures("b"));
@@ -148,12 +148,12 @@ fn another_name_than_that_of_the_n1_flow_is_refused() {
         text.contains("the N-1 flow is from \"somebody else\""),
         "{text}"
     );
-    // The flow is given back: the next one may be called for the IPCP that is there.
+    // The flow is returned: the next one may be for the IPCP that is there.
     let given_back = |(at, event): &(String, Event)| {
         at == "a" && matches!(event, Event::DropN1 { n1, .. } if *n1 == refused)
     };
     assert!(net.events.iter().any(given_back));
-    // An address is not an application name: the N-1 DIF did not know the name.
+    // An IP address is not an application name: it means that the N-1 DIF did not know the name.
     let wire = net.wire("b", "a");
     let n1 = net.wires[wire].ends[1].1;
     let reason = "renamed".to_string();
@@ -178,13 +178,13 @@ fn addresses_may_be_configured_instead_of_assigned() {
     net.add("b");
     net.wire("b", "a");
     net.run(3 * SECOND);
-    // The newcomer says that it has address 1, as rlite's do, and that is the first member's.
+    // The enrollee claims address 1, as rlite does, and the first member has that address.
     let failures = net.failures("b");
     assert!(
         failures[0].contains("address 1 is not free"),
         "{failures:?}"
     );
-    // Each member has the address that it is configured with, also when it comes back.
+    // Each member has the address configured for it, also when it returns.
     let with_own = |address: &str| {
         let params = [("address".to_string(), address.to_string())];
         let fixed = PolicySpec {
@@ -232,7 +232,7 @@ fn an_objection_makes_the_enroller_draw_again() {
     net.add("c");
     let wire = net.lossy_wire("c", "a", 0);
     net.run(10 * MS);
-    // a has proposed an address to b and waits. b answers that the address is not free.
+    // a proposes an address to b and waits; b objects that the address is in use.
     let to_b = net.take_sent(0, 1);
     let mut wanted = to_b.iter().filter_map(|pdu| cdap(pdu));
     let wanted = wanted.rfind(|it| it.class == "aareq");

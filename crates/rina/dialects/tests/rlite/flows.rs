@@ -1,4 +1,4 @@
-//! Flows: who may have one, how they end, what specification becomes which policies.
+//! Flows: allocation and refusal, ends, and the policies derived from a specification.
 
 use carina_cdap::{Message, Opcode, Rules};
 use carina_ipcp::config::WindowConfig;
@@ -7,7 +7,7 @@ use carina_wire::FlowSpec;
 
 use crate::rlite::net::{MS, Net, SECOND, config, line};
 
-/// Two members; an application at the first.
+/// Two members, with an application at the first.
 fn two(seed: u64) -> Net {
     let mut net = line(seed, &["a", "b"]);
     net.order("a", Command::Register { name: "app".into() });
@@ -93,7 +93,7 @@ fn an_unknown_application_is_refused_at_once() {
     let refused = net.member("b").allocate(now, "client", "app", lossless);
     let reason = refused.expect_err("no such").to_string();
     assert!(reason.contains("too many SDUs may be lost"), "{reason}");
-    // Registered no more, but the caller has not heard of it.
+    // The application is unregistered, but the caller does not know yet.
     net.wires[0].loss = 100;
     net.order("a", Command::Unregister { name: "app".into() });
     net.run(10 * MS);
@@ -133,7 +133,7 @@ fn an_answer_that_comes_too_late_ends_the_flow_there() {
     assert!(net.names("b", "/flows").is_empty());
 }
 
-/// The answer is lost: the caller has no flow, and so never opens the window of the called side.
+/// The answer is lost: the caller has no flow, and never opens the window of the called side.
 #[test]
 fn a_flow_that_the_caller_never_had_ends_where_it_was_called() {
     let mut net = Net::new(13);
@@ -251,7 +251,7 @@ fn ports_are_the_lowest_that_have_rested() {
     assert_eq!(fourth, FlowKey(1));
 }
 
-/// The flow request in what one end of a wire has sent.
+/// The flow request among the PDUs that one end of a wire has sent.
 fn request(net: &mut Net, wire: usize, end: usize) -> Vec<u8> {
     let sent = net.take_sent(wire, end);
     let mut requests = sent.iter().filter(|pdu| pdu[1] == 0x40).filter_map(|pdu| {

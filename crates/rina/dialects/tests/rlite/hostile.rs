@@ -1,4 +1,4 @@
-//! Members that lie, and bytes that are noise.
+//! Members that send false information, and random bytes.
 
 use carina_cdap::{Message, Opcode, Party, Rules, Value};
 use carina_ipcp::{Command, Event};
@@ -7,7 +7,7 @@ use carina_wire::FlowSpec;
 
 use crate::rlite::net::{Net, SECOND, line, pdu_of};
 
-/// Protobuf by hand: a field with bytes.
+/// Encodes a Protocol Buffers field with bytes.
 fn bytes_field(field: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![field << 3 | 2];
     let mut length = bytes.len();
@@ -20,7 +20,7 @@ fn bytes_field(field: u8, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A field with a number.
+/// Encodes a Protocol Buffers field with a number.
 fn number_field(field: u8, mut number: u64) -> Vec<u8> {
     let mut out = vec![field << 3];
     while number >= 0x80 {
@@ -86,7 +86,7 @@ pub fn directory(list: &[Vec<u8>]) -> Message {
     entries("dft_entries", "/mgmt/dft/table", Opcode::Create, list)
 }
 
-/// Says something to the first end of wire 0 in the name of the other.
+/// Sends messages to the first end of wire 0 in the name of the other end.
 pub struct Liar {
     source: u64,
     next_id: i32,
@@ -108,7 +108,7 @@ impl Liar {
     }
 }
 
-/// Two members; what is injected at `a` seems to be from `b`.
+/// Two members; PDUs injected at `a` seem to come from `b`.
 fn two(seed: u64) -> (Net, Liar) {
     let net = line(seed, &["a", "b"]);
     let source = net.address("b");
@@ -167,7 +167,7 @@ fn tables_are_bounded() {
         for message in all {
             liar.say(&mut net, 1, message);
         }
-        // Ids of requests without an answer are forgotten after a while.
+        // Invoke ids of unanswered requests are forgotten after a while.
         if round % 200 == 0 {
             net.now += 20 * SECOND;
             net.run(Duration::ZERO);
@@ -181,7 +181,7 @@ fn tables_are_bounded() {
     assert!(net.count("a", "directory-full") > 0);
 }
 
-/// Records have no sequence numbers, and a member that gets its N-1 flows tells many.
+/// Records have no sequence numbers, and a member that gets its N-1 flows sends many versions.
 #[test]
 fn versions_of_a_record_do_not_go_round() {
     let mut net = line(8, &["c", "a", "b"]);
@@ -208,7 +208,7 @@ fn versions_of_a_record_do_not_go_round() {
     assert_eq!(told_on(&mut net, 901, &[]), 1);
     assert_eq!(told_on(&mut net, 900, &["one"]), 0);
     assert_eq!(net.count("a", "members-outdated"), 1);
-    // Not later either: x is not behind b.
+    // Later versions are not forwarded either: x is not on the route to b.
     net.run(20 * SECOND);
     assert_eq!(told_on(&mut net, 900, &["one"]), 0);
     assert_eq!(net.count("a", "members-outdated"), 2);
@@ -222,7 +222,8 @@ fn entries_of_neighbours_come_from_themselves_only() {
         source: c,
         next_id: 1_000,
     };
-    // c, at the other end of the first wire, says where a and b are, and that a's links are gone.
+    // c, at the other end of the first wire, sends false addresses of a and b, and withdraws a's
+    // links.
     liar.say(&mut net, 0, members(&[member("a", 77), member("b", 78)]));
     let gone = entries(
         "lfdb_entries",
@@ -236,11 +237,11 @@ fn entries_of_neighbours_come_from_themselves_only() {
     assert_eq!((net.address("a"), net.address("b")), (a, b));
     let shown = format!("{:?}", net.objects("a", "/members/b"));
     assert!(shown.contains(&format!("Uint({b})")), "{shown}");
-    // Its links stand, with later versions than those that were said to end.
+    // a's links remain, with later versions than those that c withdrew.
     let links = format!("{:?}", net.objects("b", "/routing/links"));
     assert!(links.contains("Uint(501)"), "{links}");
     assert_eq!(net.names("b", "/routing/table").len(), 2);
-    // a has no such application, and says so.
+    // a does not hold this application, and withdraws the entry.
     assert!(net.names("b", "/directory").is_empty());
 }
 
@@ -291,8 +292,8 @@ fn flows_are_of_whom_they_say() {
         });
         offered.len()
     };
-    // Another source than in the PCI; a name whose address it is not; an unknown name; a message
-    // of another member.
+    // Another source than in the PCI; a name with another address; an unknown name; a message of
+    // another member.
     inject_a_data(&mut net, &a_data(&flow_request("b"), b + 1, a), b);
     inject_a_data(&mut net, &a_data(&flow_request("a"), b, a), b);
     inject_a_data(&mut net, &a_data(&flow_request("z"), b, a), b);
@@ -308,11 +309,11 @@ fn flows_are_of_whom_they_say() {
     }
     inject_a_data(&mut net, &a_data(&flow_request("b"), b, a), b);
     assert_eq!(offers(&net), 1);
-    // The same again is the same, duplicated on the way.
+    // The same request again is a duplicate.
     inject_a_data(&mut net, &a_data(&flow_request("b"), b, a), b);
     assert_eq!(offers(&net), 1);
     assert_eq!(net.count("a", "flow-request-duplicated"), 1);
-    // Answers to nothing, ends of nothing.
+    // Answers and ends without a flow.
     let answer = Message {
         opcode: Opcode::CreateR,
         ..flow_request("b")
@@ -378,7 +379,7 @@ fn nothing_is_believed_of_whom_did_not_enroll() {
     assert_eq!(net.count("a", "entries-of-no-neighbour"), 1);
     assert_eq!(net.count("a", "policy-of-no-enroller"), 1);
     assert!(net.names("a", "/routing/links").is_empty());
-    // With a destination in the PCI it does not even come this far.
+    // With a destination in the PCI, the message is dropped earlier.
     let data = a_data(&flow_request("b"), 9, 1);
     inject_a_data(&mut net, &data, 9);
     assert_eq!(net.count("a", "a-data-of-no-neighbour"), 0);

@@ -1,5 +1,5 @@
-//! Words that come late, and ends that overlap with beginnings: what concerns the older of two does
-//! not touch the newer one.
+//! Late messages, and ends that overlap with beginnings: a message about an earlier flow or
+//! registration does not affect a later one.
 
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
@@ -41,7 +41,7 @@ fn the_end_of_a_stale_registration_does_not_end_the_next_one() {
     net.order("a", Command::Unregister { name: "app".into() });
     net.run(2 * SECOND);
     net.wires[0].loss = 0;
-    // What b has still comes to a by some way, which tells that it is over.
+    // b still has the old registration; it reaches a by some path, and a answers that it has ended.
     let mut liar = Liar::new(net.address("b"));
     liar.say(&mut net, 1, directory(&[registration("app", "a", 1)]));
     net.run(10 * MS);
@@ -53,7 +53,7 @@ fn the_end_of_a_stale_registration_does_not_end_the_next_one() {
     assert_eq!(net.allocated("c", key), Some(Ok(())));
 }
 
-/// The address of a member as another has it.
+/// The address of a member, as another member knows it.
 fn known_address(net: &mut Net, at: &str, name: &str) -> String {
     let shown = net.objects(at, &format!("/members/{name}"));
     format!("{shown:?}")
@@ -83,7 +83,7 @@ fn a_record_with_ones_own_address_gives_way_to_another() {
     let (own, other) = (net.address("c"), format!("Uint({})", net.address("a")));
     liar.say(&mut net, 1, members(&[member("a", own)]));
     assert!(!known_address(&mut net, "c", "a").contains(&other));
-    // b sends everything to half of its neighbours in turns, once a minute.
+    // b sends everything to one half of its neighbours, alternately, once a minute.
     net.run(150 * SECOND);
     assert!(known_address(&mut net, "c", "a").contains(&other));
 }
@@ -94,7 +94,7 @@ fn a_member_that_enrolls_again_keeps_its_address() {
     net.add("c");
     net.wire("c", "a");
     net.run(500 * MS);
-    // b has heard that an address is given out, and does not hear to which IPCP.
+    // b has learned that an address is assigned, but not to which IPCP.
     net.wires[0].loss = 100;
     net.run(600 * MS);
     let address = net.address("c");

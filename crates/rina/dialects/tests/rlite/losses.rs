@@ -1,4 +1,5 @@
-//! What a member says when it loses an N-1 flow, for neighbours that forget more than it has lost.
+//! What a member announces when it loses an N-1 flow, for neighbours that remove more than it has
+//! lost.
 
 use carina_cdap::{Message, Opcode};
 
@@ -6,7 +7,7 @@ use crate::rlite::enrollment::cdap;
 use crate::rlite::hostile::{entries, member};
 use crate::rlite::net::{MS, Net, SECOND, line, pdu_of};
 
-/// What one end of a wire has sent of members and lower flows.
+/// The classes of the member records and lower flows that one end of a wire has sent.
 fn announced(net: &mut Net, wire: usize, end: usize) -> Vec<String> {
     let sent = net.take_sent(wire, end);
     let messages = sent.iter().filter_map(|pdu| cdap(pdu));
@@ -53,7 +54,7 @@ fn member_whose_record_is_withdrawn_announces_itself_at_once() {
     net.inject(0, 0, pdu_of(&message, 1));
     let classes = announced(&mut net, 0, 0);
     assert_eq!(classes, ["neigh_entries", "lfdb_entries"]);
-    // Not for each of many.
+    // Many withdrawals cause only a few announcements.
     for id in 901..950 {
         let message = record(&net, Opcode::Delete, "b", id);
         net.inject(0, 0, pdu_of(&message, 1));
@@ -74,7 +75,7 @@ fn record_that_was_withdrawn_is_accepted_again() {
     net.run(200 * MS);
     assert!(!is_known(&mut net));
     assert_eq!(net.names("b", "/routing/table"), [source.to_string()]);
-    // A late copy of what was withdrawn is not.
+    // A late copy of the withdrawn record is not accepted.
     say(&mut net, Opcode::Create, 901);
     assert!(!is_known(&mut net));
     net.run(SECOND);

@@ -1,4 +1,4 @@
-//! Members of rlite DIFs: wired to one another, and against what rlite itself has sent.
+//! Members of rlite DIFs: wired to one another, and against messages captured from rlite.
 
 mod net;
 

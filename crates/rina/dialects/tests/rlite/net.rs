@@ -1,4 +1,4 @@
-//! Members of rlite DIFs wired to one another.
+//! Members of rlite DIFs, wired to one another.
 
 use carina_cdap::{Message, Rules};
 use carina_dialects::DIALECTS;
@@ -28,7 +28,7 @@ impl Net {
         Net::over(BELOW, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Adds an IPCP that is no member.
+    /// Adds an IPCP that is not a member.
     pub fn add(&mut self, name: &str) {
         self.add_with(name, config());
     }
@@ -48,7 +48,7 @@ impl Net {
         self.insert(config, Nothing, seed);
     }
 
-    /// Adds a member that begins the DIF.
+    /// Adds the first member of the DIF.
     pub fn bootstrap(&mut self, name: &str) {
         self.add(name);
         self.order(name, Command::Bootstrap);
@@ -59,7 +59,7 @@ impl Net {
     }
 }
 
-/// An N-1 flow of the tests.
+/// Properties of an N-1 flow in these tests.
 pub fn props(remote: &str, is_initiator: bool) -> N1Properties {
     BELOW.props(remote, is_initiator)
 }
@@ -79,7 +79,7 @@ pub fn with_policy(component: &str, spec: PolicySpec) -> DifConfig {
     config
 }
 
-/// Members in a line; the first begins the DIF, each enrolls at the one before it.
+/// Members in a line; the first creates the DIF, each other one enrolls at the one before it.
 pub fn line(seed: u64, names: &[&str]) -> Net {
     let mut net = Net::new(seed);
     net.bootstrap(names[0]);
@@ -91,12 +91,12 @@ pub fn line(seed: u64, names: &[&str]) -> Net {
     net
 }
 
-/// A management PDU to a neighbour, in a DIF of the dialect's widths.
+/// A management PDU to a neighbour, with the dialect's default widths.
 pub fn pdu_of(message: &Message, source: u64) -> Vec<u8> {
     pdu_in(Widths::RLITE, message, source)
 }
 
-/// The same in a DIF of other widths.
+/// Like [`pdu_of`], with other widths.
 pub fn pdu_in(widths: Widths, message: &Message, source: u64) -> Vec<u8> {
     let bytes = Rules::RLITE.encode(message);
     let mut pdu = vec![0, 0x40, 0, 0, 0, 0, 64, 0];
@@ -131,7 +131,7 @@ pub fn pdu_in(widths: Widths, message: &Message, source: u64) -> Vec<u8> {
     pdu
 }
 
-/// No member of an rlite DIF authenticates itself or protects PDUs.
+/// A toolbox without policies: rlite DIFs have neither authentication nor SDU protection.
 struct Nothing;
 
 impl Toolbox for Nothing {

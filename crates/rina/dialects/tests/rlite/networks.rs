@@ -23,7 +23,7 @@ fn table(net: &mut Net, at: &str) -> Vec<(String, Vec<String>)> {
     routes
 }
 
-/// Sends an SDU over a new flow and back over the same.
+/// Sends an SDU over a new flow, and another one back.
 fn echo(net: &mut Net, from: &str, to: &str, app: &str, spec: FlowSpec) {
     net.accepts.insert(app.into());
     let key = net.allocate(from, "client", app, spec);
@@ -69,7 +69,7 @@ fn three_in_a_line_relay() {
 
 const RING: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// Six in a ring, with this loss on every N-1 flow.
+/// Six members in a ring, with this loss on every N-1 flow.
 fn ring(seed: u64, loss: u64) -> Net {
     let mut net = Net::new(seed);
     net.bootstrap("a");
@@ -93,12 +93,12 @@ fn six_in_a_ring_find_the_other_way_when_it_is_cut() {
         assert_eq!(table(&mut net, name).len(), 5, "{name}");
         assert_eq!(net.names(name, "/directory"), ["app"], "{name}");
     }
-    // Opposite in the ring: both ways are as short.
+    // Opposite in the ring, both paths are equally long.
     let opposite = table(&mut net, "a");
     let opposite = opposite.iter().find(|(name, _)| name == "d");
     assert_eq!(opposite.expect("a route").1.len(), 2);
     echo(&mut net, "b", "d", "app", FlowSpec::reliable());
-    // Between c and d: b goes the long way round.
+    // The wire between c and d is cut, so b takes the longer path.
     net.end_wire(2);
     net.run(2 * SECOND);
     let first = net.address("a").to_string();
@@ -106,7 +106,7 @@ fn six_in_a_ring_find_the_other_way_when_it_is_cut() {
     let route = routes.iter().find(|(name, _)| name == "d");
     assert_eq!(route.expect("a route").1, [first]);
     echo(&mut net, "b", "d", "app", FlowSpec::reliable());
-    // Another cut: b and c are on their own, and whatever is at d is out of reach.
+    // After another cut, b and c are isolated, and names at d are unreachable.
     net.end_wire(0);
     net.run(2 * SECOND);
     let told = net.told("b", |event| match event {
@@ -130,7 +130,7 @@ fn a_ring_comes_together_although_a_tenth_is_lost() {
         let mut net = ring(seed, 10);
         let app = "app".to_string();
         net.order("d", Command::Register { name: app });
-        // What was lost is sent again every 30 s.
+        // Lost entries are sent again every 30 s.
         net.run(200 * SECOND);
         for name in RING {
             assert_ne!(net.address(name), 0, "seed {seed}: {name}");
@@ -183,7 +183,7 @@ fn routes_have_alternates_under_the_policy_for_them() {
     first.policies.insert("routing".into(), lfa);
     net.add_with("a", first);
     net.order("a", Command::Bootstrap);
-    // A triangle. A member learns the policy at enrollment.
+    // A triangle. A member gets the policy at enrollment.
     for (name, at) in [("b", "a"), ("c", "b")] {
         net.add(name);
         net.wire(name, at);
@@ -204,7 +204,7 @@ fn routes_have_alternates_under_the_policy_for_them() {
 #[test]
 fn a_lower_flow_that_is_not_renewed_is_forgotten() {
     let mut net = line(5, &["a", "b", "c"]);
-    // c and b vanish at once: no member says that their lower flow is gone.
+    // c and b vanish at once, so no member reports that their lower flow is down.
     net.vanish("c");
     net.vanish("b");
     net.run(120 * SECOND);
@@ -218,7 +218,7 @@ fn a_lower_flow_that_is_not_renewed_is_forgotten() {
     assert_eq!(up.count(), 0);
 }
 
-/// Its other end is gone, and the N-1 DIF does not say so.
+/// The other end of the N-1 flow no longer exists, and the N-1 DIF does not report it.
 #[test]
 fn an_n1_flow_without_answers_is_replaced() {
     let mut net = Net::new(9);

@@ -1,16 +1,14 @@
-//! This machine in the place of either side of what two rlite systems said to each other.
+//! Replays captures of two rlite systems; Carina takes the place of either.
 //!
-//! Every management PDU of the side that is replaced has to be sent byte for byte, in order,
-//! except:
+//! Every management PDU of the replaced side must be sent byte for byte and in order, except:
 //!
-//! - Where the enroller's `addralloc` table has other neighbours to ask, rlite waits for objections
-//!   for `nack-wait`; without any it waits all the same, and this machine does not. Only times
-//!   differ.
-//! - The enroller tells its lower flow at once and then, as the second of the slices for the new
-//!   neighbour, again; in between the enrollee's first ones arrive. Which of them comes first in
-//!   the capture is a matter of scheduling, so that only the order of each side's own is compared.
-//! - CEP-ids begin at 0 in rlite and at 1 here; the port-ids are the same. In A-DATA about flows
-//!   the CEP-ids are compared after taking off that 1.
+//! - If the enroller has other neighbours, rlite waits for objections to an address for
+//!   `nack-wait`. Without other neighbours rlite waits too, but Carina does not. Only times differ.
+//! - The enroller sends its lower flow at once, and again in the second slice for the new
+//!   neighbour; in between, the enrollee's first slices arrive. Their relative order in the capture
+//!   is accidental, so only the order within each side is compared.
+//! - CEP-ids start at 0 in rlite and at 1 in Carina; port-ids are equal. In A-DATA about flows, 1
+//!   is subtracted from Carina's CEP-ids before they are compared.
 
 use std::collections::VecDeque;
 
@@ -23,7 +21,7 @@ use crate::rlite::net::{MS, Net, SECOND, config, props};
 
 const PCI: usize = 28;
 
-/// Who sent, and what.
+/// Sender and bytes of a captured PDU.
 type Line = (char, Vec<u8>);
 
 fn hex(text: &str) -> Vec<u8> {
@@ -53,12 +51,12 @@ fn describe(pdu: &[u8]) -> String {
     format!("{:?} {} {}", message.opcode, message.class, message.name)
 }
 
-/// One member against a capture.
+/// A member that runs against a capture.
 struct Replay {
     net: Net,
     own: String,
     n1: N1Port,
-    /// What this side has sent and has not been compared.
+    /// PDUs that the member has sent and that have not been compared.
     sent: VecDeque<Vec<u8>>,
 }
 
@@ -125,7 +123,7 @@ impl Replay {
         member.release_burst();
     }
 
-    /// The next thing that was sent is this, byte for byte.
+    /// Checks that the next PDU sent equals `pdu`.
     fn expect(&mut self, line: usize, pdu: &[u8]) {
         let own = self.sent.pop_front();
         let own = own.unwrap_or_else(|| panic!("line {line}: not sent: {}", describe(pdu)));
@@ -141,12 +139,12 @@ impl Replay {
     }
 }
 
-/// Whether a message is one that is sent because time has passed.
+/// True when a message is sent only because time has passed.
 fn is_periodic(pdu: &[u8]) -> bool {
     cdap(pdu).name == "/mgmt/keepalive" && cdap(pdu).opcode == Opcode::Read
 }
 
-/// The part of the capture until enrollment and what follows it is over.
+/// The part of the capture up to the end of the enrollment and its synchronization.
 fn enrollment(lines: Vec<Line>) -> Vec<Line> {
     let ends = |(_, pdu): &Line| cdap(pdu).class == "a_data" || is_periodic(pdu);
     lines.into_iter().take_while(|line| !ends(line)).collect()
@@ -189,7 +187,7 @@ fn as_enrollee_this_machine_says_what_rlite_said() {
     }
 }
 
-/// A seed with which the first address that is drawn is the captured 3.
+/// A seed with which the first address drawn is 3, as in the capture.
 fn seed_for_three() -> u64 {
     let draws_three = |seed: &u64| {
         let mut replay = enroller("ynorm.IPCP", *seed);
@@ -229,7 +227,7 @@ fn as_enroller_this_machine_says_what_rlite_said() {
                 continue;
             }
             if cdap(pdu).class == "nack-wait" && text == ETH {
-                // That member was configured for another time.
+                // The captured member was configured with another time.
                 let own = replay.sent.pop_front().expect("the same with this time");
                 let message = cdap(&own);
                 assert_eq!(message.value, Some(Value::Text("1000ms".into())));
@@ -250,7 +248,7 @@ fn as_enroller_this_machine_says_what_rlite_said() {
     }
 }
 
-/// Takes 1 off the CEP-ids of a flow object in A-DATA: those of this machine begin there.
+/// Subtracts 1 from the CEP-ids of a flow object in A-DATA, since Carina's start at 1.
 fn with_their_ceps(pdu: &[u8], takes: &[u32]) -> Vec<u8> {
     // {1 qosid, 2 src_cep, 3 dst_cep} as the only field 7 of the request.
     let start = [0x3a, 0x06, 0x08, 0x00, 0x10];
@@ -262,7 +260,7 @@ fn with_their_ceps(pdu: &[u8], takes: &[u32]) -> Vec<u8> {
     out
 }
 
-/// rlite's caller asks for a flow; this machine offers it, accepts, and hears of the end.
+/// rlite's caller requests a flow; Carina offers it, accepts it, and receives the end.
 #[test]
 fn flows_that_rlite_asks_for_are_answered_as_rlite_answers() {
     let seed = seed_for_three();
@@ -316,11 +314,12 @@ fn flows_that_rlite_asks_for_are_answered_as_rlite_answers() {
         Event::Closed { is_graceful, .. } => Some(*is_graceful),
         _ => None,
     });
-    // The caller ended the first two; the others' ends were this side's, which is not played.
+    // The caller ended the first two flows; the ends of the others came from this side and are not
+    // replayed.
     assert_eq!(closed, [true, true]);
 }
 
-/// This machine asks for flows as rlite did; rlite's answers, as captured, open them.
+/// Carina requests flows as rlite did, and rlite's captured answers open them.
 #[test]
 fn flows_that_this_machine_asks_for_are_asked_as_rlite_asks() {
     let lines = capture(UDP4);
@@ -341,7 +340,7 @@ fn flows_that_this_machine_asks_for_are_asked_as_rlite_asks() {
             replay.receive(&if is_data && inner(pdu).opcode == Opcode::CreateR {
                 pdu.clone()
             } else if is_data {
-                // The ends of flows that this side goes on to use.
+                // Ends of flows that this side still uses are skipped.
                 continue;
             } else {
                 pdu.clone()
@@ -367,7 +366,7 @@ fn flows_that_this_machine_asks_for_are_asked_as_rlite_asks() {
         assert_eq!(replay.net.allocated("xnorm.IPCP", *key), Some(Ok(())));
     }
     assert_eq!(keys.len(), 4);
-    // The caller's ends of the first two, which follow those of the four flows in the counter.
+    // The caller's ends of the first two flows; their numbers follow those of the four flows.
     replay.sent.clear();
     let deletes = lines.iter().filter(|(who, pdu)| {
         *who == 'I' && cdap(pdu).class == "a_data" && inner(pdu).opcode == Opcode::Delete
@@ -392,14 +391,14 @@ fn inner(pdu: &[u8]) -> Message {
     let outer = cdap(pdu);
     let value = outer.value.expect("a value");
     let bytes = value.as_bytes().expect("bytes");
-    // Two addresses of one byte each, then the message behind a tag and a length.
+    // Two addresses of one byte each, then the message after a tag and a length.
     let at = bytes.windows(2).position(|part| part == [0x08, 0x00]);
     Rules::RLITE
         .decode(&bytes[at.expect("its first field")..])
         .expect("a message")
 }
 
-/// What is sent again and again: keep-alives after 20 s, everything of one's own after 30 s.
+/// Periodic messages: keep-alives after 20 s, all own entries after 30 s.
 #[test]
 fn what_time_brings_is_what_rlite_sent() {
     let lines = capture(UDP4);
@@ -418,7 +417,7 @@ fn what_time_brings_is_what_rlite_sent() {
         .map(|(_, pdu)| cdap(pdu))
         .skip(6)
         .collect();
-    // M_READ, the answer to theirs, then lower flow and record.
+    // M_READ, the answer to the peer's, then lower flow and record.
     assert_eq!(theirs.len(), 4);
     let sent = replay.sent.pop_front().expect("a keep-alive");
     assert_eq!(cdap(&sent), theirs[0]);
@@ -430,7 +429,8 @@ fn what_time_brings_is_what_rlite_sent() {
     assert_eq!(cdap(&sent), theirs[1]);
     replay.pass(10 * SECOND);
     let sent: Vec<Message> = replay.sent.drain(..).map(|pdu| cdap(&pdu)).collect();
-    // rlite's timer began 1.3 s earlier, when the IPCP did: its lower flow is 20 s old, ours 30.
+    // rlite's timer started 1.3 s earlier, with its IPCP: its lower flow is 20 s old, Carina's 30
+    // s.
     let mut link = theirs[2].clone();
     let Some(Value::Bytes(bytes)) = &mut link.value else {
         panic!("a lower flow")

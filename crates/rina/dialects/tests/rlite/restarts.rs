@@ -1,4 +1,5 @@
-//! A member that begins anew over another N-1 flow, while its neighbour still has the old one.
+//! A member that restarts and enrolls over another N-1 flow, while its neighbour still has the old
+//! one.
 
 use carina_ipcp::{Command, Event, FlowKey};
 use carina_wire::FlowSpec;
@@ -19,7 +20,7 @@ fn open(net: &mut Net, from: &str, to: &str) -> (FlowKey, FlowKey) {
     (key, net.offered(to))
 }
 
-/// A member disappears without a word, and comes back over an N-1 flow that it asks for.
+/// Removes a member without notice, and lets it return over an N-1 flow that it requests.
 fn restart(net: &mut Net, name: &str, at: &str) {
     net.run(20 * SECOND);
     net.vanish(name);
@@ -44,7 +45,7 @@ fn neighbour_that_enrolls_anew_has_everything_at_once() {
     assert!(is_up(&net, "a", "b") && is_up(&net, "b", "a"));
     assert_eq!(net.names("b", "/directory"), ["app-a", "far"]);
     assert_eq!(net.names("b", "/routing/table").len(), 2);
-    // The old N-1 flow is given back, and the flow of the former life has failed.
+    // The old N-1 flow is returned, and the flow of the earlier incarnation has failed.
     assert_eq!(drops(&net, "a"), 1);
     assert_eq!(net.count("a", "n1-superseded"), 1);
     let closed = net.closed("a", offered);
@@ -54,7 +55,7 @@ fn neighbour_that_enrolls_anew_has_everything_at_once() {
 
 #[test]
 fn first_member_that_begins_anew_leaves_no_flow_behind() {
-    // Its address is 1, which is also what an IPCP says that has none.
+    // The member's address is 1, which an IPCP without an address also claims.
     let mut net = line(42, &["a", "b"]);
     let (key, _) = open(&mut net, "b", "a");
     restart(&mut net, "a", "b");
@@ -68,7 +69,7 @@ fn first_member_that_begins_anew_leaves_no_flow_behind() {
 
 #[test]
 fn member_that_lost_its_neighbour_keeps_its_flows() {
-    // One end of the N-1 flow between a and c ends; the other does not hear of it.
+    // One end of the N-1 flow between a and c ends; the other end is not informed.
     for (lost, kept) in [("a", "c"), ("c", "a")] {
         let mut net = line(43, &["a", "b", "c"]);
         net.wire("c", "a");
@@ -124,6 +125,6 @@ fn n1_flow_of_another_dif_below_is_asked_for_again() {
         Event::NeedN1 { dif, remote } => Some((dif.clone(), remote.clone())),
         _ => None,
     });
-    // In the N-1 DIF of the new one there is one already.
+    // In the N-1 DIF of the new flow, there is one already.
     assert_eq!(wanted, [("other".to_string(), "b".to_string())]);
 }

@@ -1,4 +1,4 @@
-//! Members that come back as rlite's do: an IPCP that was enrolled once says `/mgmt/lowerflow`, and
+//! Members that return as rlite's do: an IPCP that has enrolled once sends `/mgmt/lowerflow`, and
 //! never `/mgmt/enrollment` again.
 
 use carina_cdap::{Message, Opcode};
@@ -10,19 +10,19 @@ use crate::rlite::enrollment::is_up;
 use crate::rlite::hostile::{directory, member, members, registration};
 use crate::rlite::net::{Net, SECOND, line};
 
-/// M_START of the N-1 flow of a member.
+/// M_START for the N-1 flow of a member.
 fn lower_flow() -> Message {
     says(Opcode::Start, "lowerflow", "/mgmt/lowerflow", 3)
 }
 
-/// An entry message with an invoke id of the connection.
+/// An entry message, with an invoke id of the connection.
 fn numbered(mut message: Message, invoke_id: i32) -> Message {
     (message.version, message.invoke_id) = (1, invoke_id);
     message
 }
 
-/// `r` connects to `to` from an address, and says that it is a member. Returns the answers and what
-/// else came.
+/// Lets `r` connect to `to` from an address, as a member that returns. Returns the peer and the
+/// messages that it received.
 fn return_of(net: &mut Net, to: &str, address: u64) -> (Peer, Vec<Message>) {
     let mut peer = Peer::asking(net, "r", to);
     peer.source = address;
@@ -33,7 +33,7 @@ fn return_of(net: &mut Net, to: &str, address: u64) -> (Peer, Vec<Message>) {
     (peer, heard)
 }
 
-/// The address of a member as another knows it.
+/// The address of a member, as another member knows it.
 fn address_at(net: &mut Net, at: &str, name: &str) -> String {
     let objects = net.objects(at, &format!("/members/{name}"));
     let address = objects[0].fields.iter().find(|(name, _)| name == "address");
@@ -60,7 +60,7 @@ fn member_that_was_lost_returns_without_enrolling() {
         (0, "/mgmt/lowerflow")
     );
     assert!(is_up(&net, "m", "r"));
-    // It gets everything, and what it says is believed, also by others.
+    // The returned member gets everything, and its entries are accepted, also by others.
     let classes: Vec<&str> = heard.iter().map(|it| it.class.as_str()).collect();
     for class in ["neigh_entries", "lfdb_entries", "dft_entries", "aa_entries"] {
         assert!(classes.contains(&class), "{class}: {classes:?}");

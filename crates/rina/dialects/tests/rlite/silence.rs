@@ -1,5 +1,5 @@
-//! A peer that discards M_CONNECT because it believes this IPCP connected, as rlite does on an N-1
-//! flow that it has asked for itself.
+//! A peer that discards M_CONNECT because it believes this IPCP to be connected, as rlite does on
+//! an N-1 flow that it has requested itself.
 
 use carina_cdap::{Message, Opcode};
 use carina_ipcp::Command;
@@ -9,7 +9,7 @@ use crate::rlite::crossing::Peer;
 use crate::rlite::enrollment::is_up;
 use crate::rlite::net::{MS, Net, SECOND, line, props};
 
-/// Opcodes of what the peer got.
+/// Opcodes of the messages that the peer has received since the last call.
 fn heard(peer: &Peer, net: &mut Net) -> Vec<Opcode> {
     let messages = peer.messages(net).into_iter();
     messages.map(|message| message.opcode).collect()
@@ -35,7 +35,7 @@ fn connect_without_an_answer_is_followed_by_release() {
         (Opcode::Release, 1)
     );
     assert_ne!(release[0].invoke_id, 0, "rlite wants one");
-    // Its kernel needs 4 s to forget the N-1 flow.
+    // The peer's kernel needs 4 s to forget the N-1 flow.
     net.run(4_300 * MS);
     assert_eq!(heard(&peer, &mut net), []);
     net.run(200 * MS);
@@ -52,18 +52,18 @@ fn request_of_an_earlier_connection_is_answered_with_release() {
     let peer = Peer::new(&mut net, "a", "b");
     net.run(500 * MS);
     assert_eq!(heard(&peer, &mut net), [Opcode::Connect]);
-    // It may have been sent before M_CONNECT arrived.
+    // The request may have been sent before M_CONNECT arrived.
     peer.says(&mut net, &keepalive(40));
     assert_eq!(heard(&peer, &mut net), []);
     net.run(SECOND);
     peer.says(&mut net, &keepalive(41));
     assert_eq!(heard(&peer, &mut net), [Opcode::Release]);
-    // One is enough for all that comes.
+    // One M_RELEASE answers all requests.
     peer.says(&mut net, &keepalive(42));
     assert_eq!(heard(&peer, &mut net), []);
     net.run(4_600 * MS);
     assert_eq!(heard(&peer, &mut net), [Opcode::Connect]);
-    // The peer was heard: it runs, and its PDUs can be read.
+    // PDUs of the peer arrived: it runs, and its PDUs are readable.
     net.run(3 * SECOND);
     let failures = net.failures("b").concat();
     assert!(failures.contains("the peer runs"), "{failures}");
@@ -95,7 +95,7 @@ fn member_that_lost_its_n1_flow_is_a_neighbour_again_soon() {
 
 #[test]
 fn peer_that_asked_for_the_n1_flow_is_not_released() {
-    // rlite does not come back to a neighbour that has released it.
+    // rlite does not return to a neighbour that has released it.
     let mut net = Net::new(74);
     net.bootstrap("b");
     let peer = Peer::asking(&mut net, "r", "b");

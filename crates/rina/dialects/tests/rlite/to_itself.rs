@@ -1,4 +1,4 @@
-//! N-1 flows that lead from an IPCP to itself, because the DIF's name is also its own.
+//! N-1 flows from an IPCP to itself, which happen because the IPCP also has the DIF's name.
 
 use crate::rlite::net::{Net, SECOND, line};
 
@@ -37,7 +37,7 @@ fn ipcp_above_that_asks_for_its_dif_reaches_another_system() {
     for (at, other) in [("x", "z"), ("z", "x")] {
         let mut net = line(73, &["x", "y", "z"]);
         assert_eq!(net.asked_by_upper(at, &["x", "z"]), [other]);
-        // Its own system is better than none.
+        // With no other system, the IPCP's own system is asked.
         let mut net = line(74, &["x", "y", "z"]);
         assert_eq!(net.asked_by_upper(at, &[at]), [at]);
     }

@@ -1,4 +1,4 @@
-//! The RIB as tools see it, and what people can order.
+//! The RIB as tools see it, and the commands of people.
 
 use carina_ipcp::Command;
 use carina_ipcp::api::{RibOp, Scalar};
@@ -94,7 +94,7 @@ fn what_rlite_cannot_do_is_refused_with_the_reason() {
     };
     let answer = net.rib("a", Some("b"), read("/dif"));
     assert!(answer.is_err_and(|reason| reason.contains("do not answer RIB requests")));
-    // Its own name and address are this member.
+    // Its own name and its own address both denote this member.
     assert!(net.rib("a", Some("a"), read("/dif")).is_ok());
     assert!(net.rib("a", Some("1"), read("/dif")).is_ok());
     let expel = Command::Expel {

@@ -8,7 +8,7 @@ use carina_wire::FlowSpec;
 
 use crate::rlite::net::{Net, SECOND, line};
 
-/// Flows that were allocated, and address conflicts as member and address.
+/// Records the flows that were allocated, and address conflicts as member and address.
 #[derive(Default)]
 struct Seen {
     allocated: Mutex<Vec<FlowKey>>,

@@ -1,4 +1,4 @@
-//! Exchanges that rlite and IRATI had, with Carina in the place of one of them.
+//! Captured exchanges between two systems of rlite or IRATI; Carina takes the place of one of them.
 
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Target, TransferEvent};
@@ -19,7 +19,7 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// One member with a neighbour behind N-1 flow 0, moved by hand.
+/// A member with a neighbour behind N-1 flow 0. The test passes PDUs by hand.
 struct Member {
     transfer: DataPath<Bytes>,
     config: DifConfig,
@@ -52,7 +52,7 @@ impl Member {
             .expect("a cube")
     }
 
-    /// A flow that has this CEP-id here.
+    /// Opens a flow whose local CEP-id is `cep`.
     fn flow(&mut self, cube: u16, cep: u32, peer: (u64, u32)) {
         let cube = self.cube(cube);
         for key in 1..=cep {
@@ -69,7 +69,7 @@ impl Member {
         self.transfer.connect(self.now, CepId(cep), address, remote);
     }
 
-    /// Gives it a PDU of the other side, padded as Ethernet does.
+    /// Passes a PDU of the other side to the member, padded as Ethernet does.
     fn hear(&mut self, hex: &str) {
         let mut pdu = bytes(hex);
         pdu.resize(pdu.len().max(46), 0);
@@ -81,7 +81,7 @@ impl Member {
         self.transfer.on_sdu(self.now, FlowKey(key), sdu, false);
     }
 
-    /// What it sends.
+    /// The PDUs that the member sends.
     fn says(&mut self) -> Vec<Vec<u8>> {
         self.transfer.end_of_burst(self.now);
         let mut said = Vec::new();
@@ -100,7 +100,7 @@ impl Member {
     }
 }
 
-/// The flow with gap 0 of `rina-echo-async` over UDP: CEP-id 2 at both ends.
+/// The flow with gap 0 of `rina-echo-async` over UDP; its CEP-id is 2 at both ends.
 #[test]
 fn a_reliable_flow_of_rlite_goes_as_it_went() {
     let mut member = Member::new(Dialect::Rlite, 1, 3);
@@ -116,7 +116,7 @@ fn a_reliable_flow_of_rlite_goes_as_it_went() {
     member.write(2, &[0, 0, 0, 0]);
     let data = "0080800000004000000000000300000001000000020002002000000000000000";
     assert_eq!(member.says(), [bytes(data)]);
-    // Its acknowledgement, and more data: what was sent here is acknowledged from here on.
+    // The peer's acknowledgement, with more data: the data sent here is acknowledged now.
     member.hear(
         "00cc0000000040000000000001000000030000000200020034000000 \
          000000000100000001020000010000000000000000020000",
@@ -129,14 +129,14 @@ fn a_reliable_flow_of_rlite_goes_as_it_went() {
     member.now += 20 * MS;
     member.transfer.handle_timeout(member.now);
     let said = member.says();
-    // rlite counted the window from what its reader had taken, which was one less then.
+    // rlite counted the window from what its reader had taken, which was one PDU less then.
     let ack = "00cc0000000040000100000003000000010000000200020034000000 \
                000000000200000002020000020000000100000001020000";
     assert_eq!(said, [bytes(ack)]);
 }
 
-/// Its best-effort flow: CEP-id 1 at both ends. rlite began with 0, which this end never gives;
-/// the other end may have it.
+/// The best-effort flow of the capture; its CEP-id is 1 at both ends. rlite began with CEP-id 0,
+/// which this end never assigns but accepts from the other end.
 #[test]
 fn a_best_effort_flow_of_rlite_goes_as_it_went() {
     let mut member = Member::new(Dialect::Rlite, 3, 1);
@@ -156,7 +156,7 @@ fn a_best_effort_flow_of_rlite_goes_as_it_went() {
     assert_eq!(member.transfer.counters().dropped_total(), 0);
 }
 
-/// What is the author's own right edge depends on a random number.
+/// Clears the author's own right edge, which depends on a random number.
 fn without(mut pdu: Vec<u8>, at: usize) -> Vec<u8> {
     pdu[at..at + 4].fill(0);
     pdu
@@ -177,7 +177,7 @@ fn a_flow_of_irati_with_flow_control_goes_as_it_went() {
     said(&mut member, "859c9a99", fc);
     let fc = "0111001000010002000200c4002700 02000000 b89c9a99 00000000 caa61c2a 00000000 00000000";
     said(&mut member, "869c9a99", fc);
-    // A PDU of its own, whose answer says how far it may go.
+    // Sends a PDU, whose answer tells the window.
     member.write(2, &[0, 0]);
     let own = member.says();
     assert_eq!(own.len(), 1);
@@ -252,7 +252,7 @@ fn management_without_address_goes_to_the_other_end() {
         (Dialect::Irati, "010000000001000000000040005000 00000000"),
     ];
     for (dialect, hex) in cases {
-        // No member yet, and nothing configured.
+        // An IPCP that is not a member and not configured.
         let mut transfer: DataPath<Bytes> = DataPath::of_dialect(Catalogue::standard(), dialect, 5);
         transfer.add_n1(N1, &props());
         transfer.send_management(Instant::from_millis(1), Target::N1(N1), &[9; 61]);
@@ -262,7 +262,7 @@ fn management_without_address_goes_to_the_other_end() {
             .expect("a PDU");
         assert_eq!(pdu.as_slice()[..pdu.len() - 61], bytes(hex));
 
-        // A member takes it from a stranger, and from a neighbour that begins anew.
+        // A member accepts it from a stranger, and from a neighbour that restarted.
         let mut member = Member::new(dialect, 1, 3);
         for is_neighbour in [true, false] {
             if !is_neighbour {

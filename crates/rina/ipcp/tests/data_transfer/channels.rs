@@ -1,4 +1,4 @@
-//! Management: plain PDUs to neighbours and members, channels before and after enrollment.
+//! Management PDUs to neighbours and members, and management channels before and after enrollment.
 
 use carina_ipcp::api::N1Port;
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Target, TransferEvent};
@@ -20,7 +20,7 @@ fn open_channel(member: &mut DataPath<Bytes>, now: Instant, channel: u32, cube: 
     member.open(now, open).unwrap()
 }
 
-/// A member of a DIF with wide fields and an IPCP that knows nothing of it yet.
+/// A member of a DIF with wide fields, and an IPCP that does not know the DIF's configuration yet.
 fn half_enrolled() -> Net {
     let mut config = config();
     config.widths.address = 4;
@@ -95,7 +95,7 @@ fn neighbours_exchange_messages_before_widths_and_addresses() {
             assert!(*message == sdu(len + add, len), "{len} bytes");
         }
     }
-    // Enrolled: the channel goes on as if nothing had happened.
+    // After enrollment the channel continues unchanged.
     let mut config = config();
     config.widths.address = 4;
     config.widths.cep = 1;
@@ -173,7 +173,7 @@ fn messages_to_members_are_routed_and_own_ones_come_back() {
         })
         .collect();
     assert_eq!(management, [(0, Address(1), 4), (2, Address(1), max)]);
-    // PCI, and the check of PDUs between neighbours.
+    // The PCI, and the checksum of PDUs between neighbours.
     assert_eq!(max, 1500 - 15 - 4);
 }
 
@@ -203,7 +203,8 @@ fn damage_between_neighbours_is_counted_and_changes_nothing() {
         }
         give(&mut net, whole[..at].to_vec());
     }
-    // One of a peer that knows no check: its length is right, its last bytes are its message.
+    // A PDU of a peer that does not use the checksum: its length is right, but its last bytes are
+    // part of the message.
     let mut bare = whole[..24].to_vec();
     bare[6] -= 4;
     give(&mut net, bare);
@@ -228,7 +229,7 @@ fn management_without_destination_is_between_neighbours_only() {
     let mut net = Net::new(2, &config());
     net.wire((0, 0), (1, 0));
     net.loses = Some(Box::new(|_, bytes, _| {
-        // A damaged hop limit must not lead around the check.
+        // A damaged hop limit must not bypass the checksum.
         bytes[3] = 64;
         false
     }));
@@ -254,7 +255,7 @@ fn only_neighbour_pdus_may_have_hop_limit_0() {
     assert!(net.take_read(1, 1).is_empty());
 }
 
-/// A toy that adds a counter and a check byte.
+/// SDU protection for the test: adds a counter and a check byte.
 struct Toy {
     out: u64,
     seen: u64,
@@ -337,7 +338,7 @@ fn protection_covers_all_but_management_between_neighbours() {
         );
     }
 
-    // A replay, a change, and another key.
+    // A replayed PDU, a changed one, and one under another key.
     let copies = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let kept = copies.clone();
     net.loses = Some(Box::new(move |_, bytes, _| {

@@ -1,4 +1,4 @@
-//! How flows end, move to a new connection, and begin again under the same key; flows within one
+//! Flows that end, switch to a new connection, or start again under the same key; flows within one
 //! member; DIFs over DIFs.
 
 use carina_ipcp::api::{FlowKey, N1Port};
@@ -49,7 +49,7 @@ fn what_was_written_before_the_end_arrives_before_it() {
     net.run_until(now + Duration::from_secs(4));
     let drained = TransferEvent::Drained { flow: FlowKey(3) };
     assert_eq!(net.events, [(0, drained)]);
-    // The last is read after the connection has gone at the other end.
+    // The last SDUs are read after the other end has closed the connection.
     let now = net.now;
     net.members[1].close(now, Owner::Flow(FlowKey(3)));
     let expected: Vec<_> = (0..500).map(|number| sdu(number, 900)).collect();

@@ -1,4 +1,4 @@
-//! DIFs of rlite and IRATI: members that exchange SDUs, relays, what is refused.
+//! DIFs of rlite's and IRATI's dialects: exchange of SDUs, relaying, refusals.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ fn two(dialect: Dialect, config: &DifConfig) -> Net {
     net
 }
 
-/// A line 1 - 2 - 3.
+/// Three members in a line: 1 - 2 - 3.
 fn line(dialect: Dialect, config: &DifConfig) -> Net {
     let mut net = Net::of_dialect(dialect, 3, config);
     net.wire((0, 0), (1, 0));
@@ -37,7 +37,7 @@ fn line(dialect: Dialect, config: &DifConfig) -> Net {
     net
 }
 
-/// Writes SDUs in both directions, one in a while, and checks what was read.
+/// Writes SDUs in both directions at intervals, and checks what was read.
 fn exchange(net: &mut Net, last: usize, config: &DifConfig, loses: bool) {
     for (key, cube) in config.cubes.iter().enumerate() {
         let key = key as u32 + 1;
@@ -146,7 +146,7 @@ fn damaged_pdus_are_counted_under_their_checksum() {
     net.loses = Some(Box::new(|_, bytes, number| {
         if number.is_multiple_of(7) {
             let at = number as usize * 31 % bytes.len();
-            // Not the length: that would be wrong before.
+            // The length is excluded, because it is checked before the checksum.
             if !(24..26).contains(&at) && at != 1 {
                 bytes[at] ^= 0x04;
             }
@@ -223,7 +223,7 @@ fn reserved_types_have_a_reason_of_their_own() {
     }
 }
 
-/// rlite gives CEP-id 0 too.
+/// rlite also assigns CEP-id 0.
 #[test]
 fn the_other_end_may_have_cep_0() {
     let config = configured(Dialect::Rlite);

@@ -1,4 +1,4 @@
-//! Flows of all cubes, short and long SDUs, one N-1 flow or several hops.
+//! Flows of all cubes with short and long SDUs, over one N-1 flow or several hops.
 
 use carina_ipcp::config::{QosCube, RateConfig, WindowConfig};
 use carina_ipcp::data_transfer::api::DataTransfer;

@@ -1,4 +1,4 @@
-//! Bytes that anyone may have written.
+//! Untrusted PDUs, random or mutated.
 
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::DataTransfer;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::data_transfer::net::{Net, config, cubes, sdu};
 
-/// A relay with a flow of each cube and N-1 flows on both sides.
+/// A relay, with a flow of each cube and N-1 flows on both sides.
 fn victim() -> Net {
     let mut net = Net::new(3, &config());
     net.wire((0, 0), (1, 0));
@@ -83,7 +83,7 @@ proptest! {
             net.now += Duration::from_millis(1);
         }
         net.run_until(net.now + Duration::from_secs(1));
-        // Whatever came, a fresh flow works.
+        // A new flow works, whatever was received before.
         net.read.clear();
         net.flow(0, 1, 77, &cubes()[2]);
         net.write(0, 77, &sdu(1, 5000));
@@ -98,7 +98,7 @@ proptest! {
         rounds in 1..4usize,
     ) {
         let mut net = victim();
-        // Long enough for a PDU that is lost again and again.
+        // Long enough for a PDU that is lost many times.
         let patient = carina_ipcp::QosCube { retransmit_ms: 600_000, ..cubes()[2].clone() };
         net.flow(0, 1, 9, &patient);
         let mut state = seed | 1;

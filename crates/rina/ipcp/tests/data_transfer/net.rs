@@ -1,4 +1,4 @@
-//! Members joined by N-1 flows that take no time, moved by hand.
+//! Members joined by N-1 flows without delay; the test moves time and PDUs.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,7 @@ use carina_wire::dif::{Address, CepId, Dialect};
 
 pub const MS: Duration = Duration::from_millis(1);
 
-/// A cube without anything.
+/// A cube that promises nothing.
 pub fn cube(id: u16, name: &str) -> QosCube {
     QosCube {
         id,
@@ -76,7 +76,7 @@ pub fn config() -> DifConfig {
     }
 }
 
-/// Names a policy.
+/// Makes the specification of a policy.
 pub fn policy(name: &str, params: &[(&str, &str)]) -> PolicySpec {
     PolicySpec {
         name: name.into(),
@@ -103,15 +103,16 @@ pub fn props() -> N1Properties {
 pub struct Net {
     pub now: Instant,
     pub members: Vec<DataPath<Bytes>>,
-    /// Where what leaves a member through an N-1 flow arrives.
+    /// For each member and N-1 flow, the other end of the wire.
     pub wires: BTreeMap<(usize, u32), (usize, u32)>,
-    /// N-1 flows that take nothing.
+    /// N-1 flows that take no PDUs.
     pub stopped: Vec<(usize, u32)>,
-    /// What applications have read: member, flow, SDUs.
+    /// SDUs that applications have read, by member and flow.
     pub read: BTreeMap<(usize, u32), Vec<Vec<u8>>>,
     partial: BTreeMap<(usize, u32), Vec<u8>>,
     pub events: Vec<(usize, TransferEvent)>,
-    /// Decides what happens to a PDU: from where, its bytes, its number; true to lose it.
+    /// Called with the sending member, the PDU and its number. May change the PDU; returns true to
+    /// lose it.
     #[expect(clippy::type_complexity, reason = "one closure")]
     pub loses: Option<Box<dyn FnMut(usize, &mut Vec<u8>, u64) -> bool>>,
     moved: u64,
@@ -170,7 +171,7 @@ impl Net {
         }
     }
 
-    /// Ends a wire.
+    /// Removes a wire: its N-1 flow ends at both members.
     pub fn cut(&mut self, a: (usize, u32)) {
         let b = self.wires.remove(&a).expect("a wire");
         self.wires.remove(&b);
@@ -225,7 +226,7 @@ impl Net {
         self.members[member].on_sdu(now, FlowKey(key), Bytes::from(sdu.to_vec()), false);
     }
 
-    /// Moves everything until nothing moves at this time.
+    /// Moves PDUs until none moves at the present time.
     pub fn run_until_quiet(&mut self) {
         loop {
             let mut arrived = VecDeque::new();
@@ -282,13 +283,13 @@ impl Net {
         }
     }
 
-    /// Lets a stopped N-1 flow go on.
+    /// Lets a stopped N-1 flow take PDUs again.
     pub fn resume(&mut self, member: usize, port: u32) {
         self.stopped.retain(|stopped| *stopped != (member, port));
         self.members[member].unblock_n1(N1Port(port));
     }
 
-    /// Runs timers up to a time.
+    /// Advances the time and runs timers up to `until`.
     pub fn run_until(&mut self, until: Instant) {
         self.run_until_quiet();
         loop {
@@ -313,7 +314,7 @@ impl Net {
         self.members[member].counters().dropped(reason)
     }
 
-    /// How many notices of a member contain these words.
+    /// Number of notices of a member that contain these words.
     pub fn notices(&self, member: usize, words: &str) -> usize {
         let is_it = |(of, event): &&(usize, TransferEvent)| {
             *of == member && matches!(event, TransferEvent::Notice { text } if text.contains(words))
@@ -322,7 +323,7 @@ impl Net {
     }
 }
 
-/// Content that shows which SDU it is.
+/// Content that identifies an SDU by its number.
 pub fn sdu(number: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (number * 31 + i * 7 + (i >> 8)) as u8)

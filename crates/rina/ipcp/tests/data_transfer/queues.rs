@@ -1,4 +1,4 @@
-//! Queues of N-1 flows: who is served first, who is dropped or marked, who waits.
+//! Queues of N-1 flows: scheduling, drops and marks, and writers that wait.
 
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::config::{QosCube, RateConfig, WindowConfig};
@@ -10,7 +10,7 @@ use carina_wire::dif::{Address, PduType, Syntax};
 
 use crate::data_transfer::net::{MS, Net, config, cubes, policy, sdu};
 
-/// Three members in a line; the relay's way to the third is stopped.
+/// Three members in a line. The relay's N-1 flow to the third is stopped.
 fn stopped_line(config: &DifConfig) -> Net {
     let mut net = Net::new(3, config);
     net.wire((0, 0), (1, 0));
@@ -31,7 +31,7 @@ fn with(component: &str, name: &str, params: &[(&str, &str)]) -> DifConfig {
     config
 }
 
-/// QoS-ids in the order in which a member sends, and their bytes.
+/// The QoS-ids and lengths of the PDUs that a member sends, in order.
 fn drain(net: &mut Net, member: usize, port: u32) -> Vec<(u16, usize)> {
     let now = net.now;
     let n1 = N1Port(port);
@@ -131,7 +131,7 @@ fn marks_come_where_the_cube_allows_them() {
         net.write(0, 3, &sdu(number, 100));
     }
     net.run_until_quiet();
-    // Congestion control lets ten reliable PDUs out at first.
+    // Congestion control allows ten reliable PDUs at first.
     assert_eq!(net.members[1].counters().pdus_marked, 0);
     net.resume(1, 1);
     net.run_until_quiet();
@@ -163,7 +163,7 @@ fn red_drops_more_the_longer_the_queue_is() {
     }
     net.run_until_quiet();
     let dropped = net.dropped(1, DropReason::QueueFull);
-    // Nothing for the first 5, everything from 50 on, a growing share between.
+    // No drops among the first 5, all dropped from 50 on, and a growing share in between.
     assert!((40..95).contains(&dropped), "{dropped}");
 }
 
@@ -254,7 +254,7 @@ fn a_rate_holds_the_writer_back_and_lets_it_go_on() {
         pdus: 10,
         frame_ms: 10,
     };
-    // Nothing is heard from the other side: time alone lets the writer go on.
+    // The other side sends nothing, so only time lets the writer continue.
     let paced = QosCube {
         rate: Some(rate),
         ..cubes().remove(0)
@@ -375,7 +375,7 @@ fn a_writer_is_notified_of_room_after_the_queue_was_filled() {
     net.flow(0, 1, 2, &cubes()[1]);
     let (flow, now) = (FlowKey(2), net.now);
     net.members[1].set_delivery_room(now, flow, 0);
-    // The window closes, and what waits behind it fills up.
+    // The window closes, and the queue behind it fills.
     let mut written = 0;
     while net.members[0].room(flow) > 0 {
         net.write(0, 2, &sdu(written, 1400));
@@ -383,7 +383,7 @@ fn a_writer_is_notified_of_room_after_the_queue_was_filled() {
         written += 1;
     }
     while net.members[0].poll_room().is_some() {}
-    // The window opens while the N-1 flow takes nothing.
+    // The window opens while the N-1 flow takes no PDUs.
     net.stopped = vec![(0, 0)];
     net.members[1].set_delivery_room(now, flow, 1 << 24);
     net.run_until_quiet();
@@ -396,8 +396,8 @@ fn a_writer_is_notified_of_room_after_the_queue_was_filled() {
     assert_eq!(net.take_read(1, 2).len(), written);
 }
 
-/// Two members whose PDUs are as long as over shared memory, and a flow of the reliable cube whose
-/// reader has 1 MiB of room.
+/// Two members whose PDUs are as long as over shared memory, with a flow of the reliable cube. The
+/// flow's reader has room for 1 MiB.
 fn long_pdus() -> Net {
     let long = DifConfig {
         max_pdu: 0,
@@ -418,7 +418,7 @@ fn long_pdus() -> Net {
     net
 }
 
-/// Writes SDUs of 60 kB until there is no more room for them; how many.
+/// Writes SDUs of 60 kB until there is no room. Returns their number.
 fn write_until_full(net: &mut Net) -> usize {
     let mut written = 0;
     while net.members[0].room(FlowKey(3)) > 0 {
@@ -429,7 +429,7 @@ fn write_until_full(net: &mut Net) -> usize {
     written
 }
 
-/// Reads on from what was `read` until all has come that was written.
+/// Reads SDUs, after those in `read`, until all that were written have arrived.
 fn read_on(net: &mut Net, written: usize, mut read: Vec<Vec<u8>>) {
     while read.len() < written {
         let now = net.now;
@@ -450,7 +450,7 @@ fn a_stopped_reader_blocks_the_writer_of_long_sdus() {
     let written = write_until_full(&mut net);
     let read = net.take_read(1, 3);
     assert_eq!(read.len(), ROOM / LONG);
-    // The initial credit of 64 PDUs, what the reader has taken, 1 MiB before the window.
+    // The initial credit of 64 PDUs, what the reader has taken, and 1 MiB before the window.
     let most = 64 * LONG + 2 * ROOM + LONG;
     assert!(written * LONG <= most, "{written} SDUs are taken");
     read_on(&mut net, written, read);

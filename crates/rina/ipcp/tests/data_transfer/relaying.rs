@@ -9,7 +9,7 @@ use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Synta
 
 use crate::data_transfer::net::{Net, config, cubes, policy, sdu};
 
-/// A line 1 - 2 - 3 with routes.
+/// Three members in a line, 1 - 2 - 3, with routes.
 fn line(config: &DifConfig) -> Net {
     let mut net = Net::new(3, config);
     net.wire((0, 0), (1, 0));
@@ -20,7 +20,7 @@ fn line(config: &DifConfig) -> Net {
     net
 }
 
-/// Two ways from 1 to 4, through 2 and through 3.
+/// Four members with two paths from 1 to 4, through 2 and through 3.
 fn diamond(config: &DifConfig) -> Net {
     let mut net = Net::new(4, config);
     net.wire((0, 0), (1, 0));
@@ -108,7 +108,7 @@ fn other_widths_work_as_well() {
 #[test]
 fn a_loop_in_the_tables_ends_at_the_hop_limit() {
     let mut net = line(&config());
-    // Address 4 is nowhere; 2 and 3 send it to each other.
+    // No member has address 4; members 2 and 3 route it to each other.
     net.route(0, &[(4, &[2], &[])]);
     net.route(1, &[(4, &[3], &[])]);
     net.route(2, &[(4, &[2], &[])]);
@@ -182,7 +182,7 @@ fn data_from_another_address_than_the_flow_has_is_forged() {
     assert_eq!(net.dropped(2, DropReason::Forged), 5);
     assert!(net.take_read(2, 1).is_empty());
     assert_eq!(net.notices(2, "forged"), 1, "told once");
-    // Whom the flow belongs to is not disturbed.
+    // The flow's real peer can still send.
     net.write(0, 1, &sdu(7, 500));
     net.run_until_quiet();
     assert_eq!(net.take_read(2, 1), [sdu(7, 500)]);
@@ -229,8 +229,7 @@ fn the_policy_single_uses_the_first_next_hop() {
     assert_eq!(through, [32, 0]);
 }
 
-/// Two members with two N-1 flows between them, neither of which takes anything; PDUs of sixteen
-/// flows wait.
+/// Two members with two N-1 flows between them. Neither takes PDUs, and PDUs of sixteen flows wait.
 fn two_with_queues() -> Net {
     let mut net = Net::new(2, &config());
     net.wire((0, 0), (1, 0));

@@ -1,4 +1,4 @@
-//! Memory that runs out.
+//! Shortage of buffers.
 
 use std::cell::Cell;
 
@@ -16,7 +16,7 @@ thread_local! {
     static IS_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A payload that cannot be kept beyond the burst while there is no memory.
+/// A payload that cannot be kept beyond the burst while memory is out.
 struct Scarce(Bytes);
 
 impl Payload for Scarce {
@@ -51,8 +51,8 @@ impl Payload for Scarce {
 
 const FLOW: FlowKey = FlowKey(4);
 
-/// Writes three SDUs, the second without memory; returns how many PDUs leave, the reasons for
-/// which the flow fails, and the SDUs dropped for lack of a buffer.
+/// Writes three SDUs, the second during a shortage. Returns the number of PDUs sent, the reasons
+/// for which the flow failed, and the number of SDUs dropped for lack of a buffer.
 fn write_through_a_shortage(cube: &QosCube) -> (usize, Vec<String>, u64) {
     let mut member = DataPath::<Scarce>::new(Catalogue::standard(), 7);
     member.configure(Instant::ZERO, &config()).expect("good");

@@ -12,7 +12,7 @@ use super::net::{MS, Net, config, cubes, sdu};
 
 const FLOW: u32 = 3;
 
-/// Events of connections and discards, in order.
+/// Records events of connections and first drops, in order.
 #[derive(Default)]
 struct Steps(Mutex<Vec<String>>);
 
@@ -44,7 +44,7 @@ impl TraceSink for Steps {
     }
 }
 
-/// Two members; the first is traced.
+/// Two members; the first one is traced.
 fn traced() -> (Net, Arc<Steps>) {
     let mut net = Net::new(2, &config());
     net.wire((0, 0), (1, 0));

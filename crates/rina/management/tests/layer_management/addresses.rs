@@ -1,4 +1,4 @@
-//! Addresses are unique in the end, whichever member gave them.
+//! Addresses become unique, whichever members assigned them.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ fn conflict_after_a_partition_is_resolved_and_flows_go_on() {
     let mut net = chain(3, &["a", "b"], config);
     net.wires[0].is_cut = true;
     net.run(10 * SECOND);
-    // Both halves give the same address away.
+    // Both halves of the partitioned DIF assign the same address.
     net.add("c", None, "secret");
     net.wire("c", "a");
     net.add("d", None, "secret");

@@ -1,4 +1,4 @@
-//! Where applications are, by both policies.
+//! The directory under both policies.
 
 use carina_ipcp::{Command, DifConfig};
 use carina_wire::FlowSpec;
@@ -68,7 +68,7 @@ fn a_request_goes_to_the_next_member_after_not_here() {
         }
         net.run(3 * SECOND);
         assert_eq!(call(&mut net, "a", "any"), Ok(()));
-        // A has not heard of it yet, or believes what it heard before.
+        // A does not know of the withdrawal yet, or still uses a cached answer.
         net.order("b", Command::Unregister { name: "any".into() });
         let key = net.allocate("a", "client", "any", FlowSpec::reliable());
         net.run(5 * SECOND);
@@ -93,7 +93,7 @@ fn homes_that_die_are_replaced() {
     );
     net.run(3 * SECOND);
     net.kill("c");
-    // The registration is sent again when the members have changed.
+    // The registration is sent again when the set of members has changed.
     net.run(120 * SECOND);
     for at in ["b", "d"] {
         assert_eq!(call(&mut net, at, "server"), Ok(()), "{at}");

@@ -1,4 +1,4 @@
-//! Joining, meeting, losing and leaving.
+//! Enrollment: joining, failures, and leaving.
 
 use carina_ipcp::{Command, Event};
 
@@ -63,7 +63,7 @@ fn wrong_password_is_refused_and_both_sides_know() {
         "{:?}",
         net.notices("a")
     );
-    // It is not tried again and again.
+    // The attempt is not repeated again and again.
     assert_eq!(net.failures("b").len(), 1);
     net.add("c", None, "secret");
     net.wire("c", "a");

@@ -46,7 +46,7 @@ fn a_flow_carries_data_over_two_hops_and_ends_in_order() {
     }
 }
 
-/// A, b and c in a row; c serves.
+/// Members a, b and c in a row. Member c accepts flows. Returns the net and both ends of a flow.
 fn net(seed: u64) -> (Net, FlowKey, FlowKey) {
     let mut net = chain(seed, &["a", "b", "c"], config());
     net.accepts.insert("server".into());

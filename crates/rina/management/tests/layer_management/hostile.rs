@@ -1,4 +1,4 @@
-//! Messages that no member would send.
+//! Messages that no correct member would send.
 
 use carina_cdap::{Message, Opcode, Value};
 use carina_wire::dif::{
@@ -102,7 +102,7 @@ fn nothing_but_connecting_is_heard_from_strangers() {
     let mut net = Net::new(2);
     net.bootstrap("a", config());
     net.add("b", None, "secret");
-    // B cannot become a member: it is expected to be another one.
+    // B cannot become a member of `net`, since it belongs to another DIF.
     net.add_to("elsewhere", "c", None, "secret");
     net.wire("c", "a");
     net.run(SECOND);

@@ -1,5 +1,5 @@
-//! Words that come late, and ends that overlap with beginnings: what concerns the older of two does
-//! not touch the newer one, and who moves meanwhile is followed.
+//! Late messages, and ends that overlap with beginnings: a message about an earlier flow or
+//! registration does not affect a later one, and a flow follows a member whose address changes.
 
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
@@ -16,7 +16,7 @@ fn ask(net: &mut Net, at: &str, app: &str) -> FlowKey {
 
 #[test]
 fn a_late_lookup_answer_is_not_for_a_later_flow() {
-    // Of some names c is a home itself, and asks no other member.
+    // For some names c is a home itself, and sends no query.
     for at in 0..6 {
         let server = format!("server{at}");
         let on_demand = with_policy(config(), "directory", "on-demand", &[]);
@@ -27,7 +27,7 @@ fn a_late_lookup_answer_is_not_for_a_later_flow() {
         net.wires[1].loss = 100;
         let first = ask(&mut net, "c", "nobody");
         net.deallocate("c", first);
-        // Until its key is used again.
+        // Repeats until the key is reused.
         let again = loop {
             let key = ask(&mut net, "c", &server);
             if key == first {
@@ -41,7 +41,8 @@ fn a_late_lookup_answer_is_not_for_a_later_flow() {
     }
 }
 
-/// Two halves of a DIF, in which `c` and `d` have one address: `d` takes another when they meet.
+/// Two halves of a DIF, in which `c` and `d` have the same address. When the halves join, `d` takes
+/// another address.
 fn halves(seed: u64) -> Net {
     let config = with_policy(config(), "address-assignment", "sequential", &[]);
     let mut net = chain(seed, &["a", "b"], config);
@@ -91,7 +92,7 @@ fn a_late_copy_does_not_renew_a_connection_again() {
     let mine = ask(&mut net, "b", "server");
     net.run(SECOND);
     let theirs = net.offered("a");
-    // Until the next renewal; returns what b has sent.
+    // Lets the connection run until its next renewal. Returns what b has sent.
     let renew = |net: &mut Net| {
         let before = net.count("b", "connections-renewed");
         net.take_sent(0, 0);
@@ -121,7 +122,7 @@ fn a_late_copy_does_not_renew_a_connection_again() {
 
 #[test]
 fn a_late_copy_of_a_request_does_not_open_the_flow_again() {
-    // The one called ends the flow, or the one who calls.
+    // The flow is ended by the called member, or by the caller.
     for ends in ["a", "c"] {
         let mut net = chain(64, &["a", "b", "c"], config());
         net.accepts.insert("server".into());
@@ -169,5 +170,5 @@ fn a_registration_outlives_late_words_about_an_earlier_one() {
     }
 }
 
-/// SDUs that are written at a time.
+/// Number of SDUs that are written at a time.
 const BURST: usize = 64;

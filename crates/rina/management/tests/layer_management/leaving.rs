@@ -1,4 +1,4 @@
-//! Leaving by will and by order.
+//! Leaving by command, by expulsion, and by crash.
 
 use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event, FlowKey};
@@ -44,7 +44,7 @@ fn departure_ends_once_the_neighbours_have_answered() {
     net.order("b", Command::Leave);
     net.run(20 * MS);
     assert_eq!(left(&net, "b").len(), 1);
-    // One that does not answer has half a second.
+    // A neighbour that does not answer is waited for half a second.
     let mut net = chain(1, &["a", "b"], config());
     net.members.remove("a");
     net.order("b", Command::Leave);
@@ -52,7 +52,7 @@ fn departure_ends_once_the_neighbours_have_answered() {
     assert_eq!(left(&net, "b"), Vec::<String>::new());
     net.run(200 * MS);
     assert_eq!(left(&net, "b").len(), 1);
-    // Two that leave at the same time need not wait for each other.
+    // Two members that leave at the same time do not wait for each other.
     let mut net = chain(1, &["a", "b"], config());
     net.order("a", Command::Leave);
     net.order("b", Command::Leave);
@@ -60,7 +60,7 @@ fn departure_ends_once_the_neighbours_have_answered() {
     assert_eq!((left(&net, "a").len(), left(&net, "b").len()), (1, 1));
 }
 
-/// Whether a member holds each of the links between `b` and `c` for up, `b`'s word first.
+/// Whether a member considers each of the links between `b` and `c` up; `b`'s report comes first.
 fn links_of_the_end(net: &mut Net, at: &str) -> Vec<bool> {
     let mut words: Vec<(String, bool)> = Vec::new();
     for link in net.read_rib(at, "/routing/links", 1) {
@@ -88,9 +88,10 @@ fn links_of_a_member_that_leaves_or_dies_are_taken_back() {
     assert_eq!(links_of_the_end(&mut net, "a"), [false, false]);
 
     let mut net = chain(6, &["a", "b", "c"], config());
-    // Nothing below tells the end.
+    // The N-1 DIF does not report the end.
     net.members.remove("c");
-    // Three signs of life of a second each are missed; the dead cannot take its own word back.
+    // After three missed keep-alives of a second each, `c` is lost. Its own report of the link
+    // remains.
     net.run(6 * SECOND);
     assert_eq!(links_of_the_end(&mut net, "a"), [false, true]);
     let members = net.read_rib("a", "/members/c", 0);
@@ -119,7 +120,7 @@ fn n1_flow_of_one_that_left_and_died_is_asked_for_again() {
     net.run(2 * SECOND);
     net.expect_members(&["a", "b"]);
     net.order("b", Command::Leave);
-    // It has said so, and dies before it ends its N-1 flows.
+    // B has announced that it leaves, and dies before it ends its N-1 flows.
     net.run(SECOND / 10);
     net.vanish("b");
     net.add("b", None, "secret");
@@ -168,7 +169,7 @@ fn expelled_member_leaves_and_stays_away() {
         net.failures("c")
     );
     assert_eq!(net.names("a", "/members"), ["a", "b"]);
-    // Not for ever.
+    // The expulsion ends.
     net.run(320 * SECOND);
     net.end_wire(2);
     net.wire("c", "b");
@@ -195,7 +196,7 @@ fn an_access_list_decides_which_ipcps_join() {
     );
 }
 
-/// Two members over two wires, and a flow between them.
+/// Two members joined by two wires, with a flow between them.
 fn doubly_joined(spec: FlowSpec) -> (Net, FlowKey, FlowKey) {
     let mut net = chain(7, &["a", "b"], config());
     net.wire("b", "a");
@@ -225,12 +226,12 @@ fn flows_go_on_over_another_n1_flow_after_detaching() {
     net.run(5 * SECOND);
     assert_eq!(net.take_delivered("a", far), sent);
     assert_eq!(net.take_delivered("b", near), sent);
-    // An order that comes twice says nothing new.
+    // A repeated command changes nothing.
     net.give_up(0, 0);
     net.run(50 * SECOND);
     assert_eq!(net.partings("b"), [1, 1, 0]);
     assert_eq!(net.partings("a"), [1, 0, 0]);
-    // Nothing below says to `a` that the flow has ended, and it hears nothing over it.
+    // The N-1 DIF does not tell `a` that the flow has ended, and `a` receives nothing over it.
     net.run(70 * SECOND);
     assert_eq!(net.partings("b"), [1, 1, 0]);
     assert_eq!(net.partings("a"), [1, 1, 0]);
@@ -248,7 +249,7 @@ fn a_detached_n1_flow_loses_no_pdu_on_its_way() {
             }
             net.write("b", near, sdu);
             net.write("a", far, sdu);
-            // Several are on a wire at a time.
+            // Several PDUs are on a wire at a time.
             net.run(SECOND / 5_000);
         }
         net.run(5 * SECOND);

@@ -1,4 +1,4 @@
-//! Members that meet over new N-1 flows, come back, or should not meet at all.
+//! Members that connect over new N-1 flows, that come back, or that must not connect.
 
 use carina_ipcp::{Command, Event};
 use carina_wire::FlowSpec;
@@ -35,7 +35,7 @@ fn both_sides_may_ask_at_once() {
         net.run(2 * SECOND);
         assert_eq!(neighbours(&mut net, "a"), ["b", "c"], "seed {seed}");
         assert_eq!(neighbours(&mut net, "c"), ["a", "b"], "seed {seed}");
-        // One that joins and a member may ask each other, too.
+        // An IPCP that joins and a member may also connect to each other at the same time.
         net.add("d", None, "secret");
         net.wire_with("b", "d", 1500, Kind::BothAsk);
         net.run(2 * SECOND);
@@ -64,7 +64,7 @@ fn a_second_n1_flow_takes_over_when_the_first_ends() {
     net.run(2 * SECOND);
     assert_eq!(net.read("b", other), b"still here");
     assert_eq!(neighbours(&mut net, "a"), ["b"]);
-    // The side that had asked for the first one wants it back.
+    // The side that requested the first N-1 flow requests it again.
     let wanted = net.told("b", |event| match event {
         Event::NeedN1 { dif, remote } => Some((dif.clone(), remote.clone())),
         _ => None,
@@ -96,7 +96,7 @@ fn a_restarted_member_keeps_its_address_and_its_flows_end() {
     assert_eq!(net.members["c"].address(), before);
     let (is_graceful, reason) = net.closed("a", key).expect("an end");
     assert!(!is_graceful && reason.contains("restarted"), "{reason}");
-    // What the old one had registered is gone.
+    // The registrations of the earlier incarnation are removed.
     assert!(net.names("a", "/directory").is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! Layer management of whole members that are wired to one another.
+//! Tests of layer management with whole members, wired to one another.
 
 mod net;
 

@@ -1,5 +1,5 @@
-//! Two IPCPs of one name: one of them is a member, and a member that starts anew is not its own
-//! conflicting member.
+//! Name conflicts between two IPCPs. A member that restarts must not be taken for a conflict with
+//! itself.
 
 use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event};
@@ -9,7 +9,7 @@ use crate::layer_management::net::{MS, Net, SECOND, chain, config};
 
 const TAKEN: &str = "\"a\" is the name of another member, which lives; choose another";
 
-/// Why an IPCP ceased to be a member.
+/// The reasons for which an IPCP ceased to be a member.
 fn departures(net: &Net, at: &str) -> Vec<String> {
     net.told(at, |event| match event {
         Event::Left { reason } => Some(reason.clone()),
@@ -17,13 +17,14 @@ fn departures(net: &Net, at: &str) -> Vec<String> {
     })
 }
 
-/// Address and incarnation of each member, as one of them knows it.
+/// Address and incarnation of each member, as one member knows them.
 fn known(net: &mut Net, at: &str) -> Vec<(String, Vec<(String, Scalar)>)> {
     let objects = net.read_rib(at, "/members", 1);
     objects.into_iter().map(|it| (it.path, it.fields)).collect()
 }
 
-/// Exactly one of the two is a member, and these and it agree on who it is; which one it is.
+/// Checks that exactly one IPCP of `pair` is a member, and that it and `others` know the same
+/// members. Returns its name.
 fn winner(net: &mut Net, pair: [&'static str; 2], others: &[&str]) -> &'static str {
     let members = pair.map(|name| net.is_member(name));
     assert_ne!(members[0], members[1], "{pair:?}: {members:?}");
@@ -99,7 +100,7 @@ fn a_new_or_withdrawn_name_needs_no_query() {
 fn a_restarted_member_enrolls_before_its_death_is_known() {
     for seed in 1..20 {
         let mut net = chain(seed, &["a", "b", "c", "d"], config());
-        // It has several neighbours, which believe that it is there.
+        // The restarted member has several neighbours, which still consider it up.
         net.wire("d", "a");
         net.wire("a", "c");
         net.run(3 * SECOND);
@@ -122,7 +123,7 @@ fn a_restarted_member_enrolls_before_its_death_is_known() {
 fn a_member_that_restarts_often_in_a_partition_stays() {
     let mut net = chain(7, &["b", "a", "c"], config());
     for round in 0..6 {
-        // One half learns of it later than of the next.
+        // One half of the DIF learns of this restart later than of the next one.
         let cut = round % 2;
         net.wires[cut].is_cut = true;
         net.restart("a", "secret");
@@ -174,7 +175,7 @@ fn after_a_partition_the_earlier_of_two_names_stays() {
             for at in ["b", "c", "d"] {
                 assert_eq!(net.names(at, "/directory"), [name], "{seed} {silence} {at}");
             }
-            // A forgotten member has no precedence.
+            // A member that was forgotten has no precedence.
             assert!(winner == "a" || silence > 600, "{seed} {silence}");
         }
     }

@@ -1,4 +1,4 @@
-//! Members of native DIFs wired to one another.
+//! Members of native DIFs, wired to one another.
 
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, Reject, SduProtection, Toolbox};
 use carina_ipcp::{Cause, Command, Config, Dialects, DifConfig, FlowKey, PolicySpec};
@@ -15,7 +15,7 @@ mod dialects;
 
 pub use dialects::*;
 
-/// What members speak.
+/// The dialect of the members.
 const DIALECTS: Dialects = Dialects::new(&[carina_management::DIALECT]);
 
 const BELOW: Below = Below {
@@ -29,12 +29,12 @@ impl Net {
         Net::over(BELOW, seed | 1)
     }
 
-    /// Adds an IPCP that is no member; `password` is what its toolbox knows.
+    /// Adds an IPCP that is not a member; `password` is the one in its toolbox.
     pub fn add(&mut self, name: &str, config: Option<DifConfig>, password: &str) {
         self.add_to("net", name, config, password);
     }
 
-    /// The same for a DIF of another name.
+    /// Like [`Net::add`], for a DIF of another name.
     pub fn add_to(&mut self, dif: &str, name: &str, dif_config: Option<DifConfig>, password: &str) {
         let seed = self.random();
         let config = Config {
@@ -47,7 +47,7 @@ impl Net {
         self.insert(config, Words { password }, seed);
     }
 
-    /// Adds an IPCP that believes to have the name of another.
+    /// Adds an IPCP with the name of another. The test refers to it as `known_as`.
     pub fn add_same_name(&mut self, known_as: &str, name: &str) {
         let seed = self.random();
         let config = Config {
@@ -60,13 +60,13 @@ impl Net {
         self.insert_as(known_as, config, Words { password }, seed);
     }
 
-    /// Adds a member that begins the DIF.
+    /// Adds the first member of the DIF.
     pub fn bootstrap(&mut self, name: &str, config: DifConfig) {
         self.add(name, Some(config), "secret");
         self.order(name, Command::Bootstrap);
     }
 
-    /// A member starts anew; its N-1 flows stay, and the other ends hear nothing.
+    /// Restarts a member. Its N-1 flows stay, and the other ends are not informed.
     pub fn restart(&mut self, name: &str, password: &str) {
         self.vanish(name);
         self.add(name, None, password);
@@ -78,7 +78,7 @@ impl Net {
     }
 }
 
-/// A DIF with quick signs of life.
+/// A DIF configuration with a short keep-alive interval.
 pub fn config() -> DifConfig {
     DifConfig {
         keepalive_ms: 1000,
@@ -86,7 +86,7 @@ pub fn config() -> DifConfig {
     }
 }
 
-/// Members in a row, each enrolled through the one before.
+/// Members in a row, each enrolled through the one before it.
 pub fn chain(seed: u64, names: &[&str], config: DifConfig) -> Net {
     let mut net = Net::new(seed);
     net.bootstrap(names[0], config);
@@ -100,7 +100,7 @@ pub fn chain(seed: u64, names: &[&str], config: DifConfig) -> Net {
     net
 }
 
-/// A toolbox with a challenge that both sides answer, and a sealer that adds one byte.
+/// A toolbox with a challenge that both sides answer, and SDU protection that adds one byte.
 pub struct Words {
     password: String,
 }

@@ -1,4 +1,4 @@
-//! A DIF in two halves, and what heals.
+//! A partitioned DIF, and its state after the parts are joined again.
 
 use carina_ipcp::{Command, Event};
 
@@ -103,7 +103,7 @@ fn any_order_of_cuts_ends_with_one_view() {
     }
 }
 
-/// What a member believes of members and applications.
+/// A text with all members and applications that a member knows, for comparison.
 fn one_view(net: &mut Net, name: &str) -> String {
     let mut view = String::new();
     for object in net.read_rib(name, "/directory", 1) {

@@ -1,4 +1,4 @@
-//! The outcome of a registration, as its application hears it.
+//! Results of registrations, as applications receive them.
 
 use carina_ipcp::{Command, DifConfig, Event, Reason};
 
@@ -10,7 +10,7 @@ fn register(net: &mut Net, at: &str, app: &str) {
     net.order(at, Command::Register { name: app.into() });
 }
 
-/// What was said of an application, in order.
+/// The results reported for an application, in order.
 fn said(net: &Net, at: &str, app: &str) -> Vec<Result<(), Reason>> {
     net.told(at, |event| match event {
         Event::Registered { name, result } if name == app => Some(result.clone()),
@@ -81,7 +81,7 @@ fn homes_that_are_full_refuse_and_nothing_else_is_disturbed() {
     ] {
         assert!(reason.contains(words), "{reason}");
     }
-    // The renewals of those that are held find a full directory, too.
+    // The renewals of the stored registrations find a full directory, too.
     net.run(200 * SECOND);
     for app in ["one", "two"] {
         assert_eq!(said(&net, "b", app), [Ok(())], "{app}");
@@ -108,7 +108,7 @@ fn an_early_registration_is_refused_by_a_full_dif() {
     }
     net.wire("b", "a");
     net.run(5 * SECOND);
-    // The home in a is full, the one in b itself has room for one.
+    // The home at a is full; the one at b itself has room for one.
     assert_eq!(said(&net, "b", "x"), [Ok(())]);
     let said = said(&net, "b", "y");
     assert!(matches!(&said[..], [Ok(()), Err(_)]), "{said:?}");
@@ -127,7 +127,7 @@ fn silent_homes_do_not_hold_up_a_registration_for_ever() {
         let said = apps.iter().filter(|app| said(net, "c", app) == [Ok(())]);
         said.count()
     };
-    // Some have this member as a home; the homes of the others cannot be heard.
+    // Some names have this member as a home; the homes of the others cannot be reached.
     assert!((1..12).contains(&answered(&net)), "{}", answered(&net));
     net.run(15 * SECOND);
     assert_eq!(answered(&net), 12);
@@ -137,7 +137,7 @@ fn silent_homes_do_not_hold_up_a_registration_for_ever() {
 fn homes_without_a_route_are_not_waited_for() {
     let mut net = chain(9, &["a", "b", "c"], on_demand("65536"));
     net.kill("b");
-    // It is noticed that b is gone, and with it the way to a.
+    // The loss of b is detected, and with it the loss of the route to a.
     net.run(20 * SECOND);
     for n in 0..12 {
         let app = format!("app-{n}");
@@ -171,7 +171,7 @@ fn more_registrations_than_pending_requests_reach_homes() {
         assert_eq!(said(&net, "b", &format!("app-{n}")), [Ok(())]);
     }
     assert_eq!(net.names("a", "/directory").len(), 1_500);
-    // All are sent again before they are forgotten.
+    // All are renewed before they expire.
     net.run(300 * SECOND);
     assert_eq!(net.names("a", "/directory").len(), 1_500);
 }

@@ -1,4 +1,4 @@
-//! The RIB as tools use it, here and at other members.
+//! The RIB as tools use it, at the own member and at others.
 
 use carina_cdap::{Message, Opcode};
 use carina_ipcp::Command;
@@ -59,7 +59,7 @@ fn every_part_of_the_tree_is_there() {
     let count = paths.len();
     paths.dedup();
     assert_eq!(paths.len(), count, "an object has one path");
-    // What both halves of the IPCP count is in one object, wherever one asks from.
+    // The counters of both halves of the IPCP are in one object, also when read by another member.
     let counters = net.read_rib("a", "/counters", 0);
     assert_eq!(counters.len(), 1);
     assert!(matches!(
@@ -93,7 +93,7 @@ fn the_rib_of_another_member_is_read_despite_loss() {
     for wire in &mut net.wires {
         wire.loss = 10;
     }
-    // More than fits in one PDU.
+    // The answer does not fit in one PDU.
     let all = net.rib("a", Some("c"), read("/", 9)).expect("objects");
     assert!(all.len() > 40, "{}", all.len());
     assert_eq!(
@@ -187,7 +187,7 @@ fn a_read_that_is_cancelled_sends_no_more_parts() {
     let mut read = Message::object(Opcode::Read, "", "/directory");
     read.scope = 1;
     let mut cancel = Message::new(Opcode::CancelRead);
-    // B has not asked: it counts each part, and nothing else.
+    // B sent no request, so it counts each part as stale, and counts nothing else.
     let mut parts = |net: &mut Net, id: i32, cancels: bool| {
         let before = net.count("b", "stale");
         (read.invoke_id, cancel.invoke_id) = (id, id);
@@ -216,7 +216,7 @@ fn policies_change_where_access_control_allows() {
     assert_eq!(field(&shown[0], "name"), Scalar::Text("best-fit".into()));
     let error = net.rib("b", Some("c"), best).unwrap_err();
     assert!(error.contains("may not write"), "{error}");
-    // Data transfer's, too.
+    // Policies of data transfer can change, too.
     let schedule = write(
         "rmt-scheduling",
         &[("name", "weighted-fair"), ("quantum", "4096")],
@@ -239,7 +239,7 @@ fn policies_change_where_access_control_allows() {
         let error = net.rib("a", None, wrong).unwrap_err();
         assert!(error.contains(word), "{error}");
     }
-    // A value that is refused leaves everything as it was.
+    // A value that is refused changes nothing.
     let shown = net.read_rib("a", "/policies/rmt-scheduling", 0);
     assert_eq!(field(&shown[0], "quantum"), Scalar::Text("4096".into()));
 }

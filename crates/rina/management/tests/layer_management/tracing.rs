@@ -8,7 +8,7 @@ use carina_wire::FlowSpec;
 
 use crate::layer_management::net::{Net, SECOND, config};
 
-/// Names of the events of layer management, in order.
+/// Records the names of layer management's events, in order.
 #[derive(Default)]
 struct Steps(Mutex<Vec<&'static str>>);
 
@@ -55,7 +55,7 @@ fn a_sink_receives_the_steps_of_a_membership() {
     net.order("b", Command::Leave);
     net.run(5 * SECOND);
     let mut steps = steps.0.lock().expect("no sink panics").clone();
-    // The attempt to enroll again after leaving is not of interest.
+    // The attempt to enroll again after leaving is ignored.
     let left = steps.iter().position(|step| *step == "left").unwrap();
     steps.truncate(left + 1);
     let expected = [

@@ -1,4 +1,4 @@
-//! What a test does as an application, and what it asks members about.
+//! Actions of a test as an application, and queries to members.
 
 use carina_ipcp::api::{RibObject, RibOp, Scalar};
 use carina_ipcp::{Command, Event, FlowKey};
@@ -36,19 +36,19 @@ impl Net {
         self.pump(at);
     }
 
-    /// SDUs that came on a flow since it was asked last.
+    /// The SDUs that arrived on a flow since the last call.
     pub fn take_delivered(&mut self, at: &str, flow: FlowKey) -> Vec<Vec<u8>> {
         let key = (at.to_string(), flow);
         self.delivered.remove(&key).unwrap_or_default()
     }
 
-    /// The flow that was offered to a member last.
+    /// The flow that was last offered to a member.
     pub fn offered(&self, at: &str) -> FlowKey {
         *self.incoming[at].last().expect("a flow was offered")
     }
 
-    /// IPCPs of a DIF "up" stand over `holders`; the one over `at` asks for any member of its DIF.
-    /// Returns which holders were asked.
+    /// Adds IPCPs of a DIF "up" over the members `holders`. The IPCP over member `at` calls any
+    /// member of its DIF. Returns which holders received the request.
     pub fn asked_by_upper(&mut self, at: &str, holders: &[&str]) -> Vec<String> {
         self.accepts.insert("up".into());
         for holder in holders {
@@ -64,7 +64,7 @@ impl Net {
         self.incoming.keys().cloned().collect()
     }
 
-    /// What happened at a member and is of a kind.
+    /// The events of a member for which `pick` returns a value.
     pub fn told<T>(&self, at: &str, pick: impl Fn(&Event) -> Option<T>) -> Vec<T> {
         let at_member = self.events.iter().filter(|(name, _)| name == at);
         at_member.filter_map(|(_, event)| pick(event)).collect()
@@ -79,7 +79,7 @@ impl Net {
         self.members[name].address().map_or(0, |address| address.0)
     }
 
-    /// All of them are members.
+    /// Checks that all of these IPCPs are members.
     pub fn expect_members(&self, names: &[&str]) {
         for name in names {
             assert!(self.is_member(name), "{name}: {:?}", self.failures(name));
@@ -97,7 +97,7 @@ impl Net {
         self.told(at, pick).pop()
     }
 
-    /// How a flow was closed by the other side.
+    /// Whether the other side closed a flow in order, and its reason; `None` if it is not closed.
     pub fn closed(&self, at: &str, key: FlowKey) -> Option<(bool, String)> {
         let pick = |event: &Event| match event {
             Event::Closed {
@@ -126,14 +126,14 @@ impl Net {
         })
     }
 
-    /// Orders the member at one end of a wire to use it no more.
+    /// Orders the member at one end of a wire to give the N-1 flow up.
     pub fn give_up(&mut self, wire: usize, end: usize) {
         let (name, n1) = self.wires[wire].ends[end].clone();
         let reason = "it is needed elsewhere".to_string();
         self.order(&name, Command::GiveUpN1 { n1, reason });
     }
 
-    /// How often a member lost a neighbour, gave an N-1 flow back, asked for one.
+    /// How often a member has lost a neighbour, returned an N-1 flow, and requested one.
     pub fn partings(&self, at: &str) -> [usize; 3] {
         let count = |is_it: fn(&Event) -> bool| {
             let found = self.told(at, |event| is_it(event).then_some(()));
@@ -146,7 +146,7 @@ impl Net {
         ]
     }
 
-    /// Why a member was refused for good.
+    /// The reasons of permanent refusals at a member.
     pub fn refusals(&self, at: &str) -> Vec<String> {
         self.told(at, |event| match event {
             Event::EnrollRefused { reason, .. } => Some(reason.clone()),
@@ -154,7 +154,7 @@ impl Net {
         })
     }
 
-    /// Asks for a part of a RIB and waits for the answer.
+    /// Reads or writes a RIB, and waits for the answer.
     pub fn rib(
         &mut self,
         at: &str,
@@ -184,7 +184,7 @@ impl Net {
         self.try_read_rib(at, path, scope).expect("an object")
     }
 
-    /// The same where it may be refused.
+    /// Like `read_rib`, if the read may be refused.
     pub fn try_read_rib(
         &mut self,
         at: &str,
@@ -199,12 +199,12 @@ impl Net {
         self.rib(at, None, read)
     }
 
-    /// Objects at and below a path.
+    /// The objects at and below a path.
     pub fn objects(&mut self, at: &str, path: &str) -> Vec<RibObject> {
         self.read_rib(at, path, 9)
     }
 
-    /// Names of what is directly below a path.
+    /// The names of the objects directly below a path.
     pub fn names(&mut self, at: &str, path: &str) -> Vec<String> {
         let below = format!("{path}/");
         let objects = self.read_rib(at, path, 1);
@@ -213,7 +213,7 @@ impl Net {
         names.map(str::to_string).collect()
     }
 
-    /// How often something was counted at a member.
+    /// The value of a counter of a member.
     pub fn count(&mut self, at: &str, what: &str) -> u64 {
         let objects = self.objects(at, "/counters");
         let fields = objects.iter().flat_map(|object| &object.fields);

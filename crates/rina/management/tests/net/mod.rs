@@ -1,6 +1,6 @@
-//! Members wired to one another, on a clock of their own: the same for every dialect.
+//! Members wired to one another, on a virtual clock; used by the tests of every dialect.
 //!
-//! A test crate adds what its dialect has of its own (`DIALECTS`, configurations, toolboxes) in its
+//! A test crate adds the parts of its dialect (`DIALECTS`, configurations, toolboxes) in its own
 //! `net.rs`.
 
 mod asking;
@@ -18,51 +18,51 @@ use carina_wire::Bytes;
 pub const MS: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// How long a PDU is on a wire.
+/// How long a PDU takes on a wire.
 const DELAY: Duration = MS;
 
 /// One end of a wire.
 pub type End = (String, N1Port);
 
-/// The N-1 DIF of all members.
+/// Properties of the N-1 DIF of all members.
 pub struct Below {
     pub dif: &'static str,
     pub sdu_max: usize,
     pub giving_back: GivingBack,
 }
 
-/// What follows when a member gives an N-1 flow back or asks for it again.
+/// What happens when a member returns an N-1 flow or requests it again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum GivingBack {
     /// Nothing.
     Ignored,
-    /// The member loses it and gets it; the other end does not hear that it is given back.
+    /// The member loses the flow and gets it again; the other end is not informed.
     Unheard,
-    /// Both ends lose it and get it.
+    /// Both ends lose the flow and get it again.
     Heard,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Plain,
-    /// Others can listen.
+    /// Others can listen to the wire.
     Exposed,
-    /// Each side believes that it asked for the flow.
+    /// Each side believes that it requested the flow.
     BothAsk,
 }
 
 pub struct Wire {
     pub ends: [End; 2],
     pub is_cut: bool,
-    /// Of a hundred PDUs, so many are lost.
+    /// Percentage of PDUs that are lost.
     pub loss: u64,
     pub kind: Kind,
     /// The N-1 DIF.
     dif: &'static str,
     pub sdu_max: usize,
-    /// Everything that was sent, with the end that sent it.
+    /// All PDUs that were sent, each with the index of the sending end.
     pub sent: Vec<(usize, Vec<u8>)>,
-    /// The end has been given back.
+    /// Whether each end has returned the flow.
     is_down: [bool; 2],
 }
 
@@ -72,13 +72,13 @@ pub struct Net {
     pub members: BTreeMap<String, Ipcp<Bytes>>,
     pub wires: Vec<Wire>,
     flying: BTreeMap<(Instant, u64), (End, Vec<u8>)>,
-    /// PDUs that were put on wires.
+    /// Number of PDUs that were put on wires.
     pub flown: u64,
     pub events: Vec<(String, Event)>,
-    /// SDUs.
+    /// SDUs delivered to applications.
     delivered: BTreeMap<(String, FlowKey), Vec<Vec<u8>>>,
     pub incoming: BTreeMap<String, Vec<FlowKey>>,
-    /// Applications that take every flow.
+    /// Applications that accept every flow.
     pub accepts: BTreeSet<String>,
     next_port: u32,
     next_id: u64,
@@ -86,7 +86,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// A net without members. `seed` decides everything that is left to chance and is not 0.
+    /// A net without members. `seed` determines all random choices and must not be 0.
     pub fn over(below: Below, seed: u64) -> Net {
         Net {
             below,
@@ -112,13 +112,13 @@ impl Net {
         self.random
     }
 
-    /// Adds an IPCP that is no member.
+    /// Adds an IPCP that is not a member.
     pub fn insert(&mut self, config: Config, toolbox: impl Toolbox + 'static, seed: u64) {
         let name = config.name.clone();
         self.insert_as(&name, config, toolbox, seed);
     }
 
-    /// The same for one that the test knows by another name than members do.
+    /// Like [`Net::insert`], for an IPCP to which the test refers as `known_as`.
     pub fn insert_as(
         &mut self,
         known_as: &str,
@@ -147,7 +147,7 @@ impl Net {
         self.members.get_mut(name).expect("a member of the test")
     }
 
-    /// A new N-1 flow from `a`, which asks for it, to `b`.
+    /// Adds an N-1 flow from `a`, which requests it, to `b`.
     pub fn wire(&mut self, a: &str, b: &str) -> usize {
         self.lay(a, b, self.below.sdu_max, Kind::Plain, 0)
     }
@@ -156,7 +156,7 @@ impl Net {
         self.lay(a, b, sdu_max, kind, 0)
     }
 
-    /// The same over another N-1 DIF.
+    /// Like [`Net::wire`], over another N-1 DIF.
     pub fn wire_over(&mut self, dif: &'static str, a: &str, b: &str) -> usize {
         let usual = std::mem::replace(&mut self.below.dif, dif);
         let wire = self.wire(a, b);
@@ -189,7 +189,7 @@ impl Net {
         at
     }
 
-    /// One end hears that the N-1 flow is there.
+    /// Tells one end that the N-1 flow is up.
     pub fn raise(&mut self, wire: usize, end: usize) {
         let wire = &self.wires[wire];
         let (name, n1) = wire.ends[end].clone();
@@ -209,7 +209,7 @@ impl Net {
         }
     }
 
-    /// A member gives its end of an N-1 flow back.
+    /// Handles a member that returns its end of an N-1 flow.
     fn drop_end(&mut self, name: &str, n1: N1Port) {
         let is_end = |end: &End| end.0 == name && end.1 == n1;
         let is_heard = self.below.giving_back == GivingBack::Heard;
@@ -229,7 +229,7 @@ impl Net {
         }
     }
 
-    /// One end hears that the N-1 flow is gone.
+    /// Tells one end that the N-1 flow has ended.
     fn lower(&mut self, (name, n1): End, reason: &str) {
         if self.members.contains_key(&name) {
             let reason = reason.to_string();
@@ -237,7 +237,7 @@ impl Net {
         }
     }
 
-    /// A member asks for the N-1 flow that it had given back or lost.
+    /// Handles a member's request for an N-1 flow that it had returned or lost.
     fn raise_again(&mut self, name: &str, remote: &str) {
         let is_it = |wire: &Wire| {
             let names = [name, remote];
@@ -251,7 +251,7 @@ impl Net {
         }
     }
 
-    /// The N-1 flow ends at both sides.
+    /// Ends an N-1 flow at both ends.
     pub fn end_wire(&mut self, wire: usize) {
         self.wires[wire].is_cut = true;
         for end in self.wires[wire].ends.clone() {
@@ -259,18 +259,18 @@ impl Net {
         }
     }
 
-    /// It is there again.
+    /// Restores an N-1 flow that was ended.
     pub fn mend_wire(&mut self, wire: usize) {
         self.wires[wire].is_cut = false;
         self.raise_both(wire);
     }
 
-    /// A member disappears without a word; the other ends of its N-1 flows hear nothing.
+    /// Removes a member. The other ends of its N-1 flows are not informed.
     pub fn vanish(&mut self, name: &str) {
         self.members.remove(name);
     }
 
-    /// A member disappears and its N-1 flows with it.
+    /// Removes a member and ends its N-1 flows at the other ends.
     pub fn kill(&mut self, name: &str) {
         self.vanish(name);
         for index in 0..self.wires.len() {
@@ -281,7 +281,7 @@ impl Net {
         }
     }
 
-    /// A member that has started anew has its N-1 flows again; the other ends hear nothing.
+    /// Gives a restarted member its N-1 flows again. The other ends are not informed.
     pub fn raise_all_of(&mut self, name: &str) {
         for wire in 0..self.wires.len() {
             for end in 0..2 {
@@ -292,7 +292,7 @@ impl Net {
         }
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub fn run(&mut self, time: Duration) {
         let until = self.now + time;
         loop {
@@ -308,7 +308,7 @@ impl Net {
         self.now = until;
     }
 
-    /// Time passes until something is so; panics after `seconds`.
+    /// Lets time pass until `is_so` returns true; panics after `seconds`.
     pub fn run_until(&mut self, seconds: u64, what: &str, is_so: impl Fn(&mut Net) -> bool) {
         for _ in 0..seconds {
             if is_so(self) {
@@ -346,20 +346,20 @@ impl Net {
         }
     }
 
-    /// Puts bytes on a wire as if the other end than `to` had sent them.
+    /// Delivers a PDU to end `to` of a wire, as if the other end had sent it.
     pub fn inject(&mut self, wire: usize, to: usize, pdu: Vec<u8>) {
         let end = self.wires[wire].ends[to].clone();
         self.arrive(end, pdu);
     }
 
-    /// What one end of a wire has sent since it was asked last.
+    /// The PDUs that one end of a wire has sent since the last call.
     pub fn take_sent(&mut self, wire: usize, end: usize) -> Vec<Vec<u8>> {
         let sent = std::mem::take(&mut self.wires[wire].sent);
         let of_end = sent.into_iter().filter(|(from, _)| *from == end);
         of_end.map(|(_, pdu)| pdu).collect()
     }
 
-    /// Takes everything out of a member.
+    /// Takes all output of a member.
     pub fn pump(&mut self, name: &str) {
         let now = self.now;
         let member = self.member(name);
@@ -429,7 +429,7 @@ impl Net {
 }
 
 impl Below {
-    /// An N-1 flow as one end sees it.
+    /// The properties of an N-1 flow at one end.
     pub fn props(&self, remote: &str, is_initiator: bool) -> N1Properties {
         N1Properties {
             dif: self.dif.into(),

@@ -1,4 +1,4 @@
-//! Members of DIFs as a node tells of them.
+//! Members of DIFs, as a node reports them.
 
 use carina_api::control::{DifCreate, DifRole, IpcpInfo, MemberInfo, MemberState};
 use carina_api::ipc::Mode;
@@ -6,7 +6,7 @@ use carina_api::{ErrorCode, FlowSpec};
 
 use super::{House, dif, eventually, eventually_or};
 
-/// A wish for a member of a native DIF over one other.
+/// The specification of a member of a native DIF over one N-1 DIF.
 pub fn request(name: &str, role: DifRole, over: &str, ipcp: &str) -> DifCreate {
     DifCreate {
         name: dif(name),
@@ -40,7 +40,7 @@ pub fn enrolled(house: &House, name: &str) {
     });
 }
 
-/// Waits until a house knows a way to a member of a DIF. News of a member may be on its way.
+/// Waits until a house has a route to a member of a DIF, whose entries may still be spreading.
 pub fn routed(house: &House, in_dif: &str, member: &str) {
     let path = format!("/members/{member}");
     eventually(&format!("{member} can be reached"), || {
@@ -49,7 +49,8 @@ pub fn routed(house: &House, in_dif: &str, member: &str) {
     });
 }
 
-/// The member says that it is refused for a reason that stays, and so hears who asks for a flow.
+/// Checks that the member reports a permanent refusal, and that an application that requests a flow
+/// is told.
 pub fn refused_for_good(house: &House, name: &str, words: &str) {
     eventually(&format!("{name} is refused for good"), || {
         let info = ipcp(house, name).member.unwrap();

@@ -1,4 +1,4 @@
-//! A node in a scratch directory, and applications that speak `ipc.sock` letter by letter.
+//! A node in a temporary directory, and applications that use `ipc.sock` directly.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod members;
@@ -22,14 +22,14 @@ use carina_ring::channel::{Endpoint, Side};
 use carina_sys::{connect_seqpacket, recv_with_fds, send_with_fds};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A directory of its own, removed on drop.
+/// A directory for one test, removed on drop.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        // In memory, as the run directory is in use: VM regions want a tmpfs.
+        // In memory, as the run directory usually is: VM regions need a tmpfs.
         let base = PathBuf::from("/dev/shm");
         let base = if base.is_dir() {
             base
@@ -90,7 +90,7 @@ pub fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
     eventually_or("the node starts", || {
         let mut config = Config::parse(toml, None).unwrap();
         config.node.run_dir = Some(scratch.run_dir().path().into());
-        // A process that another test starts has copies of what an earlier node held, until it runs
+        // A process started by another test inherits what an earlier node held, until it executes
         // its program.
         let is_held = |said: &str| said.contains("already runs") || said.contains("in use");
         match Node::spawn(config) {
@@ -103,8 +103,8 @@ pub fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
     node.unwrap()
 }
 
-/// Where nodes may listen: each is an address of the loopback network of its own, so that no other
-/// process is given its port before the node takes it.
+/// Addresses for nodes to listen on. Each is an own address of the loopback network, so no other
+/// process is given its port before the node opens it.
 pub fn addresses<const N: usize>() -> [SocketAddr; N] {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     [(); N].map(|()| {
@@ -195,7 +195,7 @@ impl Conn {
         }
     }
 
-    /// The request that `caller` has made; fails at once when that is refused instead.
+    /// The flow request that `caller` has made. Fails at once if the request is refused instead.
     pub fn flow_request_of(&self, caller: &Conn) -> FlowRequest {
         eventually("the request has come, or a refusal", || {
             readable(&self.0, 0) || readable(&caller.0, 0)
@@ -245,7 +245,7 @@ fn taken_from(end: &mut Endpoint) -> Option<Vec<u8>> {
     Some(sdu)
 }
 
-/// A flow that the node has given.
+/// An end of a flow that the node has delivered.
 pub struct Taken {
     pub flow: Flow,
     /// The control socket in ring mode, the data socket in socket mode.
@@ -285,7 +285,7 @@ impl Taken {
         }
     }
 
-    /// The next SDU of one piece; `None` at the end of the flow.
+    /// The next SDU, which is one piece; `None` at the end of the flow.
     pub fn recv(&mut self) -> Option<Vec<u8>> {
         let Some(end) = &mut self.end else {
             let socket = self.socket.as_ref().unwrap();
@@ -313,7 +313,7 @@ impl Taken {
         }
     }
 
-    /// The next SDU of one piece that is in the ring already.
+    /// The next SDU of one piece, if it is already in the ring.
     pub fn recv_now(&mut self) -> Option<Vec<u8>> {
         taken_from(self.end.as_mut().expect("a ring"))
     }
@@ -349,7 +349,7 @@ impl Taken {
         }
     }
 
-    /// The next SDU of any number of pieces; `None` at the end of the flow.
+    /// The next SDU, of any number of pieces; `None` at the end of the flow.
     pub fn recv_whole(&mut self) -> Option<Vec<u8>> {
         let mut sdu = Vec::new();
         loop {
@@ -382,14 +382,14 @@ impl Taken {
         end.rx.disarm();
     }
 
-    /// Closes as an application should: its stream, then its descriptors.
+    /// Closes as an application should: first its stream, then its descriptors.
     pub fn close(mut self) {
         if let Some(end) = &mut self.end {
             end.close(carina_ring::State::Closed);
         }
     }
 
-    /// What the node says of the flow's end; `None` when it has just hung up.
+    /// The node's notice of the flow's end; `None` when the node just closed the socket.
     pub fn notice(&self) -> Option<(String, bool)> {
         let socket = self.socket.as_ref().unwrap();
         assert!(
@@ -407,10 +407,10 @@ impl Taken {
     }
 }
 
-/// Whether a descriptor is readable within some milliseconds.
+/// True when a descriptor becomes readable within `ms` milliseconds.
 ///
-/// It looks again and again for a while that adds up to so long: where the whole process stands
-/// still meanwhile, nodes and all, this costs one look and not the time of all.
+/// The time is counted in polls: if the whole process, nodes included, is not scheduled for a
+/// while, that costs one poll only, and not the whole time.
 pub fn readable(fd: impl AsFd, ms: i64) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
     let mut left = ms;
@@ -430,19 +430,19 @@ pub fn readable(fd: impl AsFd, ms: i64) -> bool {
     }
 }
 
-/// Nothing is judged by it; it ends what hangs.
+/// Time limit for waits. Results do not depend on it; it only ends a test that hangs.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_MS: i64 = 120_000;
 
-/// One look, in milliseconds.
+/// Duration of one poll, in milliseconds.
 const SLICE_MS: i64 = 100;
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     eventually_or(what, || holds().then_some(()).ok_or_else(String::new));
 }
 
-/// Waits until something holds; tells what it is instead when it does not.
+/// Waits until a condition holds. The error of `holds` is shown if it never does.
 pub fn eventually_or(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
     let mut looks = 0;
     while let Err(state) = holds() {
@@ -452,13 +452,14 @@ pub fn eventually_or(what: &str, mut holds: impl FnMut() -> Result<(), String>) 
     }
 }
 
-/// Pause between two looks.
+/// Pause between two checks.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What adds up to two minutes; time in which the whole process stands still does not count.
+/// Number of checks that take two minutes; time in which the process is not scheduled does not
+/// count.
 const LOOKS_MAX: u32 = 24_000;
 
-/// Two ends of a flow within one node.
+/// Both ends of a flow within one node.
 pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
     let server = house.register("echo");
     let caller = house.conn();
@@ -474,7 +475,7 @@ pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
     (server, caller.flow(), theirs)
 }
 
-/// Bytes without a pattern that a mistake could hide in; others for each seed.
+/// Bytes without a regular pattern, so that mistakes are detected; `seed` selects them.
 pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut content = vec![0; bytes];
     SplitMix::new(seed).fill(&mut content);

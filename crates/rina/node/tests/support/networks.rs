@@ -10,7 +10,7 @@ use carina_wire::ether::Mac;
 use super::*;
 use crate::room::Room;
 
-/// Waits for the state of IPCP `e`.
+/// Waits until IPCP `e` has this link state.
 pub fn wait_for(house: &House, state: LinkState) {
     eventually("the state of the link", || {
         let ipcps = house.control().ipcps().unwrap();
@@ -19,7 +19,7 @@ pub fn wait_for(house: &House, state: LinkState) {
     });
 }
 
-/// Asks for an unreliable flow and accepts it when its first SDU comes.
+/// Requests an unreliable flow, and accepts it when its first SDU arrives.
 pub fn begin(from: &House, server: &Conn, name: &str) -> (Taken, Taken) {
     let mut mine = asked(from, name).unwrap();
     mine.send(b"first");
@@ -30,8 +30,8 @@ pub fn begin(from: &House, server: &Conn, name: &str) -> (Taken, Taken) {
     (mine, theirs)
 }
 
-/// Asks for an unreliable flow until an answer comes: a request may be given up because the whole
-/// machine stood still for longer than an answer may take.
+/// Requests an unreliable flow until an answer arrives: if the machine does not run the test for
+/// long enough, a request times out.
 pub fn asked(from: &House, name: &str) -> Result<Taken, String> {
     let mut refusal = String::new();
     for _ in 0..100 {
@@ -49,13 +49,13 @@ pub fn asked(from: &House, name: &str) -> Result<Taken, String> {
     Err(refusal)
 }
 
-/// What all apps of a node have counted.
+/// The sum of a counter over all apps of a node.
 pub fn counted(house: &House, value: Value) -> u64 {
     let rows = counters::read(&house.dir().path().join("counters")).unwrap();
     rows.iter().map(|row| row.get(value)).sum()
 }
 
-/// A station without a node.
+/// An Ethernet station without a node.
 pub struct Station {
     socket: PacketSocket,
     pub mac: Mac,
@@ -92,7 +92,7 @@ impl Station {
         frame.unwrap_or_else(|| panic!("no frame for {PATIENCE:?}"))
     }
 
-    /// As above; `None` when no such frame comes in time.
+    /// Like [`Station::receive`], but `None` when no such frame arrives in time.
     pub fn receive_within(&mut self, ethertype: u16, time: Duration) -> Option<Vec<u8>> {
         let patience = Instant::now() + time;
         loop {

@@ -1,4 +1,4 @@
-//! Two nodes in one process, joined through a VMPI region as a VM and its host are.
+//! Two nodes in one process, joined through a VMPI region like a VM and its host.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ impl Pair {
         Self::with(name, [toml; 2])
     }
 
-    /// Configurations of host and guest.
+    /// Starts host and guest with these configurations.
     pub fn with(name: &str, toml: [&str; 2]) -> Self {
         let named = |name: &str, toml: &str| format!("node.name = \"{name}\"\n{toml}");
         let host = House::new(&format!("{name}-h"), &named("host", toml[0]));
@@ -39,7 +39,7 @@ impl Pair {
         pair
     }
 
-    /// A host and a guest that are joined by `hv.x` and by `wire`, which is UDP.
+    /// A host and a guest, joined by `hv.x` and by `wire`, a UDP shim DIF.
     pub fn doubly_joined(name: &str, sdu_max: usize) -> Pair {
         let [host, guest] = addresses();
         let house = |side: &str, own: SocketAddr, other: SocketAddr| {
@@ -87,7 +87,7 @@ impl Pair {
         }
     }
 
-    /// Registers at the host and waits until the guest knows.
+    /// Registers a name at the host, and waits until the guest knows it.
     pub fn register(&self, name: &str) -> Conn {
         let conn = self.host.register(name);
         eventually("the name is known at the peer", || {
