@@ -12,9 +12,9 @@
 //!     sender's sequence number (default: 1024); `resync_attempts`: values of its upper half that
 //!     it tries per packet (default: 8)
 //! - counters: from `north`: `drop_not_ip`, `drop_short`, `drop_fragment`, `drop_no_room`,
-//!   `drop_unfinished`: frames with pending offload work that cannot be done, `drop_exhausted`: no
-//!   sequence number left. From `south`: `drop_not_esp`, `drop_spi`, `drop_length`, `drop_replay`:
-//!   sequence numbers that were seen or are older than the last 128, `drop_forged`, `drop_padding`,
+//!   `drop_unfinished`: frames whose segmentation is still pending, `drop_exhausted`: no sequence
+//!   number left. From `south`: `drop_not_esp`, `drop_spi`, `drop_length`, `drop_replay`: sequence
+//!   numbers that were seen or are older than the last 128, `drop_forged`, `drop_padding`,
 //!   `drop_fragment`; `resynchronised`. `arp`: ARP frames in both directions
 //! - cost: AES-GCM over the payload: some 80 ns at 64 bytes
 //!

@@ -15,13 +15,13 @@
 //!     hexadecimal; `transmit_salt`, `receive_salt`: 4 bytes in hexadecimal
 //!   - `extended`, `resync_threshold`, `resync_attempts`: as for `esp`
 //! - counters: from `north`: `drop_not_carried`: frames without an IP packet; `drop_unfinished`:
-//!   frames with pending offload work that cannot be done; `drop_no_room`; `drop_exhausted`: no
-//!   sequence number left. From `south`: `drop_not_ours`, `drop_length`, `drop_checksum`,
-//!   `drop_fragment`, `drop_spi`; `drop_replay`: sequence numbers that were seen or are older than
-//!   the last 128; `drop_forged`, `drop_padding`; `drop_congested`: packets that met congestion but
-//!   are not ECN-capable; `drop_inner`: payloads that are not an IP packet; `drop_extensions`:
-//!   packets with too many IPv6 extension headers, or with one that must be refused; `dummies`:
-//!   dummy packets of RFC 4303 §2.6; `resynchronised`
+//!   frames whose segmentation is still pending; `drop_no_room`; `drop_exhausted`: no sequence
+//!   number left. From `south`: `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`,
+//!   `drop_spi`; `drop_replay`: sequence numbers that were seen or are older than the last 128;
+//!   `drop_forged`, `drop_padding`; `drop_congested`: packets that met congestion but are not
+//!   ECN-capable; `drop_inner`: payloads that are not an IP packet; `drop_extensions`: packets with
+//!   too many IPv6 extension headers, or with one that must be refused; `dummies`: dummy packets of
+//!   RFC 4303 §2.6; `resynchronised`
 //! - cost: AES-GCM over the packet: some 80 ns at 64 bytes
 //!
 //! The outer header gets the traffic class of the packet, and a congestion mark that it receives on

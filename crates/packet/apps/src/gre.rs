@@ -10,11 +10,11 @@
 //!   to 4294967295 (default: none, and packets must have none); `payload`: `ethernet` or `ip`
 //!   (default: `ethernet`); `hop_limit` (default: 64); `mac`, `next_mac`: source and destination
 //!   MAC address of packets to `south` (default: zeros, for `arp` or `nd` to fill in)
-//! - counters: from `north`: `drop_no_room`; `drop_unfinished`: frames with pending offload work
-//!   that cannot be done; `drop_not_carried`: frames without an IP packet. From `south`:
-//!   `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`; `drop_key`: packets with
-//!   another key; `drop_extensions`: packets with too many IPv6 extension headers, or with one that
-//!   must be refused; `drop_congested`: packets that met congestion but are not ECN-capable
+//! - counters: from `north`: `drop_no_room`; `drop_unfinished`: frames whose segmentation is still
+//!   pending; `drop_not_carried`: frames without an IP packet. From `south`: `drop_not_ours`,
+//!   `drop_length`, `drop_checksum`, `drop_fragment`; `drop_key`: packets with another key;
+//!   `drop_extensions`: packets with too many IPv6 extension headers, or with one that must be
+//!   refused; `drop_congested`: packets that met congestion but are not ECN-capable
 //! - cost: 38 to 62 bytes written, or compared
 //!
 //! With `payload = "ip"`, frames to `north` have zeros as MAC addresses. The app verifies the

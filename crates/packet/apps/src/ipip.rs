@@ -4,20 +4,21 @@
 //!   Ethernet 14 | IPv4 20 or IPv6 40, protocol 4 | IPv4 packet
 //! ```
 //!
-//! - inputs, outputs: `north`, frames of IPv4, and `south`, the tunnel's packets
-//! - configuration: `local`, `remote`: addresses of the ends, both of IPv4 or of IPv6; `hop_limit`:
-//!   64 where nothing is said; `mac`, `next_mac`: Ethernet addresses of packets to the south, zeros
-//!   where nothing is said, for `arp` or `nd` to fill in
-//! - counters: to the south `drop_no_room`, `drop_unfinished`: still to be cut, `drop_not_carried`:
-//!   no IPv4. From the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`,
-//!   `drop_extensions`: too many extension headers of IPv6, or one that has to be refused;
-//!   `drop_congested`: met congestion, and its ends do not know the mark
+//! - inputs, outputs: `north`, frames with IPv4 packets, and `south`, the tunnel's packets
+//! - configuration: `local`, `remote`: addresses of the two ends, both IPv4 or both IPv6;
+//!   `hop_limit` (default: 64); `mac`, `next_mac`: source and destination MAC address of packets to
+//!   `south` (default: zeros, for `arp` or `nd` to fill in)
+//! - counters: from `north`: `drop_no_room`; `drop_unfinished`: frames whose segmentation is still
+//!   pending; `drop_not_carried`: frames without an IPv4 packet. From `south`: `drop_not_ours`,
+//!   `drop_length`, `drop_checksum`, `drop_fragment`; `drop_extensions`: packets with too many IPv6
+//!   extension headers, or with one that must be refused; `drop_congested`: packets that met
+//!   congestion but are not ECN-capable
 //! - cost: 34 or 54 bytes written, or compared
 //!
-//! The outer header has the traffic class of the packet, and the mark of congestion that it gets on
-//! the way goes back to that. (RFC 2003 §3.1, RFC 6040)
+//! The outer header gets the traffic class of the inner packet. A congestion mark that it receives
+//! on the path is copied back into the inner packet. (RFC 2003 §3.1, RFC 6040)
 //!
-//! Frames to the north have zeros as MAC addresses, for `arp` to fill in.
+//! Frames to `north` have zeros as MAC addresses, for `arp` to fill in.
 
 use std::net::IpAddr;
 
@@ -33,24 +34,24 @@ use crate::tunnel::{
     Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit, put_ether, strip_ether,
 };
 
-/// The configuration of a tunnel.
+/// The configuration of the app `ipip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpipConfig {
-    /// Address of this end.
+    /// IP address of this end.
     pub local: IpAddr,
-    /// Address of the other end.
+    /// IP address of the other end.
     pub remote: IpAddr,
-    /// TTL or hop limit of packets to the south.
+    /// TTL or hop limit of packets to `south`.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source of packets to the south.
+    /// Source MAC address of packets to `south`.
     pub mac: Option<MacText>,
-    /// Destination of packets to the south.
+    /// Destination MAC address of packets to `south`.
     pub next_mac: Option<MacText>,
 }
 
-/// The protocol between two ends.
+/// The tunnel protocol between two ends.
 pub struct Ipip(Outer);
 
 impl TunnelKind for IpipConfig {

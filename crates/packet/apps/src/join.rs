@@ -1,21 +1,21 @@
-//! **join**: brings the frames of all inputs together.
+//! **join**: passes the frames of all inputs to one output.
 //!
-//! - inputs: any; in each visit another one is first, so that where the output is full no input is
-//!   always the one that loses
+//! - inputs: any names; the input served first changes with each visit, so that all inputs lose
+//!   frames alike if the output is full
 //! - outputs: `output`
-//! - configuration: nothing
+//! - configuration: none
 //! - counters: those of its links
-//! - cost: nothing beside the move
+//! - cost: only the move over the links
 
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of a join.
+/// The configuration of the app `join`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinConfig {}
 
-/// The app.
+/// The app `join`.
 #[derive(Default)]
 pub struct Join {
     visits: usize,

@@ -5,27 +5,28 @@
 //!   Ethernet 14 | IPv6 40, next header 115 | session 4 | cookie 8 | Ethernet frame
 //! ```
 //!
-//! - inputs, outputs: `north`, the frames, and `south`, the tunnel's packets
+//! - inputs, outputs: `north`, the tunnelled frames, and `south`, the tunnel's packets
 //! - configuration:
-//!   - `local`, `remote`: IPv6 addresses of the ends
-//!   - `local_cookie`, `remote_cookie`: 8 bytes in hexadecimal; the first is sent, the second
-//!     expected
-//!   - `session`: that received packets must have, not 0; 0xffffffff where nothing is said
-//!   - `peer_session`: that is sent; as `session` where nothing is said
-//!   - `hop_limit`: 1 to 255, 64 where nothing is said
-//!   - `mac`, `next_mac`: Ethernet addresses of packets to the south; zeros where nothing is said,
-//!     for `nd` to fill in
-//! - counters: to the south `drop_no_room`: no headroom, or above 65523 bytes; `drop_unfinished`:
-//!   still to be cut. From the south `drop_not_ours`: other addresses or no L2TPv3 over IPv6;
-//!   `drop_length`: cut; `drop_fragment`: a part of a packet; `drop_session`; `drop_cookie`;
-//!   `drop_extensions`: too many extension headers, or one that has to be refused;
-//!   `drop_congested`: met congestion, and its ends do not know the mark
+//!   - `local`, `remote`: IPv6 addresses of the two ends
+//!   - `local_cookie`: cookie to send, `remote_cookie`: cookie to expect; 8 bytes in hexadecimal
+//!   - `session`: session of received packets, not 0 (default: 0xffffffff)
+//!   - `peer_session`: session to send (default: that of `session`)
+//!   - `hop_limit`: 1 to 255 (default: 64)
+//!   - `mac`, `next_mac`: source and destination MAC address of packets to `south` (default: zeros,
+//!     for `nd` to fill in)
+//! - counters: from `north`: `drop_no_room`: frames without headroom, or longer than 65523 bytes;
+//!   `drop_unfinished`: frames whose segmentation is still pending. From `south`: `drop_not_ours`:
+//!   packets with other addresses, or that are not L2TPv3 over IPv6; `drop_length`: truncated
+//!   packets; `drop_fragment`; `drop_session`; `drop_cookie`; `drop_extensions`: packets with too
+//!   many extension headers, or with one that must be refused; `drop_congested`: packets that met
+//!   congestion but are not ECN-capable
 //! - cost: 66 bytes written, or compared
 //!
-//! The outer header has the traffic class of the packet in the frame, and the mark of congestion
-//! that it gets on the way goes back to that. (RFC 9601)
+//! The outer header gets the traffic class of the packet in the frame. A congestion mark that it
+//! receives on the path is copied back into that packet. (RFC 9601)
 //!
-//! An MTU of 1500 bytes in the south has room for inner frames of 1448 bytes: an inner MTU of 1434.
+//! With an MTU of 1500 bytes at `south`, inner frames have at most 1448 bytes: an inner MTU of
+//! 1434.
 
 use std::net::Ipv6Addr;
 
@@ -41,7 +42,7 @@ use crate::mac_text::MacText;
 use crate::outer::{Arrived, unwrap6};
 use crate::tunnel::{Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit};
 
-/// The configuration of a tunnel.
+/// The configuration of the app `l2tpv3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct L2tpv3Config {
@@ -49,47 +50,47 @@ pub struct L2tpv3Config {
     pub local: Ipv6Addr,
     /// IPv6 address of the other end.
     pub remote: Ipv6Addr,
-    /// The cookie that is sent.
+    /// The cookie to send.
     pub local_cookie: HexText<8>,
-    /// The cookie that is expected.
+    /// The cookie that received packets must have.
     pub remote_cookie: HexText<8>,
-    /// The session that is expected.
+    /// The session that received packets must have.
     #[serde(default = "any_session")]
     pub session: u32,
-    /// The session that is sent.
+    /// The session to send; `None` means that of `session`.
     pub peer_session: Option<u32>,
-    /// Hop limit of packets to the south.
+    /// Hop limit of packets to `south`.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source of packets to the south.
+    /// Source MAC address of packets to `south`.
     pub mac: Option<MacText>,
-    /// Destination of packets to the south.
+    /// Destination MAC address of packets to `south`.
     pub next_mac: Option<MacText>,
 }
 
-/// RFC 8159 §3 has all ones where the addresses alone name the tunnel.
+/// The session if the addresses alone identify the tunnel: all ones. (RFC 8159 §3)
 fn any_session() -> u32 {
     u32::MAX
 }
 
-/// Bytes in front of the inner frame.
+/// Length of the headers in front of the inner frame, in bytes.
 pub const HEADER_BYTES: usize = 66;
 
-/// Bytes of IPv6's payload in front of the inner frame.
+/// Length of session and cookie, which precede the inner frame in the IPv6 payload, in bytes.
 const PAYLOAD_BEFORE: usize = 12;
 const ETHER: usize = 14;
 
-/// The protocol between two ends.
+/// The tunnel protocol between two ends.
 pub struct L2tpv3 {
     header: [u8; HEADER_BYTES],
-    /// Source and destination of received packets.
+    /// Source and destination address that received packets must have.
     ends: [[u8; 16]; 2],
-    /// Their session and cookie.
+    /// Session and cookie that received packets must have.
     session: [u8; 4],
     cookie: [u8; 8],
 }
 
-/// Why there is no tunnel.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum TunnelError {
     #[error("{name} = 0: session 0 is that of control messages; must be 1 to 4294967295")]
@@ -191,7 +192,7 @@ impl Tunnel for L2tpv3 {
         if head[4..] != self.cookie {
             return Err(Refused::Cookie);
         }
-        // What is behind the packet is padding.
+        // The bytes behind the packet are padding.
         frame.truncate(place.end);
         frame.advance(place.start + PAYLOAD_BEFORE);
         carry_mark_at(frame, packet_in(frame.bytes()), class)

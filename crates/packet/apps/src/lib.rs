@@ -1,29 +1,31 @@
-//! Stock apps of frames, and files that describe graphs of them.
+//! Stock apps that move frames, and graph files that describe how they are linked.
 //!
-//! Each module of an app opens with the same block: what it does, its ports, its configuration, its
-//! counters and its cost. Cost is per frame, beside the move over a link.
+//! The module of each app begins with the same block: what the app does, its ports, its
+//! configuration, its counters and its cost. The cost is per frame, in addition to the move over a
+//! link.
 //!
 //! | app | does |
 //! |---|---|
 //! | [`source`], [`sink`] | make frames, and drop them |
-//! | [`pcap_read`], [`pcap_write`] | send what a file has, write what comes |
-//! | [`tee`], [`join`], [`split`] | copy to all outputs, bring together, spread |
-//! | [`rss`] | balance load: spread by class, weight and flow |
-//! | [`repeater`], [`truncate`], [`sample`] | send again, cut, let each n-th pass |
-//! | [`hop`], [`route4`], [`route6`] | count a hop, choose the output by longest prefix |
-//! | [`bridge`] | learn where stations are, as an Ethernet switch |
+//! | [`pcap_read`], [`pcap_write`] | send the frames of a file, write frames to a file |
+//! | [`tee`], [`join`], [`split`] | copy to all outputs, merge inputs, distribute over outputs |
+//! | [`rss`] | distribute frames by class, weight and flow |
+//! | [`repeater`], [`truncate`], [`sample`] | repeat frames, cut them, pass every n-th |
+//! | [`hop`], [`route4`], [`route6`] | decrement the TTL, choose the output by longest prefix |
+//! | [`bridge`] | forward by learned MAC addresses, as an Ethernet switch does |
 //! | [`mac_mux`] | share an uplink among stations with known addresses and VLANs |
-//! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | put VLAN tags in, take them out, make a trunk |
-//! | [`pcap_filter`], [`rate_limiter`] | let frames pass by a filter, by a rate |
+//! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | add VLAN tags, remove them, form a trunk |
+//! | [`pcap_filter`], [`rate_limiter`] | drop frames by a filter, limit the rate |
 //! | [`impair`] | lose, delay, reorder and duplicate frames |
 //! | [`ipfix`] | measure flows, and export them by IPFIX |
-//! | [`l2tpv3`], [`gre`], [`vxlan`], [`ipip`] | tunnels of Ethernet frames and of IP packets |
+//! | [`l2tpv3`], [`gre`], [`vxlan`], [`ipip`] | tunnel Ethernet frames or IP packets |
 //! | [`tunnel_mux`] | share an interface among tunnels, each with a far end of its own |
-//! | [`esp`], [`esp_tunnel`] | protect packets of IPv6, or any in a tunnel |
-//! | [`arp`], [`nd`], [`icmp_echo`] | find and give MAC addresses, answer echo requests |
+//! | [`esp`], [`esp_tunnel`] | encrypt and authenticate IP packets, in transport or tunnel mode |
+//! | [`arp`], [`nd`], [`icmp_echo`] | resolve MAC addresses, answer echo requests |
 //!
-//! [`graph_file`] reads graphs from TOML, [`runner`] runs one, [`picture`] draws one, [`trace`]
-//! copies what passes its links. [`fragment`] and [`reassembly`] cut packets and put them together.
+//! [`graph_file`] reads graphs from TOML, [`runner`] runs a graph, [`picture`] draws one, and
+//! [`trace`] copies the frames on its links. [`fragment`] and [`reassembly`] fragment and
+//! reassemble packets.
 #![forbid(unsafe_code)]
 
 pub mod arp;

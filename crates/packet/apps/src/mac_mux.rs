@@ -1,26 +1,26 @@
-//! **mac_mux**: shares an uplink among ports that have addresses and VLANs, as the switch in a
-//! network card does.
+//! **mac_mux**: shares an uplink among ports with known MAC addresses and VLANs, like the switch
+//! inside a network card.
 //!
-//! A frame for the address of a port goes to this port. A group address goes to all ports of the
-//! VLAN and to the uplink, any other destination to the uplink and to ports of the VLAN without an
-//! address. Nothing goes back to where it came from, and nothing is learned: a guest that sends
-//! with another's address takes no frame from it.
+//! A frame to the address of a port goes to that port. A frame to a group address goes to all ports
+//! of the VLAN and to the uplink. A frame to any other destination goes to the uplink, and to ports
+//! of the VLAN without an address. No frame goes back to where it came from. The app learns no
+//! addresses: a guest that uses another's address as its source cannot attract that guest's frames.
 //!
-//! - inputs, outputs: `uplink`, which may stay without a link; and one of each for every port
+//! - inputs, outputs: `uplink`, which may be unlinked; and an input and an output per port
 //! - configuration:
-//!   - `ports`: a list of `{ name, mac, vlan }`. `mac` is the station's address; a port without one
-//!     gets what is for no other. `vlan`, 1 to 4094: at the uplink the port's frames have its tag;
-//!     the port itself sees none. A port without `vlan` sends and gets frames as they are, but none
-//!     with the tag of a VLAN that another port has
-//!   - `tpid`: the type of tag, 0x8100 where nothing is said, or 0x88a8
-//! - counters: `flooded`, frames of which copies were made or could have been; `drop_same_port`;
-//!   `drop_other_station`: from the uplink, for the address of no port; `drop_no_place`: for
-//!   others, and there is no other port; `drop_foreign_vlan`: a port's frame with the tag of
-//!   another's VLAN; `drop_short`: no MAC addresses; `drop_no_room`: no headroom for the tag;
-//!   `drop_unfinished`: still to be cut; `drop_no_frame`: the pool had none for a copy;
-//!   `drop_port_name`: of a port that is not in the list
-//! - cost: a search by halves in the list of addresses, a move of 12 bytes for a tag; a flooded
-//!   frame is copied for each place but one
+//!   - `ports`: a list of `{ name, mac, vlan }`. `mac` is the address of the station; a port
+//!     without `mac` gets the frames that are for no other port. `vlan`, 1 to 4094: the port's
+//!     frames are tagged at the uplink and untagged at the port. A port without `vlan` sends and
+//!     gets frames unchanged, but none with the tag of a VLAN of another port
+//!   - `tpid`: type of the tags, 0x8100 or 0x88a8 (default: 0x8100)
+//! - counters: `flooded`: frames to several places; `drop_same_port`; `drop_other_station`: frames
+//!   from the uplink to an address of no port; `drop_no_place`: frames that have no other port to
+//!   go to; `drop_foreign_vlan`: frames of a port with the tag of another port's VLAN;
+//!   `drop_short`: frames without MAC addresses; `drop_no_room`: frames without headroom for the
+//!   tag; `drop_unfinished`: frames whose segmentation is still pending; `drop_no_frame`: copies
+//!   for which the pool had no frame; `drop_port_name`: frames of a port that is not in the list
+//! - cost: a binary search in the list of addresses, a move of 12 bytes for a tag; a flooded frame
+//!   is copied for each place but one
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{
@@ -34,26 +34,26 @@ use crate::mac_text::MacText;
 use crate::metadata::complete;
 use crate::vlan::{Tag, pop_tag, push_tag, vlan_of};
 
-/// The configuration of a mux.
+/// The configuration of the app `mac_mux`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MacMuxConfig {
-    /// The ports beside the uplink.
+    /// The ports, without the uplink.
     pub ports: Vec<MuxPort>,
-    /// The type of tag.
+    /// Type of the tags (TPID).
     #[serde(default = "customer")]
     pub tpid: u16,
 }
 
-/// A port of a mux.
+/// A port of a `mac_mux`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MuxPort {
-    /// Name of the input and of the output.
+    /// Name of the port's input and output.
     pub name: String,
-    /// Address of the station behind it.
+    /// MAC address of the station behind the port.
     pub mac: Option<MacText>,
-    /// Its VLAN.
+    /// VLAN of the port; `None` passes frames unchanged.
     pub vlan: Option<u16>,
 }
 
@@ -70,10 +70,10 @@ impl Default for MacMuxConfig {
     }
 }
 
-/// The name of the port that all share.
+/// The name of the port to the uplink.
 pub const UPLINK: &str = "uplink";
 
-/// Why there is no mux.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum MacMuxError {
     #[error("port {0}: there are two ports of this name")]
@@ -132,18 +132,18 @@ impl MacMuxConfig {
     }
 }
 
-/// The app.
+/// The app `mac_mux`.
 pub struct MacMux {
     config: MacMuxConfig,
     names: [Vec<String>; 2],
     pool: Pool,
-    /// What each input is.
+    /// Where the frames of each input come from.
     inputs: Vec<Side>,
     uplink: Option<usize>,
     places: Vec<Place>,
-    /// The place of each address, in the order of [`key`].
+    /// The place of each address, ordered by [`key`].
     stations: Vec<(u64, usize)>,
-    /// Whether a port has this VLAN.
+    /// For each VLAN, whether a port has it.
     has_vlan: Vec<bool>,
     counters: Counters,
 }
@@ -156,10 +156,10 @@ enum Side {
     Unknown,
 }
 
-/// A port as it runs.
+/// A port at run time.
 #[derive(Clone, Copy)]
 struct Place {
-    /// 0 where it has none.
+    /// VLAN of the port, or 0 if it has none.
     vlan: u16,
     has_address: bool,
     tag: Option<Tag>,
@@ -179,7 +179,7 @@ struct Counters {
     port_name: Counter,
 }
 
-/// VLAN and address as one number.
+/// VLAN and MAC address as one number.
 fn key(vlan: u16, mac: &[u8; 6]) -> u64 {
     let mut bytes = [0; 8];
     bytes[..2].copy_from_slice(&vlan.to_be_bytes());
@@ -256,7 +256,7 @@ impl FrameApp for MacMux {
 }
 
 impl MacMux {
-    /// Brings configuration and wiring together, whichever of both has changed.
+    /// Computes the tables from configuration and links, when either has changed.
     fn rebuild(&mut self) {
         let [inputs, outputs] = &self.names;
         let ports = &self.config.ports;
@@ -287,7 +287,7 @@ impl MacMux {
         self.stations.sort_unstable();
     }
 
-    /// The VLAN of a frame's tag when a port has it.
+    /// The VLAN of a frame's tag, if a port has this VLAN.
     fn taken_vlan(&self, frame: &Frame) -> Option<u16> {
         let vlan = vlan_of(frame.bytes(), self.config.tpid)?;
         let is_taken = vlan != 0 && self.has_vlan[usize::from(vlan)];
@@ -343,7 +343,8 @@ impl MacMux {
         }
     }
 
-    /// To all ports of the VLAN that want it, and to the uplink where it came from a port.
+    /// Sends a frame to all ports of the VLAN that should get it and, if it came from a port, to
+    /// the uplink.
     fn flood(&self, from: Option<usize>, vlan: u16, frame: Frame, ports: &mut Ports<'_>) {
         let is_group = frame.bytes().first().is_some_and(|first| first & 1 != 0);
         let mut last = None;
@@ -394,5 +395,5 @@ impl MacMux {
     }
 }
 
-/// Destination, source and type.
+/// Length of destination, source and Ethertype, in bytes.
 const MAC_HEADER: usize = 14;

@@ -1,4 +1,4 @@
-//! A MAC address in configuration, as text: `02:00:00:00:00:01`.
+//! MAC addresses in configuration files, as text: `02:00:00:00:00:01`.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use carina_wire::ether::Mac;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A MAC address that is text in files.
+/// A MAC address that is written as text in files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MacText(pub Mac);
 

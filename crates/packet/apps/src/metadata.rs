@@ -1,4 +1,4 @@
-//! Metadata that headers in front would make wrong.
+//! Completes or clears the metadata of frames whose outer headers change.
 
 use carina_frame::Frame;
 use carina_wire::ether::TPID_CUSTOMER;
@@ -6,9 +6,9 @@ use carina_wire::inet::checksum;
 
 use crate::vlan::{Tag, push_tag};
 
-/// Makes the bytes of a frame all there is of it, so that it can become the payload of another: a
-/// tag beside them is put in, a checksum filled in, and the rest forgotten. False for a frame that
-/// is still to be cut, or without room for its tag.
+/// Applies a frame's pending metadata to its bytes, so that the frame can become the payload of a
+/// tunnel: computes a missing checksum, inserts the VLAN tag, and clears the metadata. Returns
+/// `false` if the frame's segmentation is still pending, or if there is no room for the tag.
 #[must_use]
 #[inline]
 pub fn complete(frame: &mut Frame) -> bool {
@@ -26,7 +26,7 @@ fn complete_metadata(frame: &mut Frame) -> bool {
         if let Some(summed) = bytes.get_mut(usize::from(pending.start)..)
             && place + 2 <= summed.len()
         {
-            // The field holds the sum of the pseudo header, and counts with the rest.
+            // The field holds the sum of the pseudo header, so it is part of the sum.
             let sum = match checksum(summed, 0) {
                 0 => 0xffff,
                 sum => sum,
@@ -46,7 +46,7 @@ fn complete_metadata(frame: &mut Frame) -> bool {
     true
 }
 
-/// Forgets what is known of a frame whose outer headers were taken off.
+/// Clears the metadata of a frame whose outer headers were removed.
 #[inline]
 pub fn forget(frame: &mut Frame) {
     if frame.has_metadata() {

@@ -1,17 +1,19 @@
-//! **nd**: gives frames of IPv6 the MAC address of the next hop, and answers for its own address.
-//! (RFC 4861)
+//! **nd**: gives IPv6 frames the MAC address of their next hop, and answers solicitations of its
+//! own address. (RFC 4861)
 //!
-//! - inputs, outputs: `south`, an Ethernet segment, and `north`. Frames from `north` get the MAC
-//!   addresses of this app and of the next hop, and go to `south`. Frames from `south` go to
-//!   `north`, but for solicitations of this app's address and advertisements of the next hop
-//! - configuration: `address`, `mac`: of this app; `next`: IPv6 address of the next hop;
-//!   `next_mac`: its MAC address, which then need not be asked for
-//! - counters: `solicitations_sent`, `advertisements_sent`, `resolved`: how often the next hop's
+//! - inputs, outputs: `south`, an Ethernet segment, and `north`. Frames from `north` get this app's
+//!   MAC address as source and the next hop's as destination, and go to `south`. Frames from
+//!   `south` go to `north`, except solicitations of this app's address and advertisements of the
+//!   next hop
+//! - configuration: `address`, `mac`: addresses of this app; `next`: IPv6 address of the next hop;
+//!   `next_mac`: MAC address of the next hop (default: found by neighbour discovery)
+//! - counters: `solicitations_sent`, `advertisements_sent`; `resolved`: how often the next hop's
 //!   MAC address was learned; `drop_unresolved`: frames for a next hop that has not answered;
-//!   `drop_invalid`: messages that RFC 4861 §7.1 and RFC 6980 have discarded; `drop_short`
-//! - cost: a write of 12 bytes
+//!   `drop_invalid`: messages that RFC 4861 §7.1 or RFC 6980 forbid; `drop_short`: frames without
+//!   a whole MAC header
+//! - cost: a write of 12 bytes per frame
 //!
-//! The next hop is asked as `arp` asks it.
+//! The app asks for the next hop's MAC address at the same intervals as `arp`.
 
 use std::net::Ipv6Addr;
 
@@ -27,7 +29,7 @@ use crate::mac_text::MacText;
 use crate::next_hop::{NORTH, NextHop, NextHopCounters, PORTS, SOUTH, check_macs};
 use crate::station::Station6;
 
-/// The configuration of the app.
+/// The configuration of the app `nd`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NdConfig {
@@ -37,11 +39,11 @@ pub struct NdConfig {
     pub mac: MacText,
     /// IPv6 address of the next hop.
     pub next: Ipv6Addr,
-    /// MAC address of the next hop, when it is known.
+    /// MAC address of the next hop; `None` finds it by neighbour discovery.
     pub next_mac: Option<MacText>,
 }
 
-/// The app.
+/// The app `nd`.
 pub struct Nd {
     station: Station6,
     next_hop: NextHop,
@@ -56,7 +58,7 @@ struct Counters {
     invalid: Counter,
 }
 
-/// Why there is no such app.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum NdError {
     #[error("{name} = {address}: must be the address of one station")]

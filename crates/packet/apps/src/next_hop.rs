@@ -1,9 +1,9 @@
-//! What is known of the next hop's MAC address, and when to ask for it.
+//! The state of a next hop's MAC address, and the times at which to ask for it.
 //!
-//! The next hop is asked once a second until it answers, and then once a minute; while it does not
-//! answer, the address that it had is used for three minutes more. (RFC 1122 §2.3.2.1) An address
-//! that it announces unasked, as a router does that takes the place of another, is used from then
-//! on. (RFC 826; RFC 4861 §7.2.5)
+//! The station asks once a second until the next hop answers, and then once a minute. If the next
+//! hop stops answering, its last known address is used for three more minutes. (RFC 1122 §2.3.2.1)
+//! An address that the next hop announces unasked, as a router does that replaces another one, is
+//! used from then on. (RFC 826; RFC 4861 §7.2.5)
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppContext, Port, PortList, Ports};
@@ -12,33 +12,33 @@ use carina_wire::ether::Mac;
 
 use crate::mac_text::MacText;
 
-/// The port of the Ethernet segment where the next hop is.
+/// The port to the Ethernet segment of the next hop.
 pub const SOUTH: usize = 0;
-/// The port of frames that need its MAC address.
+/// The port of frames that need the next hop's MAC address.
 pub const NORTH: usize = 1;
-/// Both, as inputs and as outputs.
+/// Both ports, as inputs and as outputs.
 pub const PORTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
 
-/// The MAC address of a next hop.
+/// A next hop, and what is known of its MAC address.
 pub struct NextHop(State);
 
 /// Counters of frames to the next hop.
 pub struct NextHopCounters {
-    /// How often its MAC address was learned.
+    /// How often the next hop's MAC address was learned.
     pub resolved: Counter,
     unresolved: Counter,
     short: Counter,
 }
 
-/// A MAC address that no station can have.
+/// A configured MAC address is a group address.
 #[derive(Debug, thiserror::Error)]
 #[error("mac = {0}: must be the address of one station, not of a group")]
 pub struct GroupMac(Mac);
 
-/// Refuses addresses of groups.
+/// Refuses group addresses.
 ///
 /// # Errors
-/// One is that of a group.
+/// One of the addresses is a group address.
 pub fn check_macs(mac: MacText, next_mac: Option<MacText>) -> Result<(), GroupMac> {
     let mut macs = [Some(mac), next_mac].into_iter().flatten();
     match macs.find(|mac| mac.0.is_group()) {
@@ -48,7 +48,7 @@ pub fn check_macs(mac: MacText, next_mac: Option<MacText>) -> Result<(), GroupMa
 }
 
 impl NextHopCounters {
-    /// Registers them.
+    /// Registers the counters.
     #[must_use]
     pub fn new(context: &mut AppContext<'_>) -> NextHopCounters {
         NextHopCounters {
@@ -59,14 +59,15 @@ impl NextHopCounters {
     }
 }
 
-/// What a message says of the next hop.
+/// What a received message tells about the next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Its MAC address, if the message gives it.
+    /// The next hop's MAC address, if the message has it.
     pub mac: Option<[u8; 6]>,
-    /// It answers this station, so that both directions work.
+    /// Whether the message answers a request of this station, which proves that both directions
+    /// work.
     pub is_answer: bool,
-    /// The MAC address takes the place of one that is known.
+    /// Whether the MAC address replaces an address that is already known.
     pub is_override: bool,
 }
 
@@ -83,22 +84,23 @@ impl Heard {
 }
 
 enum State {
-    /// It is configured.
+    /// The address is configured.
     Fixed([u8; 6]),
-    /// It has not answered.
+    /// The next hop has not answered yet.
     Unknown { asked: Option<Instant> },
-    /// It was heard.
+    /// The next hop's address was received in a message.
     Known {
         mac: [u8; 6],
         heard: Instant,
         asked: Option<Instant>,
-        /// It answered since it has this address; else it is asked.
+        /// Whether the next hop has answered a request since it got this address. If not, it is
+        /// asked.
         is_confirmed: bool,
     },
 }
 
 impl NextHop {
-    /// A configured address, or one that is to be asked for.
+    /// A next hop with a configured address, or one whose address must be asked for.
     #[must_use]
     pub fn new(mac: Option<[u8; 6]>) -> NextHop {
         NextHop(match mac {
@@ -107,7 +109,7 @@ impl NextHop {
         })
     }
 
-    /// The address, if it is known.
+    /// The MAC address, if known.
     #[must_use]
     #[inline]
     pub fn mac(&self) -> Option<[u8; 6]> {
@@ -117,7 +119,8 @@ impl NextHop {
         }
     }
 
-    /// Moves frames from the north to the south, to the next hop from the station `own`.
+    /// Moves frames from `north` to `south`, with the next hop as destination and `own` as source
+    /// address.
     pub fn forward(&self, own: [u8; 6], ports: &mut Ports<'_>, counters: &NextHopCounters) {
         let Some(mac) = self.mac() else {
             counters.unresolved.add(ports.waiting(NORTH) as u64);
@@ -136,11 +139,11 @@ impl NextHop {
         counters.short.add(short);
     }
 
-    /// Takes what a message says. True when it confirms the address, or changes it; false when the
-    /// address is configured and stays, and when the message says nothing new.
+    /// Handles what a message tells about the next hop. Returns `true` if it confirms or changes
+    /// the address; `false` if the address is configured, or the message has nothing new.
     ///
-    /// An address that is announced is used at once, and the next hop is asked for it. (RFC 826;
-    /// RFC 4861 §7.2.3, §7.2.5)
+    /// An announced address is used at once, and the next hop is asked to confirm it. (RFC 826; RFC
+    /// 4861 §7.2.3, §7.2.5)
     pub fn hear(&mut self, message: Heard, now: Instant) -> bool {
         let is_group = |mac: [u8; 6]| Mac(mac).is_group();
         if message.mac.is_some_and(is_group) {
@@ -181,7 +184,7 @@ impl NextHop {
         }
     }
 
-    /// Whether to ask now; the caller does.
+    /// Whether the caller must ask for the address now.
     pub fn is_due(&mut self, now: Instant) -> bool {
         if let State::Known { heard, .. } = self.0
             && now.since(heard) >= FORGET_AFTER

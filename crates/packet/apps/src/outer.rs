@@ -1,10 +1,10 @@
-//! The headers of Ethernet and IP around what a tunnel carries.
+//! The Ethernet and IP headers around the payload of a tunnel.
 //!
 //! ```text
-//!   Ethernet 14 | IPv4 20, do not fragment, or IPv6 40 | the tunnel's header | what it carries
+//!   Ethernet 14 | IPv4 20, do not fragment, or IPv6 40 | the tunnel's header | its payload
 //! ```
 //!
-//! A packet that comes may have options of IPv4, or extension headers of IPv6, such as the tunnel
+//! A received packet may also have IPv4 options or IPv6 extension headers, such as the tunnel
 //! encapsulation limit that Linux sends. (RFC 2473 §4.1.1)
 
 use std::net::IpAddr;
@@ -17,35 +17,35 @@ use carina_wire::ipv6::{DESTINATION_OPTIONS, FRAGMENT, Ipv6Error, Upper};
 use crate::congestion::{class_of, set_class};
 use crate::mac_text::MacText;
 
-/// Headers that are the same for all packets of a tunnel, but for lengths.
+/// The outer headers of a tunnel's packets, which differ only in lengths and traffic class.
 #[derive(Clone, Debug)]
 pub struct Outer {
-    /// The bytes in front, of which `length` count.
+    /// Ethernet and IP header; the first `length` bytes are used.
     header: [u8; HEADER_MAX],
     length: usize,
-    /// Of the header of IPv4 with length 0; complemented.
+    /// Sum over the IPv4 header with length 0, not complemented.
     sum: u16,
     local: IpAddr,
     remote: IpAddr,
     protocol: u8,
 }
 
-/// What configures [`Outer`].
+/// The configuration of [`Outer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// Address of this end.
+    /// IP address of this end.
     pub local: IpAddr,
-    /// Address of the other end.
+    /// IP address of the other end.
     pub remote: IpAddr,
-    /// TTL or hop limit of packets that are sent.
+    /// TTL or hop limit of sent packets.
     pub hop_limit: u8,
-    /// Ethernet address of this end; zeros, for `arp` or `nd` to fill in, where nothing is said.
+    /// MAC address of this end; `None` writes zeros, for `arp` or `nd` to fill in.
     pub mac: Option<MacText>,
-    /// Ethernet address of the next hop, likewise.
+    /// MAC address of the next hop; `None` writes zeros, for `arp` or `nd` to fill in.
     pub next_mac: Option<MacText>,
 }
 
-/// The [`Ends`] in the configuration of a tunnel, which has a field for each of theirs.
+/// Makes [`Ends`] from the configuration of a tunnel, which has the same fields.
 macro_rules! ends {
     ($config:expr) => {
         $crate::outer::Ends {
@@ -59,47 +59,47 @@ macro_rules! ends {
 }
 pub(crate) use ends;
 
-/// Why there are no such headers.
+/// Why the ends of a tunnel are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndsError {
-    /// An end has an address of IPv4, the other of IPv6.
+    /// One end has an IPv4 address, the other an IPv6 address.
     #[error("remote = {remote}: must be of the same version of IP as local = {local}")]
     Versions {
-        /// One end.
+        /// Address of this end.
         local: IpAddr,
-        /// The other.
+        /// Address of the other end.
         remote: IpAddr,
     },
-    /// Both ends are the same.
+    /// Both ends have the same address.
     #[error("remote = {0}: must differ from local")]
     Same(IpAddr),
-    /// Packets would not leave.
+    /// The hop limit is 0, so no packet would leave.
     #[error("hop_limit = 0: must be 1 to 255")]
     HopLimit,
 }
 
-/// Why a packet is not for a tunnel.
+/// Why a received packet does not belong to a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOurs {
-    /// Other addresses, another protocol or version of IP.
+    /// The packet has other addresses, another protocol or another IP version.
     Other,
-    /// It is cut, or its header malformed.
+    /// The packet is truncated, or its header is malformed.
     Length,
-    /// The checksum of its header is wrong.
+    /// The checksum of the IP header is wrong.
     Checksum,
-    /// It is a part of a packet: tunnels do not put parts together.
+    /// The packet is a fragment; tunnels do not reassemble.
     Fragment,
-    /// It has too many extension headers, or one that has to be refused. (RFC 8200 §4)
+    /// The packet has too many extension headers, or one that must be refused. (RFC 8200 §4)
     Extensions,
 }
 
-/// A packet from the other end of a tunnel.
+/// A packet received from the other end of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// Where its payload lies in the frame; what is behind it is padding.
+    /// The bytes of the frame that are the payload; the bytes behind it are padding.
     pub place: Range<usize>,
-    /// Its traffic class.
+    /// Traffic class of the outer header.
     pub class: u8,
 }
 
@@ -107,10 +107,10 @@ const HEADER_MAX: usize = 54;
 const ETHER: usize = 14;
 
 impl Outer {
-    /// Headers between these ends, for a protocol over IP.
+    /// Makes the headers between these ends, for a protocol over IP.
     ///
     /// # Errors
-    /// The ends do not fit.
+    /// The ends are invalid.
     pub fn new(ends: &Ends, protocol: u8) -> Result<Outer, EndsError> {
         let Ends { local, remote, .. } = *ends;
         if local == remote {
@@ -125,7 +125,7 @@ impl Outer {
         header[6..12].copy_from_slice(&mac(ends.mac));
         let (length, ethertype) = match (local, remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                // Packets that are not cut need no identification. (RFC 6864 §4.1)
+                // A packet with DF set needs no identification. (RFC 6864 §4.1)
                 (header[14], header[20]) = (0x45, 0x40);
                 (header[22], header[23]) = (ends.hop_limit, protocol);
                 header[26..30].copy_from_slice(&local.octets());
@@ -153,23 +153,22 @@ impl Outer {
         })
     }
 
-    /// True over IPv6.
+    /// Whether the tunnel runs over IPv6.
     #[must_use]
     pub fn is_ipv6(&self) -> bool {
         self.length == HEADER_MAX
     }
 
-    /// Sum over the pseudo header of a packet from `source` to `destination` of this tunnel with
-    /// so many bytes of payload; the order of the addresses does not count. (RFC 768, RFC 8200
-    /// §8.1)
+    /// The sum over the pseudo header of a packet of this tunnel with `payload` bytes of payload,
+    /// in either direction. (RFC 768, RFC 8200 §8.1)
     #[must_use]
     pub fn pseudo_sum(&self, payload: usize) -> u32 {
         let addresses = &self.header[if self.is_ipv6() { 22 } else { 26 }..self.length];
         u32::from(!checksum(addresses, 0)) + u32::from(self.protocol) + payload as u32
     }
 
-    /// Puts the headers in front of what a frame has, with this traffic class. False when it has no
-    /// room, or is too long for IP.
+    /// Adds the headers in front of a frame's bytes, with this traffic class. Returns `false` if
+    /// the frame has no room, or the packet is too long for IP.
     #[must_use]
     #[inline]
     pub fn wrap(&self, frame: &mut Frame, class: u8) -> bool {
@@ -195,7 +194,7 @@ impl Outer {
         true
     }
 
-    /// Reads a packet from the other end to this one.
+    /// Parses a packet from the other end to this end.
     ///
     /// # Errors
     /// The packet is not for this tunnel.
@@ -233,11 +232,11 @@ impl Outer {
     }
 }
 
-/// Reads a packet of IPv6 with this protocol behind its extension headers, from one end to another,
-/// in a frame with the Ethertype of IPv6.
+/// Parses a packet in an IPv6 frame: it must go from `source` to `destination`, and have this
+/// protocol behind its extension headers.
 ///
 /// # Errors
-/// It is something else, or to be refused.
+/// The packet is another one, or must be refused.
 #[inline]
 pub(crate) fn unwrap6(
     frame: &[u8],

@@ -1,24 +1,25 @@
-//! **pcap_filter**: lets frames pass that a filter in libpcap's language accepts, in one direction
-//! or in both, and the answers to them.
+//! **pcap_filter**: passes the frames that a filter in libpcap's language accepts, in one direction
+//! or both, and optionally the answers to them.
 //!
-//! - inputs: `input`; `back_input` may stay without a link
-//! - outputs: `output`; `back_output` may stay without a link
+//! - inputs: `input`; `back_input`, which may be unlinked
+//! - outputs: `output`; `back_output`, which may be unlinked
 //! - configuration:
-//!   - `filter`: for frames from `input` to `output`, as pcap-filter(7) describes
-//!     (`carina_filter` says which parts); where nothing is said all pass
+//!   - `filter`: filter for frames from `input` to `output`, in the syntax of pcap-filter(7) as far
+//!     as `carina_filter` implements it (default: pass all)
 //!   - `back_filter`: the same for frames from `back_input` to `back_output`
-//!   - `state = { connections = 1000, idle_s = 7200 }`: a connection of TCP or UDP of which a frame
-//!     passed passes in both directions from then on, until `idle_s` seconds without a frame. So
-//!     `back_filter = "less 0"`, which no frame meets, lets answers in only. `connections`: how
-//!     many are kept, 4 to 1048576; `idle_s`: 1 to 1000000
-//! - counters: `drop_filter`, `drop_back_filter`; with `state` also `passed_by_state`, frames that
-//!   passed without a filter; `connections_entered`; `connections_evicted`, those that made room
-//!   for others
-//! - cost: the instructions of the filter, 1 to 2 ns each; with `state` first a look-up in a table
+//!   - `state = { connections = 1000, idle_s = 7200 }`: once a frame of a TCP or UDP connection has
+//!     passed a filter, all frames of the connection pass in both directions, until `idle_s`
+//!     seconds without a frame. `back_filter = "less 0"`, which matches no frame, then lets only
+//!     answers in. `connections`: most connections to store, 4 to 1048576; `idle_s`: 1 to 1000000
+//! - counters: `drop_filter`, `drop_back_filter`; with `state` also `passed_by_state`: frames that
+//!   passed because of their connection; `connections_entered`; `connections_evicted`: connections
+//!   that were replaced by others
+//! - cost: the instructions of the filter, 1 to 2 ns each; with `state`, first a look-up in a table
 //!   of sets of 4
 //!
-//! A filter sees the bytes of the frame: a VLAN tag beside them does not count. Connections are
-//! those of untagged IPv4 and IPv6; fragments but the first have no ports and need the filter.
+//! A filter reads the bytes of the frame, so it ignores a VLAN tag in the metadata. Only untagged
+//! IPv4 and IPv6 have connections. Fragments other than the first have no ports, so only the filter
+//! decides about them.
 
 mod connections;
 
@@ -35,27 +36,28 @@ use std::sync::{Arc, OnceLock};
 use self::connections::{Connections, Entered};
 pub use self::connections::{Key, key_of};
 
-/// The configuration of a filter.
+/// The configuration of the app `pcap_filter`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PcapFilterConfig {
-    /// The filter from `input` to `output`.
+    /// Filter for frames from `input` to `output`; `None` passes all.
     pub filter: Option<String>,
-    /// The filter from `back_input` to `back_output`.
+    /// Filter for frames from `back_input` to `back_output`; `None` passes all.
     pub back_filter: Option<String>,
-    /// Lets connections pass of which a frame has passed.
+    /// If set, the app tracks connections, and passes all frames of a connection once one has
+    /// passed.
     pub state: Option<StateConfig>,
-    /// The filters once they are compiled, for all clones of this value.
+    /// The compiled filters, which all clones of this value share.
     #[serde(skip)]
     pub compiled: Compiled,
 }
 
-/// The filters of a configuration, compiled when they are first asked for. That is on the thread
-/// that compares configurations or opens apps, so that a worker finds them here.
+/// The compiled filters of a configuration. They are compiled on first use, on the thread that
+/// compares configurations or opens apps, so that no worker has to.
 #[derive(Clone, Debug, Default)]
 pub struct Compiled(Arc<OnceLock<[Option<Filter>; 2]>>);
 
-/// Configurations are compared by their text.
+/// Always equal: configurations are compared by the texts of their filters.
 impl PartialEq for Compiled {
     fn eq(&self, _: &Compiled) -> bool {
         true
@@ -64,13 +66,13 @@ impl PartialEq for Compiled {
 
 impl Eq for Compiled {}
 
-/// The table of connections.
+/// The configuration of the table of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateConfig {
-    /// How many connections are kept.
+    /// Most connections that are stored.
     pub connections: usize,
-    /// Seconds without a frame after which one is forgotten.
+    /// Seconds without a frame after which a connection is forgotten.
     pub idle_s: u64,
 }
 
@@ -83,7 +85,7 @@ impl Default for StateConfig {
     }
 }
 
-/// Why there is no such app.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum PcapFilterError {
     #[error("{name}: {error}")]
@@ -97,9 +99,9 @@ enum PcapFilterError {
     Idle(u64),
 }
 
-/// The app.
+/// The app `pcap_filter`.
 pub struct PcapFilter {
-    /// One for each direction.
+    /// The filter of each direction.
     filters: [Option<Filter>; 2],
     state: Option<State>,
     dropped: [Counter; 2],
@@ -177,7 +179,7 @@ impl AppConfig for PcapFilterConfig {
         })
     }
 
-    /// Filters change while connections stay.
+    /// Filters can change without a new app; the connections stay.
     fn can_apply(&self, old: &PcapFilterConfig) -> bool {
         self.state == old.state
     }
@@ -222,7 +224,7 @@ impl FrameApp for PcapFilter {
     }
 }
 
-/// Counts of a visit.
+/// Counts during one visit.
 #[derive(Default)]
 struct Counts {
     passed: u64,

@@ -1,18 +1,18 @@
 //! **pcap_read**: sends the frames of a capture file, pcap or pcapng.
 //!
-//! - inputs: no port
+//! - inputs: none
 //! - outputs: `output`
-//! - configuration: `file`: at most 1 GiB; `repeat`: begin again at the end (default: false);
-//!   `pace`: send at the distances in time that the file has (default: false); `mac`, `source_mac`,
-//!   `vlan`: destination, source and VLAN of packets whose link type has no MAC addresses, such as
-//!   RAW (default: `02:00:00:00:00:02`, `02:00:00:00:00:01`, no VLAN)
-//! - counters: `sent`; `drop_long`: frames longer than the pool's; `drop_cut`: packets of the file
-//!   that the capture cut short; `drop_not_ethernet`: other packets that are no Ethernet frames;
-//!   `pool_empty`: bursts cut short because the pool had no frame
+//! - configuration: `file`: path of a file of at most 1 GiB; `repeat`: start again at the end
+//!   (default: `false`); `pace`: send at the intervals recorded in the file (default: `false`);
+//!   `mac`, `source_mac`, `vlan`: destination, source and VLAN of packets whose link type has no
+//!   MAC addresses, such as RAW (default: `02:00:00:00:00:02`, `02:00:00:00:00:01`, no VLAN)
+//! - counters: `sent`; `drop_long`: frames longer than the pool's; `drop_cut`: packets that were
+//!   captured only in part; `drop_not_ethernet`: other packets that are not Ethernet frames;
+//!   `pool_empty`: bursts that ended early because the pool had no frame
 //! - cost: one copy of the bytes
 //!
-//! The file is read when the app is made, and may change afterwards. Its packets that are not sent
-//! are counted once. A file with packets of which none can be sent is refused.
+//! The app reads the file when it is made; later changes have no effect. Packets that cannot be
+//! sent are counted once. A file of which no packet can be sent is refused.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -30,47 +30,47 @@ use serde::{Deserialize, Serialize};
 use crate::capture_file::{CaptureFileError, CapturedFrames};
 use crate::mac_text::MacText;
 
-/// The configuration of the app.
+/// The configuration of the app `pcap_read`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PcapReadConfig {
-    /// The file.
+    /// Path of the capture file.
     pub file: PathBuf,
-    /// Begin again at the end.
+    /// Whether to start again at the end.
     #[serde(default)]
     pub repeat: bool,
-    /// Send at the distances in time that the file has.
+    /// Whether to send at the intervals recorded in the file.
     #[serde(default)]
     pub pace: bool,
-    /// Destination of packets that have no MAC addresses.
+    /// Destination of packets without MAC addresses.
     #[serde(default)]
     pub mac: Option<MacText>,
-    /// Source of packets that have no MAC addresses.
+    /// Source of packets without MAC addresses.
     #[serde(default)]
     pub source_mac: Option<MacText>,
-    /// VLAN of packets that have no MAC addresses.
+    /// VLAN of packets without MAC addresses.
     #[serde(default)]
     pub vlan: Option<u16>,
 }
 
-/// The app.
+/// The app `pcap_read`.
 pub struct PcapRead {
     file: CapturedFrames,
     repeat: bool,
     pace: bool,
     next: usize,
-    /// When the file began, with `pace`.
+    /// With `pace`: when the first frame of the file was sent.
     began: Option<Instant>,
     pool: Pool,
     sent: Counter,
     long: Counter,
     pool_empty: Counter,
-    // What they count has happened when the app is made.
+    // These counters get their values when the app is made.
     _cut: Counter,
     _not_ethernet: Counter,
 }
 
-/// Why there is no such app.
+/// Why the app cannot be made.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
     #[error("{file}: {error}")]
@@ -166,7 +166,7 @@ impl FrameApp for PcapRead {
         }
         let (mut sent, mut long, mut is_empty) = (0, 0, false);
         ports.fill(0, FRAME_BURST, || {
-            // A burst of frames that are too long ends as well.
+            // A burst also ends after this many frames that are too long.
             for _ in 0..FRAME_BURST {
                 if self.due().is_none_or(|due| due > now) {
                     return None;
@@ -204,7 +204,7 @@ impl FrameApp for PcapRead {
 }
 
 impl PcapRead {
-    /// When the next frame is to be sent; `None` behind the last one.
+    /// When to send the next frame; `None` after the last one.
     fn due(&self) -> Option<Instant> {
         let nanos = *self.file.times_ns.get(self.next)?;
         let Some(began) = self.began else {

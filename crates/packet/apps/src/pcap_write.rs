@@ -1,15 +1,16 @@
-//! **pcap_write**: writes frames to a pcap file, and drops them. A `tee` in front gives it copies.
+//! **pcap_write**: writes frames to a pcap file, and drops them. To write copies, put a `tee` in
+//! front.
 //!
 //! - inputs: `input`
-//! - outputs: no port
-//! - configuration: `file`, which is written anew; `snap`: bytes of each frame that are written, 1
-//!   to 262144, all where nothing is said
-//! - counters: `written`; `write_errors`: frames after the disk refused one
-//! - cost: one copy of the bytes; a system call for each 64 KiB, which may wait for the disk: not
-//!   for a worker that must not stop
+//! - outputs: none
+//! - configuration: `file`: path of the file, which is replaced; `snap`: most bytes of each frame
+//!   to write, 1 to 262144 (default: 262144)
+//! - counters: `written`; `write_errors`: frames that were not written after a write had failed
+//! - cost: one copy of the bytes, and a system call per 64 KiB. The call may wait for the disk, so
+//!   do not use this app on a worker that must never stall
 //!
-//! Frames have the time at which they came, or the time of their metadata. What was written is in
-//! the file after a second at most.
+//! Frames get the time at which they arrived, or the time in their metadata. Written frames are in
+//! the file after at most a second.
 
 use std::any::Any;
 use std::fs::File;
@@ -26,13 +27,13 @@ use carina_time::{Duration, Instant};
 use carina_wire::pcap::{PACKET_BYTES_MAX, file_header, record};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app.
+/// The configuration of the app `pcap_write`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PcapWriteConfig {
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
-    /// Bytes of each frame that are written.
+    /// Most bytes of each frame to write.
     #[serde(default = "all")]
     pub snap: u32,
 }
@@ -41,19 +42,20 @@ fn all() -> u32 {
     PACKET_BYTES_MAX
 }
 
-/// The app.
+/// The app `pcap_write`.
 pub struct PcapWrite {
-    /// Without it the disk has refused a frame.
+    /// The file; `None` after a write has failed.
     file: Option<BufWriter<File>>,
     snap: usize,
-    /// Nanoseconds since 1970 at the app's first visit, and its time then.
+    /// The system's time at the app's first visit, in nanoseconds since 1970, and the engine's time
+    /// then.
     wall_ns: u64,
     began: Option<Instant>,
     written: Counter,
     errors: Counter,
 }
 
-/// Why there is no such app.
+/// Why the app cannot be made.
 #[derive(Debug, thiserror::Error)]
 enum WriteError {
     #[error("{file}: {error}")]

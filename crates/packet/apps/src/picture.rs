@@ -1,12 +1,11 @@
-//! A graph as a picture: apps as boxes in the order in which frames go through them, links as
-//! lines with what goes over them.
+//! Draws a graph: apps as boxes in the order in which frames pass them, links as lines with labels.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use carina_engine::frames::{Graph, LinkName};
 
-/// The picture in SVG. `labels` has a text for some links, such as their rates.
+/// The graph as an SVG picture. `labels` has texts for some links, such as their rates.
 #[must_use]
 pub fn svg(title: &str, graph: &Graph, labels: &BTreeMap<LinkName, String>) -> String {
     let places = layout(graph);
@@ -62,7 +61,7 @@ fn line(
 ) {
     let (ax, ay) = (from.0 + MARGIN + BOX.0, from.1 + MARGIN + BOX.1 / 2.0);
     let (bx, by) = (to.0 + MARGIN, to.1 + MARGIN + BOX.1 / 2.0);
-    // A line back to the left goes around below the boxes.
+    // A line back to the left runs below the boxes.
     let path = if bx > ax {
         let middle = f64::midpoint(ax, bx);
         format!("M{ax:.1} {ay:.1}C{middle:.1} {ay:.1} {middle:.1} {by:.1} {bx:.1} {by:.1}")
@@ -87,8 +86,9 @@ fn line(
     );
 }
 
-/// The upper left corner of each app: columns by the longest way from an app without inputs, which
-/// is found in as many rounds as there are apps, so that a circle of links ends it too.
+/// The upper left corner of each app. An app's column is the longest path to it from an app without
+/// inputs. The search takes at most as many rounds as there are apps, so it also ends for a circle
+/// of links.
 fn layout(graph: &Graph) -> BTreeMap<&str, (f64, f64)> {
     let mut columns: BTreeMap<&str, usize> = graph.apps().map(|(name, _)| (name, 0)).collect();
     let most = columns.len().saturating_sub(1);
@@ -145,7 +145,7 @@ mod tests {
         let labels = BTreeMap::from([(link, "5 Mpps & more".to_owned())]);
         let picture = svg("t", &graph, &labels);
         assert!(picture.contains("5 Mpps &amp; more") && picture.contains("y → j"));
-        // One path for each link, and the tip of the arrows.
+        // A path for each link, and one for the arrowhead.
         assert_eq!(picture.matches("<path d=\"M").count(), 3 + 1);
     }
 

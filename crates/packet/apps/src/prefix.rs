@@ -7,18 +7,19 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A version of IP, by its addresses.
+/// An IP version, represented by its type of address.
 pub trait Address:
     Copy + Ord + Hash + fmt::Debug + fmt::Display + FromStr + Send + Sync + 'static
 {
-    /// Length of an address in bits.
+    /// Number of bits of an address.
     const WIDTH: u8;
-    /// What an address is called.
+    /// Name of the type of address, for error messages.
     const NAME: &'static str;
-    /// A prefix, as an example.
+    /// An example of a prefix, for error messages.
     const EXAMPLE: &'static str;
 
-    /// The address with zeros behind its first `bits` bits, which are at most [`Address::WIDTH`].
+    /// The address with all bits behind the first `bits` set to 0; `bits` is at most
+    /// [`Address::WIDTH`].
     #[must_use]
     fn masked(self, bits: u8) -> Self;
 }
@@ -45,49 +46,49 @@ impl Address for Ipv6Addr {
     }
 }
 
-/// The first bits of addresses: `10.0.0.0/8`, `fd00::/8`.
+/// A prefix: addresses that begin with the same bits, such as `10.0.0.0/8` or `fd00::/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     address: A,
     bits: u8,
 }
 
-/// A prefix of IPv4.
+/// An IPv4 prefix.
 pub type Prefix4 = Prefix<Ipv4Addr>;
-/// A prefix of IPv6.
+/// An IPv6 prefix.
 pub type Prefix6 = Prefix<Ipv6Addr>;
 
-/// Why text is no prefix.
+/// Why a text is not a valid prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrefixError {
-    /// It is not ADDRESS/BITS.
+    /// The text does not have the form ADDRESS/BITS.
     #[error("{text:?}: a prefix is an {name} and 0 to {bits} bits, as {example}")]
     Form {
         /// The text.
         text: String,
-        /// What stands before the slash.
+        /// What must be in front of the slash.
         name: &'static str,
-        /// Most bits.
+        /// Largest number of bits.
         bits: u8,
-        /// A prefix.
+        /// An example of a prefix.
         example: &'static str,
     },
-    /// Bits behind the prefix are set.
+    /// Bits behind the prefix are not 0.
     #[error("{text:?}: bits behind the prefix are set; {right} would be right")]
     HostBits {
         /// The text.
         text: String,
-        /// The prefix without them.
+        /// The prefix with these bits set to 0.
         right: String,
     },
 }
 
 impl<A: Address> Prefix<A> {
-    /// The first `bits` bits of `address`; what is behind them does not count.
+    /// The prefix of the first `bits` bits of `address`; the other bits are ignored.
     ///
     /// # Panics
-    /// With more than [`Address::WIDTH`] bits.
+    /// If `bits` is more than [`Address::WIDTH`].
     #[must_use]
     pub fn new(address: A, bits: u8) -> Prefix<A> {
         assert!(bits <= A::WIDTH, "a prefix of {bits} bits");
@@ -95,13 +96,13 @@ impl<A: Address> Prefix<A> {
         Prefix { address, bits }
     }
 
-    /// The lowest address.
+    /// The lowest address of the prefix.
     #[must_use]
     pub fn address(self) -> A {
         self.address
     }
 
-    /// Length in bits.
+    /// Length of the prefix in bits.
     #[must_use]
     pub fn bits(self) -> u8 {
         self.bits

@@ -1,45 +1,45 @@
-//! **rate_limiter**: drops what is above a rate, by a token bucket.
+//! **rate_limiter**: drops frames above a rate, by a token bucket.
 //!
 //! - inputs: `input`
 //! - outputs: `output`
-//! - configuration: `bits_per_second`: 1 to 10^12, bits of frames without preamble and FCS;
-//!   `bucket_bytes`: what may pass at once after a pause, 1518 to 10^12; default: as much as the
-//!   rate gives in a second. The bucket holds at least the longest frame of the pool, so that each
-//!   frame can pass
-//! - counters: `drop_rate`, frames above the rate; `drop_rate_bytes`, their bytes
+//! - configuration: `bits_per_second`: 1 to 10^12, counted without preamble and FCS;
+//!   `bucket_bytes`: bytes that may pass at once after a pause, 1518 to 10^12 (default: one
+//!   second's worth). The bucket holds at least the longest frame of the pool, so that every frame
+//!   can pass
+//! - counters: `drop_rate`: frames above the rate; `drop_rate_bytes`: bytes of these frames
 //! - cost: a subtraction
 //!
-//! The bucket is full at the start. A changed rate keeps what is in it.
+//! The bucket is full at the start. A change of the rate keeps the bucket's content.
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
-/// The configuration of a rate limiter.
+/// The configuration of the app `rate_limiter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimiterConfig {
-    /// The rate that passes.
+    /// The rate limit, in bits per second.
     pub bits_per_second: u64,
-    /// Size of the bucket.
+    /// Size of the bucket in bytes; `None` means one second's worth.
     pub bucket_bytes: Option<u64>,
 }
 
-/// The app.
+/// The app `rate_limiter`.
 pub struct RateLimiter {
     bits_per_second: u64,
     bucket_bytes: u64,
-    /// The longest frame of the pool.
+    /// Length of the longest frame of the pool, in bytes.
     frame_bytes: u64,
-    /// What may pass, in bits times 10^9.
+    /// Content of the bucket, in bits times 10^9.
     tokens: u128,
     since: Option<Instant>,
     dropped: Counter,
     dropped_bytes: Counter,
 }
 
-/// Why there is no such app.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum RateError {
     #[error("bits_per_second = {0}: must be 1 to {MAX}")]
@@ -53,14 +53,14 @@ enum RateError {
 
 const MAX: u64 = 1_000_000_000_000;
 
-/// The smallest bucket: an Ethernet frame of 1500 bytes with its header and a VLAN tag.
+/// Size of the smallest bucket, in bytes: an Ethernet frame of MTU 1500 with header and VLAN tag.
 pub const BUCKET_MIN: u64 = 1518;
 
-/// Tokens of a byte.
+/// Number of tokens that one byte costs.
 const BYTE: u128 = 8 * 1_000_000_000;
 
 impl RateLimiterConfig {
-    /// The rate, and the bucket, which holds a frame of `frame_bytes`.
+    /// The rate, and the size of the bucket, which is at least `frame_bytes`.
     fn checked(self, frame_bytes: u64) -> Result<(u64, u64), RateError> {
         let rate = self.bits_per_second;
         if !(1..=MAX).contains(&rate) {

@@ -1,11 +1,10 @@
-//! Fragments put together again, in bounded memory.
+//! Reassembly of fragments, in bounded memory.
 //!
-//! Fragments that overlap discard their packet, and all of it that is still to come (RFC 5722 §4);
-//! one that was sent twice is passed over. A packet has the mark of congestion that any of its
-//! fragments got on the way, and is discarded if another fragment says that its ends do not know
-//! the mark (RFC 3168 §5.3). When there is no room for a packet more, one that is
-//! chosen at random makes it, so that a sender who never finishes what it begins takes no more than
-//! its share of the room.
+//! If fragments overlap, their packet and all its further fragments are discarded (RFC 5722 §4). A
+//! duplicate fragment is ignored. A reassembled packet gets the congestion mark that any of its
+//! fragments received. It is discarded if another of its fragments is not ECN-capable (RFC 3168
+//! §5.3). If there is no room for a further packet, a randomly chosen one is discarded. A sender
+//! that never completes its packets therefore cannot occupy more than its share of the memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,84 +13,84 @@ use carina_time::{Duration, Instant};
 
 use crate::congestion::{CE, NOT_ECT};
 
-/// What reassembly may hold.
+/// Limits of reassembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Packets at a time.
+    /// Most incomplete packets.
     pub packets: usize,
-    /// Fragments of a packet.
+    /// Most fragments of one packet.
     pub fragments: usize,
-    /// Bytes of all fragments together, with what it takes to keep them.
+    /// Most bytes of all fragments, including the overhead of storing them.
     pub bytes: usize,
     /// How long a packet may stay incomplete.
     pub time: Duration,
 }
 
-/// A part of a packet.
+/// A fragment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
     /// Headers in front of the payload; those of the first fragment are kept.
     pub head: &'a [u8],
-    /// Where the payload belongs, in bytes.
+    /// Offset of the payload in the packet's payload, in bytes.
     pub offset: usize,
-    /// No more follows.
+    /// Whether this is the last fragment of the packet.
     pub is_last: bool,
-    /// The two bits of its traffic class that tell of congestion.
+    /// ECN field of the fragment's traffic class.
     pub ecn: u8,
-    /// The payload.
+    /// The payload of the fragment.
     pub payload: &'a [u8],
 }
 
-/// A packet, or the first fragment of one that stayed incomplete.
+/// A reassembled packet, or the first fragment of a packet that stayed incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whole {
     /// The headers of the first fragment.
     pub head: Vec<u8>,
     /// The payload.
     pub payload: Vec<u8>,
-    /// A fragment met congestion.
+    /// Whether a fragment has met congestion.
     pub is_marked: bool,
 }
 
-/// The outcome of a fragment.
+/// What happened with a fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is kept; the packet has to wait for more.
+    /// The fragment is stored; its packet is still incomplete.
     Kept,
-    /// It was the last that was missing.
+    /// The fragment completed its packet.
     Complete(Whole),
-    /// It was there already, or its packet is discarded.
+    /// The fragment was a duplicate, or its packet was already discarded.
     PassedOver,
-    /// It and all of its packet are discarded.
+    /// The fragment and its packet are discarded.
     Discarded(Discard),
 }
 
 /// Why a packet is discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discard {
-    /// Fragments overlap, or disagree about the end.
+    /// Fragments overlap, or contradict each other about the end.
     Overlap,
-    /// A fragment but the last has no payload, or one whose length is no multiple of 8.
+    /// A fragment has no payload; or it is not the last one, and its length is not a multiple of 8.
     Length,
-    /// The packet would be longer than any packet of IP.
+    /// The packet would be too long for IP.
     TooLong,
-    /// It has more fragments than the bounds allow.
+    /// The packet has more fragments than allowed.
     TooMany,
-    /// A fragment met congestion, and another says that the ends do not know the mark.
+    /// A fragment has met congestion, and another is not ECN-capable.
     Congested,
 }
 
-/// The longest payload of a packet of IP.
+/// Length of the longest payload of an IP packet, in bytes.
 const PAYLOAD_MAX: usize = 65_535;
-/// What it takes to keep a packet and a fragment, in bytes, beside their contents.
+/// Overhead of storing a packet and a fragment, in bytes.
 const PACKET_BYTES: usize = 256;
 const FRAGMENT_BYTES: usize = 64;
 
-/// Packets by what identifies them.
+/// Incomplete packets; a key of type `K` identifies each.
 #[derive(Clone, Debug)]
 pub struct Reassembly<K> {
     bounds: Bounds,
-    /// Where a packet is among `packets`.
+    /// Index of each packet in `packets`.
     places: HashMap<K, usize>,
     packets: Vec<Packet<K>>,
     bytes: usize,
@@ -102,20 +101,20 @@ pub struct Reassembly<K> {
 struct Packet<K> {
     key: K,
     began: Instant,
-    /// The headers of the first fragment, once it is there.
+    /// The headers of the first fragment, once it has arrived.
     head: Option<Vec<u8>>,
-    /// In order, without overlaps.
+    /// Offset and payload of the fragments, in order and without overlaps.
     parts: Vec<(usize, Vec<u8>)>,
     payload_bytes: usize,
-    /// Where the payload ends, once the last fragment is there.
+    /// Length of the whole payload, once the last fragment has arrived.
     end: Option<usize>,
-    /// Which values of the ECN field fragments have had: a bit for each.
+    /// Bit n is set if a fragment had the ECN value n.
     ecn_values: u8,
     is_discarded: bool,
 }
 
 impl<K: Copy + Eq + Hash> Reassembly<K> {
-    /// Without packets.
+    /// Starts with no packets.
     #[must_use]
     pub fn new(bounds: Bounds) -> Reassembly<K> {
         Reassembly {
@@ -127,19 +126,20 @@ impl<K: Copy + Eq + Hash> Reassembly<K> {
         }
     }
 
-    /// Bytes that it holds, with what it takes to keep them.
+    /// Bytes of the stored fragments, including the overhead of storing them.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Packets that made room for others, since the beginning.
+    /// Number of packets that were discarded to make room for others.
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Takes a fragment. `random` gives any number, from which follows who makes room.
+    /// Adds a fragment at time `now`. `random` returns random numbers, by which the packet to
+    /// discard is chosen if there is no room.
     pub fn add(
         &mut self,
         key: K,
@@ -209,7 +209,7 @@ impl<K: Copy + Eq + Hash> Reassembly<K> {
         self.evicted += 1;
     }
 
-    /// Keeps to the bound of bytes, for which even the packet with this key may have to go.
+    /// Discards packets until the limit of bytes is met, possibly even the packet with this key.
     fn make_room(&mut self, key: K, random: &impl Fn() -> u64) -> Outcome {
         while self.bytes > self.bounds.bytes && !self.packets.is_empty() {
             self.evict(random);
@@ -231,8 +231,9 @@ impl<K: Copy + Eq + Hash> Reassembly<K> {
         packet
     }
 
-    /// Gives up packets that have been incomplete for too long; `each` gets the key, and the first
-    /// fragment if it came. Looks at all packets: for every second or so.
+    /// Discards packets that have been incomplete for too long; passes the key of each to `each`,
+    /// with its first fragment if that has arrived. Examines all packets, so call it about once a
+    /// second.
     pub fn expire(&mut self, now: Instant, mut each: impl FnMut(K, Option<Whole>)) {
         let mut place = 0;
         while let Some(packet) = self.packets.get(place) {
@@ -248,11 +249,11 @@ impl<K: Copy + Eq + Hash> Reassembly<K> {
     }
 }
 
-/// The outcome of a fragment at its packet.
+/// What happened with a fragment within its packet.
 enum Added {
-    /// It takes so many bytes.
+    /// The fragment is stored, and occupies this many bytes.
     Bytes(usize),
-    /// It was there.
+    /// The fragment was a duplicate.
     Again,
     Wrong(Discard),
 }
@@ -327,7 +328,7 @@ impl<K> Packet<K> {
         PACKET_BYTES + self.parts.len() * FRAGMENT_BYTES + self.payload_bytes + head
     }
 
-    /// Forgets what there is; returns how many bytes that was.
+    /// Discards the fragments; returns the number of bytes that this freed.
     fn discard(&mut self) -> usize {
         let bytes = self.bytes();
         self.parts = Vec::new();

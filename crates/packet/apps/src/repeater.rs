@@ -1,11 +1,11 @@
-//! **repeater**: keeps what comes in, and sends copies of it over and over.
+//! **repeater**: stores the frames that arrive, and sends copies of them over and over.
 //!
 //! - inputs: `input`
 //! - outputs: `output`
-//! - configuration: `frames`: how many it keeps, 1 to 65536; 1024 where nothing is said. What comes
-//!   beyond that is dropped
-//! - counters: `drop_kept_enough`: frames beyond `frames`; `pool_empty`: bursts cut short because
-//!   the pool had no frame
+//! - configuration: `frames`: number of frames to store, 1 to 65536 (default: 1024). Further frames
+//!   are dropped
+//! - counters: `drop_kept_enough`: frames beyond `frames`; `pool_empty`: bursts that ended early
+//!   because the pool had no frame
 //! - cost: one copy of the bytes
 
 use carina_engine::counter_file::Counter;
@@ -15,11 +15,11 @@ use carina_engine::frames::{
 use carina_frame::{Frame, Pool};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of a repeater.
+/// The configuration of the app `repeater`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepeaterConfig {
-    /// How many frames it keeps.
+    /// Number of frames to store.
     pub frames: usize,
 }
 
@@ -29,7 +29,7 @@ impl Default for RepeaterConfig {
     }
 }
 
-/// The app.
+/// The app `repeater`.
 pub struct Repeater {
     frames_max: usize,
     kept: Vec<Frame>,
@@ -39,7 +39,7 @@ pub struct Repeater {
     pool_empty: Counter,
 }
 
-/// Why there is no repeater.
+/// The number of frames is out of range.
 #[derive(Debug, thiserror::Error)]
 #[error("frames = {0}: must be 1 to {FRAMES_MAX}")]
 struct FramesError(usize);

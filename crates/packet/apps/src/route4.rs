@@ -1,16 +1,17 @@
-//! **route4**: sends packets of IPv4 to the output of the longest prefix that their destination
-//! has. (RFC 1812 §5.2.4.3)
+//! **route4**: sends IPv4 packets to the output of the longest prefix that matches their
+//! destination. (RFC 1812 §5.2.4.3)
 //!
-//! It changes nothing in the packet: `hop` counts the hop, `arp` puts the MAC addresses in.
+//! It does not change the packets: `hop` decrements the TTL, `arp` writes the MAC addresses.
 //!
 //! - inputs: `input`
-//! - outputs: any
+//! - outputs: any names
 //! - configuration: `routes`: a list of `{ prefix = "10.0.0.0/8", output = "a" }`; `file`: a file
-//!   with a line `10.0.0.0/8 a` for each route, for many of them. Of two routes with the same
-//!   prefix the last one holds
-//! - counters: `drop_no_route`; `drop_not_ipv4`; `drop_no_link`: the route's output has no link
-//! - cost: one access to a table of 32 MiB, two for prefixes longer than 24 bits; those of a burst
-//!   overlap
+//!   with further routes, one per line: `10.0.0.0/8 a`. Of two routes with equal prefixes, the last
+//!   one is used
+//! - counters: `drop_no_route`; `drop_not_ipv4`; `drop_no_link`: packets whose route leads to an
+//!   output without link
+//! - cost: one access to a table of 32 MiB, two for prefixes longer than 24 bits; the accesses of a
+//!   burst overlap
 
 mod table;
 
@@ -24,9 +25,9 @@ use crate::prefix::Prefix4;
 pub use crate::route_outputs::NO_ROUTE;
 use crate::router::{Route, Routed, RouterConfig};
 
-/// The configuration of the app.
+/// The configuration of the app `route4`.
 pub type Route4Config = RouterConfig<Ipv4Addr>;
-/// A route.
+/// An IPv4 route.
 pub type Route4 = Route<Ipv4Addr>;
 
 impl Routed for Ipv4Addr {

@@ -1,16 +1,17 @@
-//! **route6**: sends packets of IPv6 to the output of the longest prefix that their destination
-//! has. (RFC 8200; RFC 7608)
+//! **route6**: sends IPv6 packets to the output of the longest prefix that matches their
+//! destination. (RFC 8200; RFC 7608)
 //!
-//! It changes nothing in the packet: `nd` puts the MAC addresses in.
+//! It does not change the packets: `hop` decrements the hop limit, `nd` writes the MAC addresses.
 //!
 //! - inputs: `input`
-//! - outputs: any
+//! - outputs: any names
 //! - configuration: `routes`: a list of `{ prefix = "fd00::/8", output = "a" }`; `file`: a file
-//!   with a line `fd00::/8 a` for each route, for many of them. Of two routes with the same prefix
-//!   the last one holds
-//! - counters: `drop_no_route`; `drop_not_ipv6`; `drop_no_link`: the route's output has no link
-//! - cost: one access to a table of 256 KiB, and one for each 6 bits behind the first 16 of the
-//!   longest route that begins so; those of a burst overlap
+//!   with further routes, one per line: `fd00::/8 a`. Of two routes with equal prefixes, the last
+//!   one is used
+//! - counters: `drop_no_route`; `drop_not_ipv6`; `drop_no_link`: packets whose route leads to an
+//!   output without link
+//! - cost: one access to a table of 256 KiB, and one more per 6 bits beyond the first 16, as far as
+//!   the longest route with this beginning extends; the accesses of a burst overlap
 
 mod table;
 
@@ -24,9 +25,9 @@ use crate::prefix::Prefix6;
 pub use crate::route_outputs::NO_ROUTE;
 use crate::router::{Route, Routed, RouterConfig};
 
-/// The configuration of the app.
+/// The configuration of the app `route6`.
 pub type Route6Config = RouterConfig<Ipv6Addr>;
-/// A route.
+/// An IPv6 route.
 pub type Route6 = Route<Ipv6Addr>;
 
 impl Routed for Ipv6Addr {

@@ -1,12 +1,13 @@
-//! Routes in a file, one a line: `10.0.0.0/8 a`. Empty lines and what follows `#` do not count.
+//! Parser of route files, with a route per line: `10.0.0.0/8 a`. Ignores empty lines, and text
+//! behind `#`.
 
 use crate::prefix::{Address, Prefix, PrefixError};
 
-/// Why a line is no route.
+/// Why a line is not a valid route.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub(crate) struct LineError {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     line: usize,
     reason: Reason,
 }
@@ -19,10 +20,10 @@ enum Reason {
     Prefix(#[from] PrefixError),
 }
 
-/// The routes of a file, each with the name of its output.
+/// Parses the routes of a file, each with the name of its output.
 ///
 /// # Errors
-/// The first line that is wrong.
+/// A line is invalid; the error gives the first one.
 pub(crate) fn read_lines<A: Address>(text: &str) -> Result<Vec<(Prefix<A>, String)>, LineError> {
     let mut routes = Vec::new();
     for (index, line) in text.lines().enumerate() {

@@ -1,23 +1,23 @@
-//! The outputs of routers: names in routes, ports with links, and a burst that is looked up at
-//! once.
+//! The outputs of a router: maps the names in routes to ports with links, and looks up bursts of
+//! frames.
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{LINK_FRAMES, PortNames, Ports};
 
-/// Outputs by the numbers that a table has for them.
+/// The outputs of a router, by the numbers that its table uses.
 pub(crate) struct RouteOutputs {
     names: Vec<String>,
     output_of: Vec<Option<usize>>,
-    /// What was found for the frames of a burst.
+    /// The results of the look-ups for a burst.
     found: Vec<u16>,
 }
 
-/// What a table returns for an address without a route.
+/// The number that a table returns for an address without a route.
 pub const NO_ROUTE: u16 = u16::MAX - 1;
-/// What a look-up gives for a frame of another protocol.
+/// The number that a look-up returns for a frame of another protocol.
 pub(crate) const OTHER: u16 = u16::MAX;
 
-/// Counters of what is dropped.
+/// Counters of dropped frames.
 pub(crate) struct RouteCounters {
     pub(crate) no_route: Counter,
     pub(crate) other: Counter,
@@ -25,7 +25,7 @@ pub(crate) struct RouteCounters {
 }
 
 impl RouteOutputs {
-    /// The outputs that these routes name.
+    /// The outputs named by the routes.
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a String>) -> RouteOutputs {
         let mut names: Vec<String> = names.cloned().collect();
         names.sort();
@@ -47,7 +47,7 @@ impl RouteOutputs {
         self.output_of = self.names.iter().map(output_of).collect();
     }
 
-    /// Moves what waits at the input.
+    /// Moves the frames at the input to the outputs of their routes.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -55,7 +55,7 @@ impl RouteOutputs {
         counters: &RouteCounters,
         look_up: impl Fn(&[u8]) -> u16,
     ) {
-        // All look-ups first: none waits for another, so that their accesses to memory overlap.
+        // Does all look-ups first, so that their memory accesses overlap.
         self.found.clear();
         self.found
             .extend(ports.frames(0).map(|frame| look_up(frame.bytes())));

@@ -1,4 +1,4 @@
-//! What `route4` and `route6` share: a router by longest prefix, over a table of its version of IP.
+//! A router by longest prefix for either IP version: the part that `route4` and `route6` share.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -13,51 +13,52 @@ use crate::prefix::{Address, Prefix};
 use crate::route_lines::read_lines;
 use crate::route_outputs::{OTHER, RouteCounters, RouteOutputs};
 
-/// A version of IP that can be routed.
+/// An IP version that can be routed.
 pub trait Routed: Address {
-    /// The kind of the app.
+    /// Name of the kind of app.
     const KIND: &'static str;
-    /// The counter of frames of other protocols.
+    /// Name of the counter of frames of other protocols.
     const DROP_OTHER: &'static str;
 
-    /// Finds the number of the longest prefix.
+    /// The routing table.
     type Table: Send + 'static;
 
-    /// The table of these prefixes, each with a number; of equal prefixes the last one holds.
+    /// Builds the table of these prefixes with their numbers. Of equal prefixes, the last one is
+    /// used.
     ///
     /// # Errors
-    /// The table has no room for them.
+    /// The table cannot hold the routes.
     fn table(
         routes: impl IntoIterator<Item = (Prefix<Self>, u16)>,
     ) -> Result<Self::Table, AppError>;
 
-    /// What the table has for the destination of a frame; `None` for one of another protocol.
+    /// Looks up the destination of a frame; `None` for a frame of another protocol.
     fn find(table: &Self::Table, frame: &[u8]) -> Option<u16>;
 }
 
-/// The configuration of a router.
+/// The configuration of the apps `route4` and `route6`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "A: Address")]
 pub struct RouterConfig<A> {
-    /// Routes.
+    /// The routes.
     #[serde(default = "Vec::new")]
     pub routes: Vec<Route<A>>,
-    /// More routes, one a line.
+    /// File with further routes, one per line.
     #[serde(default)]
     pub file: Option<PathBuf>,
 }
 
-/// A route.
+/// A route of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "A: Address")]
 pub struct Route<A> {
-    /// The destinations for which it holds.
+    /// The destinations of the route.
     pub prefix: Prefix<A>,
     /// Name of the output.
     pub output: String,
 }
 
-/// The app.
+/// The app `route4` or `route6`.
 pub struct RouterApp<A: Routed> {
     table: A::Table,
     outputs: RouteOutputs,

@@ -1,19 +1,20 @@
-//! **rss**: balances load: spreads frames over outputs by class, weight and flow, as the queues of
-//! a network card are filled by receive-side scaling.
+//! **rss**: balances load: distributes frames over outputs by class, weight and flow, as a network
+//! card does over its queues (receive-side scaling).
 //!
 //! - inputs: `input`
-//! - outputs: any
-//! - configuration: `classes`, a list; a frame belongs to the first that it matches:
-//!   - `filter`: in libpcap's language, as `pcap_filter` has it; `vlans`: a list, of the outermost
-//!     tag, in the bytes or beside them. Both must match; a class without them matches all frames
-//!   - `outputs`: the names of outputs, each with its weight: `{ a = 1, b = 3 }`; a weight is 0 to
-//!     65535, and 0 gets nothing
-//!   - `by`: `"flow"`, where nothing is said, as `split` has it; `"addresses"`: source and
-//!     destination of IPv4 and IPv6 alone, so that fragments of a packet stay with the whole ones
-//!   - `continue = true`: a copy goes to this class, and the frame on to the next
-//! - counters: `drop_no_class`; `drop_no_link`: the output has no link; `missed`: there was no
-//!   frame for a copy
-//! - cost: the filters up to the class, and one hash over 8 to 44 bytes
+//! - outputs: any names
+//! - configuration: `classes`: a list; a frame belongs to the first class that it matches:
+//!   - `filter`: a filter in libpcap's language, as for `pcap_filter`; `vlans`: a list of VLANs,
+//!     compared with the outermost tag, which may be in the bytes or in the metadata. Both must
+//!     match; a class without either matches all frames
+//!   - `outputs`: names of outputs with their weights, 0 to 65535: `{ a = 1, b = 3 }`; an output
+//!     with weight 0 gets no frames
+//!   - `by`: `"flow"`: distribute by flow, as `split` does; `"addresses"`: distribute by source and
+//!     destination IP address only, so that fragments go where whole packets go (default: `"flow"`)
+//!   - `continue = true`: this class gets a copy, and the frame goes on to the next class
+//! - counters: `drop_no_class`; `drop_no_link`: frames to an output without link; `missed`: copies
+//!   for which the pool had no frame
+//! - cost: the filters up to the matching class, and one hash over 8 to 44 bytes
 
 use std::collections::BTreeMap;
 
@@ -29,44 +30,44 @@ use serde::{Deserialize, Serialize};
 use crate::flow_hash::{address_hash, choice, flow_hash};
 use crate::vlan::vlan_of;
 
-/// The configuration of the app.
+/// The configuration of the app `rss`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RssConfig {
-    /// Where frames belong, the first that matches.
+    /// The classes; a frame belongs to the first one that it matches.
     pub classes: Vec<ClassConfig>,
 }
 
-/// Frames that are spread alike.
+/// A class: frames that are distributed in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassConfig {
-    /// Which frames belong here.
+    /// Filter for the frames of this class; `None` accepts all.
     pub filter: Option<String>,
-    /// Of which VLANs.
+    /// VLANs of the frames of this class; `None` accepts all.
     pub vlans: Option<Vec<u16>>,
-    /// Outputs and their weights.
+    /// Names of the outputs, and their weights.
     pub outputs: BTreeMap<String, u16>,
-    /// What stays together.
+    /// Which frames go to the same output.
     #[serde(default)]
     pub by: RssBy,
-    /// The frame goes on to the next class, and a copy here.
+    /// Whether the class gets a copy, and the frame goes on to the next class.
     #[serde(default, rename = "continue")]
     pub goes_on: bool,
 }
 
-/// What stays together.
+/// Which frames go to the same output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RssBy {
-    /// The frames of a flow.
+    /// Frames of the same flow.
     #[default]
     Flow,
-    /// Those with the same source and destination.
+    /// Frames with the same source and destination IP address.
     Addresses,
 }
 
-/// Why there is no such app.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum RssError {
     #[error("classes is empty: one without filter and vlans matches all frames")]
@@ -79,7 +80,7 @@ enum RssError {
     Vlan { class: usize, vlan: u16 },
 }
 
-/// The app.
+/// The app `rss`.
 pub struct Rss {
     classes: Vec<Class>,
     pool: Pool,
@@ -93,9 +94,9 @@ struct Class {
     vlans: Option<Vec<u16>>,
     by: RssBy,
     goes_on: bool,
-    /// Each output with the sum of the weights up to it.
+    /// Each output, with the sum of all weights up to and including its own.
     shares: Vec<(usize, String)>,
-    /// Their ports.
+    /// The port of each output; `None` without a link.
     output_of: Vec<Option<usize>>,
 }
 
@@ -139,7 +140,7 @@ impl Class {
                 .is_none_or(|filter| filter.matches(frame.bytes()))
     }
 
-    /// The port for a frame.
+    /// The port to which the class sends a frame.
     fn output(&self, frame: &Frame) -> Option<usize> {
         let bytes = frame.bytes();
         let of_addresses = || {
@@ -222,7 +223,7 @@ impl FrameApp for Rss {
                     (_, None) => self.missed.add(1),
                 }
             }
-            // A frame of which a copy went somewhere is not lost.
+            // A frame of which a copy was sent does not count as dropped.
             self.no_class.add(u64::from(!is_copied));
         });
     }

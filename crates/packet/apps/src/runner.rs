@@ -1,4 +1,4 @@
-//! A graph that runs, on workers of its own.
+//! Runs a graph on worker threads.
 
 use std::io;
 use std::path::Path;
@@ -13,40 +13,42 @@ use carina_time::Duration;
 
 use crate::trace::TraceServer;
 
-/// Runs one graph on as many threads as it wants. Sleeps while no app has anything to do.
+/// Runs one graph on as many threads as it asks for. A thread sleeps while its apps have nothing to
+/// do.
 pub struct GraphRunner {
-    // Ends before the traces of its links do, so that those have all that passed.
+    // Must be dropped before `traces`, so that traces get all frames.
     workers: Workers,
     cpus: Option<Vec<usize>>,
     traces: Option<TraceServer>,
 }
 
-/// Why a runner cannot go on.
+/// Why a runner cannot be made, or has failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunnerError {
-    /// No frames.
+    /// The pool of frames is invalid, or has no memory.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// No file of counters, or no socket of traces beside it.
+    /// The file of counters, or the socket for traces beside it, cannot be made.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// A worker has ended, because an app of it panicked.
+    /// A worker has ended, because one of its apps panicked.
     #[error("worker {0} has ended")]
     Ended(usize),
 }
 
 impl GraphRunner {
-    /// A runner without apps; each of its workers will have a pool of this kind. Counters go to a
-    /// file at `counters`, for other processes, which can also trace the graph's links
-    /// ([`crate::trace`]); or to none. The process may open as many files as its hard limit
-    /// allows from now on: 64 cards of guests have more than the usual soft limit.
+    /// Makes a runner without apps, whose workers will each have a pool with the configuration
+    /// `pool`. With `counters`, other processes can read the counters in this file, and trace the
+    /// graph's links ([`crate::trace`]). Raises the process's limit of open files to its hard
+    /// limit, because 64 guests' cards need more than the usual soft limit.
     ///
     /// # Errors
-    /// The pool is not possible, or the file or the socket not to be had.
+    /// The pool is invalid, or the file or the socket cannot be made.
     pub fn new(pool: PoolConfig, counters: Option<&Path>) -> Result<GraphRunner, RunnerError> {
         pool.check()?;
-        // With a lower limit it is enough for fewer ports, whose refusal names the cause.
+        // If this fails, the limit suffices for fewer ports; the error of the port beyond it names
+        // the cause.
         let _ = raise_nofile_limit();
         let file = match counters {
             Some(path) => CounterFile::create(path)?,
@@ -59,15 +61,15 @@ impl GraphRunner {
         })
     }
 
-    /// Gives the workers these processors, whatever graphs say.
+    /// Sets the processors of the workers; overrides those that graphs specify.
     pub fn run_on(&mut self, cpus: &[usize]) {
         self.cpus = Some(cpus.to_vec());
     }
 
-    /// Becomes `graph`, by difference.
+    /// Changes what runs to `graph`, by the difference between both.
     ///
     /// # Errors
-    /// The graph is wrong or an app cannot be made; what ran goes on.
+    /// The graph is invalid, or an app cannot be made. The old graph keeps running.
     pub fn configure(&mut self, graph: &Graph) -> Result<Difference, ConfigureError> {
         match &self.cpus {
             None => self.workers.configure(graph),
@@ -78,10 +80,10 @@ impl GraphRunner {
         }
     }
 
-    /// Lets the workers run for so long, and serves those who want to trace links.
+    /// Lets the workers run for the duration `time`, and serves requests to trace links meanwhile.
     ///
     /// # Errors
-    /// One of them has ended.
+    /// A worker has ended.
     pub fn run_for(&mut self, time: Duration) -> Result<(), RunnerError> {
         let time = std::time::Duration::from_nanos(time.as_nanos());
         match &self.traces {
@@ -91,10 +93,11 @@ impl GraphRunner {
         self.check()
     }
 
-    /// As [`GraphRunner::run_for`], at most until a bell rings, which stays rung.
+    /// Like [`GraphRunner::run_for`], but returns early when `bell` is signalled. Does not reset
+    /// the bell.
     ///
     /// # Errors
-    /// One of the workers has ended, or the system refuses to wait for the bell.
+    /// A worker has ended, or the system refuses to wait for the bell.
     pub fn run_until(&mut self, bell: &EventFd, time: Duration) -> Result<(), RunnerError> {
         match &self.traces {
             Some(traces) => {
@@ -115,13 +118,13 @@ impl GraphRunner {
         }
     }
 
-    /// What the apps have to say to the operator.
+    /// Notices of the apps for the operator.
     #[must_use]
     pub fn notices(&self) -> &Notices {
         self.workers.notices()
     }
 
-    /// Every link with what went over it.
+    /// The counts of every link.
     ///
     /// # Errors
     /// A worker does not answer.
@@ -129,7 +132,7 @@ impl GraphRunner {
         self.workers.link_counts()
     }
 
-    /// What each worker is and has done.
+    /// A report about each worker.
     ///
     /// # Errors
     /// A worker does not answer.
@@ -156,7 +159,7 @@ mod tests {
             let packets = |runner: &GraphRunner| runner.link_counts().unwrap()[0].1.packets;
             let early = (packets(&runner), begin.elapsed().as_millis() as u64);
             assert!(early.0 <= early.1 + 1, "frames, ms: {early:?}");
-            // However busy the machine is: the count ends it.
+            // The loop ends when all 20 frames have passed, also on a busy machine.
             for _ in 0..100 {
                 runner.run_for(Duration::from_millis(50)).unwrap();
                 if packets(&runner) == 20 {
@@ -168,7 +171,7 @@ mod tests {
                 (counts.packets, counts.bytes, counts.drops),
                 (20, 20 * 64, 0)
             );
-            // Nothing is left to do: half a second of it costs next to no CPU time.
+            // Nothing is left to do, so half a second costs almost no CPU time.
             let cpu_ns = |runner: &GraphRunner| -> u64 {
                 let reports = runner.workers().unwrap();
                 reports.iter().map(|report| report.cpu_ns).sum()

@@ -1,29 +1,29 @@
-//! **sample**: lets each n-th frame pass.
+//! **sample**: passes every n-th frame.
 //!
 //! - inputs: `input`
-//! - outputs: `output`: each n-th frame; `rest`, which may stay without a link: all others
+//! - outputs: `output`: every n-th frame; `rest`: all others; may be unlinked
 //! - configuration: `every`: n, 1 to 4294967295
-//! - counters: what goes to an unlinked `rest` is in `network/drop_unlinked`
+//! - counters: frames for an unlinked `rest` are counted in `network/drop_unlinked`
 //! - cost: one count
 
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of a sample.
+/// The configuration of the app `sample`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SampleConfig {
-    /// Of so many frames one passes.
+    /// One of this many frames passes.
     pub every: u32,
 }
 
-/// The app.
+/// The app `sample`.
 pub struct Sample {
     every: u32,
     seen: u32,
 }
 
-/// Why there is no sample.
+/// The number of frames is 0.
 #[derive(Debug, thiserror::Error)]
 #[error("every = 0: must be at least 1")]
 struct EveryError;

@@ -1,35 +1,36 @@
-//! The packet that sources make: UDP over IPv4 over Ethernet, with right checksums.
+//! The packet that sources send: UDP over IPv4 over Ethernet, with correct checksums.
 
 use std::ops::RangeInclusive;
 
 use carina_wire::inet::checksum;
 
-/// Its headers: Ethernet, IPv4 and UDP.
+/// Length of the Ethernet, IPv4 and UDP headers, in bytes.
 pub const HEADER_BYTES: usize = 14 + 20 + 8;
 
-/// Lengths of frames without FCS that [`udp_packet`] makes: from empty to an MTU of 9000.
+/// Lengths of frames that [`udp_packet`] can make, in bytes without FCS: from no payload to an MTU
+/// of 9000.
 pub const SIZES: RangeInclusive<usize> = HEADER_BYTES..=9014;
 
-/// Those of an MTU of 1500.
+/// Lengths of frames with an MTU of at most 1500, in bytes without FCS.
 pub const ETHERNET_SIZES: RangeInclusive<usize> = HEADER_BYTES..=1514;
 
-/// A frame of `size` bytes, which must be within [`SIZES`]: from 198.18.0.1 to 198.18.0.2, networks
-/// for benchmarks (RFC 2544, appendix C.2.2), port 9, discard.
+/// A frame of `size` bytes from 198.18.0.1 to 198.18.0.2, a network for benchmarks (RFC 2544,
+/// appendix C.2.2), with port 9 (discard). `size` must be within [`SIZES`].
 ///
 /// # Panics
-/// When the size is out of range.
+/// If the size is out of range.
 #[must_use]
 pub fn udp_packet(size: usize) -> Vec<u8> {
     udp_packet_of(size, ENDS)
 }
 
-/// Source and destination of [`udp_packet`], each an address and a port.
+/// Source and destination of [`udp_packet`]: address and port.
 pub const ENDS: [([u8; 4], u16); 2] = [([198, 18, 0, 1], 9), ([198, 18, 0, 2], 9)];
 
-/// As [`udp_packet`], with another source and destination.
+/// Like [`udp_packet`], with another source and destination.
 ///
 /// # Panics
-/// When the size is out of range.
+/// If the size is out of range.
 #[must_use]
 pub fn udp_packet_of(size: usize, [source, destination]: [([u8; 4], u16); 2]) -> Vec<u8> {
     assert!(SIZES.contains(&size), "a packet of {size} bytes");
@@ -55,7 +56,7 @@ pub fn udp_packet_of(size: usize, [source, destination]: [([u8; 4], u16); 2]) ->
         *byte = at as u8;
     }
     let pseudo = u32::from(!checksum(&addresses, 17 + u32::from(udp_length)));
-    // Zero says that there is no checksum. (RFC 768)
+    // 0 would mean that there is no checksum. (RFC 768)
     let sum = match checksum(udp, pseudo) {
         0 => 0xffff,
         sum => sum,

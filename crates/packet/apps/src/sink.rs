@@ -1,20 +1,20 @@
 //! **sink**: drops every frame.
 //!
-//! - inputs: any
-//! - outputs: no port
-//! - configuration: nothing
-//! - counters: those of its links say what came
-//! - cost: the return of the frame to its pool
+//! - inputs: any names
+//! - outputs: none
+//! - configuration: none
+//! - counters: those of its links
+//! - cost: the frame's return to its pool
 
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of a sink.
+/// The configuration of the app `sink`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SinkConfig {}
 
-/// The app.
+/// The app `sink`.
 pub struct Sink;
 
 impl AppConfig for SinkConfig {

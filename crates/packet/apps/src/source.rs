@@ -1,13 +1,13 @@
-//! **source**: makes frames, each a copy of the same bytes.
+//! **source**: sends frames that are all copies of the same bytes.
 //!
-//! - inputs: no port
-//! - outputs: any; each gets as many
+//! - inputs: none
+//! - outputs: any names; all get the same number of frames
 //! - configuration:
-//!   - `size`: bytes of a frame without its FCS, 42 to 9014, and at most those of the pool's
-//!     frames; 64 where nothing is said. The frame is UDP over IPv4, with right checksums
-//!   - `count`: frames in all for each output; without it there is no end
-//!   - `rate`: frames a second for each output; without it as many as the links take
-//! - counters: `pool_empty`: bursts cut short because the pool had no frame
+//!   - `size`: length of a frame in bytes without FCS, 42 to 9014, and at most that of the pool's
+//!     frames (default: 64). The frame is UDP over IPv4, with correct checksums
+//!   - `count`: number of frames per output (default: no limit)
+//!   - `rate`: frames per second and output (default: as many as the links accept)
+//! - counters: `pool_empty`: bursts that ended early because the pool had no frame
 //! - cost: one copy of the bytes
 
 use carina_engine::counter_file::Counter;
@@ -20,15 +20,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample_packet::{SIZES, udp_packet};
 
-/// The configuration of a source.
+/// The configuration of the app `source`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourceConfig {
-    /// Bytes of a frame, within [`SIZES`].
+    /// Length of a frame in bytes, within [`SIZES`].
     pub size: usize,
-    /// Frames in all for each output.
+    /// Number of frames per output; `None` means no limit.
     pub count: Option<u64>,
-    /// Frames a second for each output.
+    /// Frames per second and output; `None` means as many as the links accept.
     pub rate: Option<u64>,
 }
 
@@ -42,19 +42,19 @@ impl Default for SourceConfig {
     }
 }
 
-/// The app.
+/// The app `source`.
 pub struct Source {
     config: SourceConfig,
     bytes: Vec<u8>,
     pool: Pool,
     pool_empty: Counter,
-    /// Frames made so far for each output.
+    /// Number of frames sent so far to each output.
     made: u64,
-    /// When the present rate began to hold, and what had been made then.
+    /// When the present rate began to count, and how many frames had been sent by then.
     since: Option<(Instant, u64)>,
 }
 
-/// Why there is no source.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum SourceError {
     #[error("size = {0}: must be {min} to {max} bytes", min = SIZES.start(), max = SIZES.end())]
@@ -115,7 +115,7 @@ impl FrameApp for Source {
             return;
         }
         let (pool, bytes) = (&self.pool, &self.bytes[..]);
-        // All outputs get as many: those that the fullest link takes.
+        // All outputs get the same number of frames: as many as the fullest link accepts.
         let outputs = ports.outputs();
         let burst = (0..outputs).fold(burst, |burst, output| burst.min(ports.room(output)));
         for output in 0..outputs {
@@ -148,7 +148,7 @@ impl FrameApp for Source {
 }
 
 impl Source {
-    /// How many frames are to be made by now.
+    /// Number of frames to send now.
     fn due(&mut self, now: Instant) -> u64 {
         let left = self
             .config

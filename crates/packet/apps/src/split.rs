@@ -1,13 +1,13 @@
-//! **split**: spreads frames over its outputs.
+//! **split**: distributes frames over its outputs.
 //!
 //! - inputs: `input`
-//! - outputs: any
-//! - configuration: `by`: `"frame"` gives each output a frame in turn; `"flow"` gives all frames of
-//!   a flow to one output, so that they stay in order. A flow is what has the same addresses,
-//!   protocol and ports of IPv4 or IPv6; of other frames, the same MAC addresses and type.
-//!   `"frame"` where nothing is said
-//! - counters: `drop_no_output`: there is no output
-//! - cost: by flow, one hash over 16 to 44 bytes, which the frame keeps
+//! - outputs: any names
+//! - configuration: `by`: `"frame"`: the outputs get frames in turn; `"flow"`: all frames of a flow
+//!   go to one output, so that they stay in order (default: `"frame"`). The frames of a flow have
+//!   equal IP addresses, protocol and ports; frames other than IPv4 and IPv6, equal MAC addresses
+//!   and Ethertype
+//! - counters: `drop_no_output`: frames that arrived while no output was linked
+//! - cost: by flow, one hash over 16 to 44 bytes, which is stored with the frame
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
@@ -15,26 +15,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::flow_hash::{choice, flow_hash};
 
-/// The configuration of a split.
+/// The configuration of the app `split`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SplitConfig {
-    /// What stays together.
+    /// Which frames go to the same output.
     pub by: SplitBy,
 }
 
-/// What stays together.
+/// Which frames go to the same output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SplitBy {
-    /// Nothing: the outputs take turns.
+    /// None in particular: the outputs get frames in turn.
     #[default]
     Frame,
     /// The frames of a flow.
     Flow,
 }
 
-/// The app.
+/// The app `split`.
 pub struct Split {
     by: SplitBy,
     turn: usize,

@@ -1,28 +1,29 @@
-//! A station on a segment, with the address of its next hop: what it does with ARP and with
-//! neighbour discovery. (RFC 826; RFC 4861 §7.2)
+//! A station on a segment and its next hop: how it handles ARP and neighbour discovery. (RFC 826;
+//! RFC 4861 §7.2)
 //!
-//! A message says something of the next hop, which [`NextHop`](crate::next_hop::NextHop) takes, or
-//! asks for this station, which answers. Nothing here depends on time.
+//! A received message either tells something about the next hop, which
+//! [`NextHop`](crate::next_hop::NextHop) handles, or asks for this station, which answers. Nothing
+//! here depends on time.
 
 use carina_wire::inet::Arp4;
 use carina_wire::neighbour::{Neighbour, NeighbourKind, group_mac, solicited_node};
 
 use crate::next_hop::Heard;
 
-/// A station with an address of IPv4.
+/// A station with an IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Station4 {
-    /// Its MAC address.
+    /// The station's MAC address.
     pub mac: [u8; 6],
-    /// Its IPv4 address.
+    /// The station's IPv4 address.
     pub ip: [u8; 4],
-    /// The next hop, if its MAC address is asked for.
+    /// IPv4 address of the next hop, if its MAC address must be asked for.
     pub next: Option<[u8; 4]>,
 }
 
 impl Station4 {
-    /// What a message says of the next hop, which sends it. The message may be for another station,
-    /// or announce the address to all. (RFC 826)
+    /// What an ARP message tells about the next hop; `None` if the next hop is not its sender. The
+    /// message may be addressed to another station, or be an announcement to all. (RFC 826)
     #[must_use]
     pub fn heard(&self, arp: &Arp4) -> Option<Heard> {
         let (mac, ip) = arp.sender;
@@ -32,7 +33,7 @@ impl Station4 {
         })
     }
 
-    /// The reply to a request for this station's address.
+    /// The reply to an ARP request for this station's address; `None` for other messages.
     #[must_use]
     pub fn reply(&self, arp: &Arp4) -> Option<Arp4> {
         let is_meant = !arp.is_reply && arp.target.1 == self.ip;
@@ -43,7 +44,7 @@ impl Station4 {
         })
     }
 
-    /// A request for the next hop's MAC address.
+    /// An ARP request for the next hop; `None` if its MAC address need not be asked for.
     #[must_use]
     pub fn request(&self) -> Option<Arp4> {
         let next = self.next?;
@@ -55,22 +56,22 @@ impl Station4 {
     }
 }
 
-/// A station with an address of IPv6.
+/// A station with an IPv6 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Station6 {
-    /// Its MAC address.
+    /// The station's MAC address.
     pub mac: [u8; 6],
-    /// Its IPv6 address.
+    /// The station's IPv6 address.
     pub ip: [u8; 16],
-    /// The next hop, if its MAC address is asked for.
+    /// IPv6 address of the next hop, if its MAC address must be asked for.
     pub next: Option<[u8; 16]>,
-    /// It forwards packets.
+    /// Whether the station forwards packets, which its advertisements state.
     pub is_router: bool,
 }
 
 impl Station6 {
-    /// What a message says of the next hop: an advertisement of its address, or a solicitation of
-    /// this station's address that comes from it.
+    /// What a message tells about the next hop: an advertisement of its address, or a solicitation
+    /// of this station's address that the next hop sent. `None` for other messages.
     #[must_use]
     pub fn heard(&self, message: &Neighbour) -> Option<Heard> {
         match message.kind {
@@ -94,8 +95,9 @@ impl Station6 {
         }
     }
 
-    /// The advertisement that answers a solicitation of this station's address, which came from
-    /// the MAC address `sender`, and the MAC address that it goes to.
+    /// The advertisement that answers a solicitation of this station's address, and the MAC address
+    /// to send it to. `sender` is the MAC address that the solicitation came from. `None` for other
+    /// messages.
     #[must_use]
     pub fn advertisement(
         &self,
@@ -105,7 +107,8 @@ impl Station6 {
         if asked.kind != NeighbourKind::Solicitation || asked.target != self.ip {
             return None;
         }
-        // A station that tests whether an address is free has none yet. (RFC 4861 §7.2.4)
+        // A station that tests whether an address is free uses the unspecified address as its
+        // source. (RFC 4861 §7.2.4)
         let is_solicited = asked.source != [0; 16];
         let (destination, mac) = if is_solicited {
             (asked.source, asked.link.unwrap_or(sender))
@@ -120,7 +123,8 @@ impl Station6 {
         Some((self.message(kind, destination, self.ip), mac))
     }
 
-    /// A solicitation of the next hop's address, and the MAC address that it goes to.
+    /// A solicitation of the next hop, and the MAC address to send it to; `None` if its MAC address
+    /// need not be asked for.
     #[must_use]
     pub fn solicitation(&self) -> Option<(Neighbour, [u8; 6])> {
         let next = self.next?;
@@ -140,5 +144,5 @@ impl Station6 {
     }
 }
 
-/// All nodes of the link. (RFC 4291 §2.7.1)
+/// The address of all nodes on the link. (RFC 4291 §2.7.1)
 const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];

@@ -2,9 +2,10 @@
 //! frame itself.
 //!
 //! - inputs: `input`
-//! - outputs: any
-//! - configuration: nothing
-//! - counters: `drop_no_frame`: the pool had none for a copy, or its frames are too short
+//! - outputs: any names
+//! - configuration: none
+//! - counters: `drop_no_frame`: copies for which the pool had no frame, or only frames that are too
+//!   short
 //! - cost: one copy of bytes and metadata for each output but one
 
 use carina_engine::counter_file::Counter;
@@ -12,12 +13,12 @@ use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList,
 use carina_frame::Pool;
 use serde::{Deserialize, Serialize};
 
-/// The configuration of a tee.
+/// The configuration of the app `tee`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TeeConfig {}
 
-/// The app.
+/// The app `tee`.
 pub struct Tee {
     pool: Pool,
     no_frame: Counter,
@@ -43,7 +44,7 @@ impl FrameApp for Tee {
         let Some(last) = ports.outputs().checked_sub(1) else {
             return ports.drain(0, drop);
         };
-        // Output by output, so that each link is at hand for a whole burst.
+        // Output by output, so that each link stays in cache for the whole burst.
         for output in 0..last {
             let missing = ports.copy_all(0, output, &self.pool);
             self.no_frame.add(missing as u64);

@@ -1,19 +1,19 @@
-//! Copies of what passes the links of a graph that runs, for other processes: `carina trace`.
+//! Copies the frames on the links of a running graph for other processes: `carina trace`.
 //!
 //! The process of a graph listens on a Unix socket in the directory of the graph's counters.
-//! Another process connects and says what it wants to see:
+//! Another process connects, and sends a request:
 //!
 //! ```text
 //!   reader                                    process of the graph
 //!   lines of a request, an empty line  ---->
-//!                                      <----  `ok`, or `no: ` and why
+//!                                      <----  `ok`, or `no: ` and the reason
 //!                                      <----  a capture file (pcapng), as frames pass
 //!   end of its stream                  ---->
-//!                                      <----  how many frames were missed, and the end
+//!                                      <----  number of missed frames, and the end
 //! ```
 //!
 //! The threads that move frames never wait for a reader: frames that find no room in the batch
-//! ([`carina_engine::tap`]) are counted as missed. The last blocks of the file say how many.
+//! ([`carina_engine::tap`]) are counted as missed. The last blocks of the file state their number.
 
 mod request;
 mod server;
@@ -25,8 +25,8 @@ pub use self::request::{RequestError, TraceRequest};
 pub(crate) use self::server::TraceServer;
 pub use self::stream::{TraceError, TraceStream, is_served};
 
-/// The socket of the graph whose counters are in this file. Its name is short, however long that
-/// of the file is: a socket's path has at most 107 bytes.
+/// Path of the socket of the graph that has this counter file. Its name has a fixed length, because
+/// the path of a socket has at most 107 bytes.
 #[must_use]
 pub fn socket_of(counters: &Path) -> PathBuf {
     let name = counters.file_name().unwrap_or_default();
@@ -40,10 +40,10 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// A line that says that a trace begins.
+/// The line that accepts a request.
 const OK: &[u8] = b"ok\n";
 
-/// What a line begins with that says why none does.
+/// The beginning of the line that refuses a request; the reason follows.
 const NO: &str = "no: ";
 
 #[cfg(test)]

@@ -1,30 +1,30 @@
-//! **truncate**: cuts frames to a length; shorter ones are filled up with zeros.
+//! **truncate**: gives frames a fixed length: cuts longer ones, and pads shorter ones with zeros.
 //!
 //! - inputs: `input`
 //! - outputs: `output`
-//! - configuration: `size`: bytes, 1 to 65535
-//! - counters: `drop_no_room`: the frame's cell has no room for so many bytes
-//! - cost: nothing beside the move, or the writing of the zeros
+//! - configuration: `size`: length in bytes, 1 to 65535
+//! - counters: `drop_no_room`: frames whose cell has no room for this length
+//! - cost: only the move over the links, or writing the zeros
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of a truncate.
+/// The configuration of the app `truncate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TruncateConfig {
-    /// The length of every frame that leaves, in bytes.
+    /// Length of every frame that leaves, in bytes.
     pub size: u16,
 }
 
-/// The app.
+/// The app `truncate`.
 pub struct Truncate {
     size: usize,
     no_room: Counter,
 }
 
-/// Why there is no truncate.
+/// The size is 0.
 #[derive(Debug, thiserror::Error)]
 #[error("size = 0: must be 1 to 65535 bytes")]
 struct SizeError;

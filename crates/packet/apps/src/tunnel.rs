@@ -1,4 +1,5 @@
-//! What the apps of tunnels share: two directions, and counters for what each refuses.
+//! The app of a tunnel, for any tunnel protocol: two directions, and a counter for each reason to
+//! drop.
 
 use std::any::Any;
 use std::fmt;
@@ -13,36 +14,36 @@ use crate::congestion::carry_mark;
 use crate::metadata::{complete, forget};
 use crate::outer::NotOurs;
 
-/// Why a frame does not go into, or does not come out of, a tunnel.
+/// Why a frame is dropped at the entry (from `north`) or exit (from `south`) of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// To the south: no headroom, or too long.
+    /// From `north`: the frame has no headroom, or is too long.
     NoRoom,
-    /// To the south: still to be cut.
+    /// From `north`: the frame's segmentation is still pending.
     Unfinished,
-    /// To the south: the tunnel carries no such packets.
+    /// From `north`: the tunnel does not carry this protocol.
     NotCarried,
-    /// From the south: not for this tunnel.
+    /// From `south`: the packet is not for this tunnel.
     NotOurs,
-    /// From the south: cut or malformed.
+    /// From `south`: the packet is truncated or malformed.
     Length,
-    /// From the south: a wrong checksum.
+    /// From `south`: a checksum is wrong.
     Checksum,
-    /// From the south: a part of a packet.
+    /// From `south`: the packet is a fragment.
     Fragment,
-    /// From the south: another key, or network.
+    /// From `south`: the packet has another key or network number.
     Key,
-    /// From the south: another session.
+    /// From `south`: the packet has another session.
     Session,
-    /// From the south: another cookie.
+    /// From `south`: the packet has another cookie.
     Cookie,
-    /// From the south: too many extension headers of IPv6, or one that has to be refused.
+    /// From `south`: the packet has too many IPv6 extension headers, or one that must be refused.
     Extensions,
-    /// From the south: it met congestion, and the ends of what is within do not know the mark.
+    /// From `south`: the packet met congestion, and the inner packet is not ECN-capable.
     Congested,
 }
 
-/// Names of counters, in the order of [`Refused`].
+/// Names of the counters, in the order of [`Refused`].
 const NAMES: [&str; REASONS] = [
     "drop_no_room",
     "drop_unfinished",
@@ -71,7 +72,7 @@ impl From<NotOurs> for Refused {
     }
 }
 
-/// A counter for each reason that a tunnel has.
+/// A counter for each reason that the tunnel protocol has.
 struct Counters([Option<Counter>; REASONS]);
 
 impl Counters {
@@ -94,47 +95,48 @@ impl Counters {
     }
 }
 
-/// The port of what a tunnel carries, and of its packets.
+/// The port of the tunnelled frames.
 pub const NORTH: usize = 0;
-/// See [`NORTH`].
+/// The port of the tunnel's packets.
 pub const SOUTH: usize = 1;
-/// Both, as inputs and as outputs.
+/// Both ports, as inputs and as outputs.
 const PORTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
 
-/// A protocol of tunnels between two ends.
+/// A tunnel protocol between two ends.
 pub trait Tunnel: Send + 'static {
-    /// The reasons for which it refuses frames. The app counts by them.
+    /// The reasons for which this protocol drops frames; the app has a counter for each.
     const REASONS: &'static [Refused];
 
-    /// Makes what the north gave a packet of the tunnel.
+    /// Turns a frame from `north` into a packet of the tunnel.
     ///
     /// # Errors
-    /// The tunnel does not carry it.
+    /// The tunnel cannot carry the frame, which must be dropped.
     fn encapsulate(&self, frame: &mut Frame) -> Result<(), Refused>;
 
-    /// Takes what is carried out of a packet from the south.
+    /// Turns a packet from `south` into the frame that it carries.
     ///
     /// # Errors
-    /// The packet is not for this tunnel.
+    /// The packet is not for this tunnel, or is invalid; it must be dropped.
     fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused>;
 }
 
-/// What a file says of a tunnel.
+/// The configuration of a tunnel protocol.
 pub trait TunnelKind: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
-    /// The name of the kind of app, as files of graphs have it.
+    /// Name of the kind of app in graph files.
     const KIND: &'static str;
 
-    /// The protocol.
+    /// The tunnel protocol.
     type Tunnel: Tunnel;
 
-    /// The tunnel that it describes.
+    /// Makes the tunnel that this configuration describes.
     ///
     /// # Errors
-    /// A value is wrong.
+    /// A value is invalid.
     fn tunnel(&self) -> Result<Self::Tunnel, AppError>;
 }
 
-/// A tunnel as an app of a graph. It takes any other configuration of its kind while it runs.
+/// The configuration of a tunnel's app. A running app can change to any other configuration of the
+/// same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TunnelConfig<K>(pub K);
@@ -162,7 +164,7 @@ impl<K: TunnelKind> AppConfig for TunnelConfig<K> {
     }
 
     fn apply(&self, app: &mut TunnelApp<K::Tunnel>) {
-        // What cannot be made replaces nothing: `can_apply` has said so.
+        // This cannot fail, because `can_apply` has made the same value.
         if let Ok(tunnel) = self.0.tunnel() {
             app.tunnel = tunnel;
         }
@@ -195,11 +197,11 @@ impl<T: Tunnel> FrameApp for TunnelApp<T> {
     }
 }
 
-/// Takes the header of Ethernet, and padding behind the packet, off a frame of IPv4 or IPv6;
-/// returns its Ethertype.
+/// Removes the Ethernet header of an IPv4 or IPv6 frame, and padding behind the packet; returns the
+/// Ethertype.
 ///
 /// # Errors
-/// It is something else, or cut.
+/// The frame is not IP, or is truncated.
 pub fn strip_ether(frame: &mut Frame) -> Result<u16, Refused> {
     let head = frame
         .bytes()
@@ -220,28 +222,28 @@ pub fn strip_ether(frame: &mut Frame) -> Result<u16, Refused> {
     Ok(ethertype)
 }
 
-/// Gives the packet of IP at `at`, which came out of a tunnel, the mark of congestion that it has
-/// to have.
+/// Copies the congestion mark of a tunnel's outer header into the IP packet at offset `at` of the
+/// decapsulated frame.
 ///
 /// # Errors
-/// It has to be dropped.
+/// The frame must be dropped: its packet is not ECN-capable.
 #[inline]
 pub fn carry_mark_at(frame: &mut Frame, at: usize, outer_class: u8) -> Result<(), Refused> {
     let is_kept = carry_mark(outer_class, &mut frame.bytes_mut()[at..]);
     is_kept.then_some(()).ok_or(Refused::Congested)
 }
 
-/// Puts a header of Ethernet in front: with addresses of zeros, for `arp` or `nd` to fill in.
+/// Adds an Ethernet header whose addresses are zeros, for `arp` or `nd` to fill in.
 ///
 /// # Errors
-/// There is no room.
+/// The frame has no room.
 pub fn put_ether(frame: &mut Frame, ethertype: u16) -> Result<(), Refused> {
     let mut header = [0; 14];
     header[12..].copy_from_slice(&ethertype.to_be_bytes());
     frame.prepend(&header).then_some(()).ok_or(Refused::NoRoom)
 }
 
-/// TTL or hop limit where nothing is said.
+/// Default TTL or hop limit.
 pub(crate) fn hop_limit() -> u8 {
     64
 }
@@ -250,9 +252,9 @@ pub(crate) fn hop_limit() -> u8 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
-    /// Whole frames.
+    /// Whole Ethernet frames.
     #[default]
     Ethernet,
-    /// Packets of IPv4 and IPv6, without their header of Ethernet.
+    /// IPv4 and IPv6 packets, without Ethernet header.
     Ip,
 }

@@ -1,23 +1,24 @@
-//! **tunnel_mux**: shares an Ethernet interface among tunnels of IPv4, each of which gets packets
-//! from its own far end and no others.
+//! **tunnel_mux**: shares an Ethernet interface among IPv4 tunnels. Each tunnel gets only packets
+//! from its own far end.
 //!
-//! Tunnels may have the same addresses: protocol and tag tell them apart. The tag is the key
-//! of GRE (RFC 2890) and the VNI of VXLAN (RFC 7348). IPv4 in IPv4 (RFC 2003) has none. The app
-//! answers ARP (RFC 826) for the tunnels' own addresses and asks for those of next hops.
+//! Tunnels may have the same addresses if protocol or tag distinguish them. The tag is the key of
+//! GRE (RFC 2890) or the VNI of VXLAN (RFC 7348); IPv4 in IPv4 (RFC 2003) has none. The app answers
+//! ARP (RFC 826) for the tunnels' own addresses, and asks for those of the next hops.
 //!
-//! - inputs, outputs: `wire`, the interface; and one of each for every tunnel, its south
+//! - inputs, outputs: `wire`, the interface; and an input and an output per tunnel, to be linked
+//!   with the tunnel's `south`
 //! - configuration:
-//!   - `mac`: the address of the interface
+//!   - `mac`: MAC address of the interface
 //!   - `tunnels`: a list of `{ name, carrier, local, remote, tag }`; `carrier` is `gre`, `vxlan` or
 //!     `ipip`, which has no `tag`
-//!   - `gateway`: `{ prefix, address }`: ends outside of `prefix` are behind this next hop; where
-//!     nothing is said all are on the segment
-//! - counters: `other`: not for a tunnel, such as what the kernel has on the interface;
-//!   `drop_stranger`: for a tunnel, from an address that is not its far end; `drop_fragment`: a
-//!   part of a packet for a tunnel; `drop_unresolved`: to a next hop that has not answered;
-//!   `drop_port_name`: of a port that is not in the list; `drop_short`; `requests_sent`,
-//!   `replies_sent`, `resolved`: ARP
-//! - cost: a search by halves in the list of tunnels; a write of 12 bytes
+//!   - `gateway`: `{ prefix, address }`: far ends outside `prefix` are reached through the next hop
+//!     `address` (default: all are on the segment)
+//! - counters: `other`: frames that are for no tunnel, such as those for the kernel on the same
+//!   interface; `drop_stranger`: packets for a tunnel from an address other than its far end;
+//!   `drop_fragment`: fragments of packets for a tunnel; `drop_unresolved`: packets to a next hop
+//!   that has not answered; `drop_port_name`: packets of a port that is not in the list;
+//!   `drop_short`; `requests_sent`, `replies_sent`, `resolved`: ARP
+//! - cost: a binary search in the list of tunnels; a write of 12 bytes
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -38,7 +39,7 @@ use crate::next_hop::{Heard, NextHop, check_macs};
 use crate::prefix::Prefix4;
 use crate::station::Station4;
 
-/// The configuration of a mux.
+/// The configuration of the app `tunnel_mux`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelMuxConfig {
@@ -46,29 +47,29 @@ pub struct TunnelMuxConfig {
     pub mac: MacText,
     /// The tunnels.
     pub tunnels: Vec<MuxTunnel>,
-    /// The way to far ends that are not on the segment.
+    /// The next hop to far ends that are not on the segment; `None` means that all are.
     #[serde(default)]
     pub gateway: Option<Gateway>,
 }
 
-/// A tunnel of a mux.
+/// A tunnel of a `tunnel_mux`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MuxTunnel {
-    /// Name of the input and of the output.
+    /// Name of the tunnel's input and output.
     pub name: String,
-    /// Its protocol.
+    /// The tunnel protocol.
     pub carrier: MuxCarrier,
-    /// Address of this end.
+    /// IPv4 address of this end.
     pub local: Ipv4Addr,
-    /// Address of the other end.
+    /// IPv4 address of the other end.
     pub remote: Ipv4Addr,
-    /// Key of GRE, VNI of VXLAN; 0 of IPv4 in IPv4.
+    /// Key of GRE, or VNI of VXLAN; 0 for IPv4 in IPv4.
     #[serde(default)]
     pub tag: u32,
 }
 
-/// A protocol of tunnels.
+/// A tunnel protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MuxCarrier {
@@ -80,18 +81,18 @@ pub enum MuxCarrier {
     Ipip,
 }
 
-/// Where packets for far ends outside of a prefix go.
+/// The next hop to far ends outside a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gateway {
-    /// The addresses on the segment.
+    /// The prefix of the addresses on the segment.
     pub prefix: Prefix4,
-    /// The next hop of all others.
+    /// IPv4 address of the next hop to all other addresses.
     pub address: Ipv4Addr,
 }
 
 impl Gateway {
-    /// The next hop on the way to an address.
+    /// The next hop to an address: the address itself if it is on the segment.
     #[must_use]
     pub fn next_hop(self, remote: Ipv4Addr) -> Ipv4Addr {
         if Prefix4::new(remote, self.prefix.bits()) == self.prefix {
@@ -102,10 +103,10 @@ impl Gateway {
     }
 }
 
-/// The name of the port that all tunnels share.
+/// The name of the port to the interface.
 pub const WIRE: &str = "wire";
 
-/// Why there is no mux.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum TunnelMuxError {
     #[error("tunnel {0}: there are two tunnels of this name")]
@@ -120,7 +121,7 @@ enum TunnelMuxError {
     Tag { name: String, tag: u32 },
 }
 
-/// What identifies the tunnel of a packet: this end, protocol, tag, and then the other end.
+/// Identifies a tunnel: address of this end, protocol and tag, then address of the other end.
 type Key = ((u32, MuxCarrier, u32), u32);
 
 impl MuxTunnel {
@@ -165,26 +166,26 @@ impl TunnelMuxConfig {
     }
 }
 
-/// The app.
+/// The app `tunnel_mux`.
 pub struct TunnelMux {
     config: TunnelMuxConfig,
     names: [Vec<String>; 2],
     pool: Pool,
-    /// What each input is.
+    /// Where the packets of each input come from.
     inputs: Vec<Side>,
     wire: Option<usize>,
-    /// The output of each tunnel, in the order of [`Key`].
+    /// The output of each tunnel, ordered by [`Key`].
     tunnels: Vec<(Key, Option<usize>)>,
-    /// What is known of next hops, and the address from which each is asked for.
+    /// The next hops, each with its state and the own address from which it is asked.
     next_hops: BTreeMap<[u8; 4], (NextHop, [u8; 4])>,
     counters: Counters,
 }
 
-/// Where frames come from.
+/// Where packets come from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Wire,
-    /// A tunnel, by the address of its next hop.
+    /// A tunnel; the address is that of its next hop.
     Tunnel([u8; 4]),
     Unknown,
 }
@@ -286,8 +287,8 @@ impl FrameApp for TunnelMux {
 }
 
 impl TunnelMux {
-    /// Brings configuration and wiring together, whichever of both has changed. What is known of
-    /// next hops stays.
+    /// Computes the tables from configuration and links, when either has changed. Keeps what is
+    /// known of next hops.
     fn rebuild(&mut self) {
         let [inputs, outputs] = &self.names;
         let output_of = |name: &str| outputs.iter().position(|output| output == name);
@@ -342,7 +343,7 @@ impl TunnelMux {
         let mut here = here.take_while(|((at, _), _)| *at == place).peekable();
         let is_known = here.peek().is_some();
         match here.find(|((_, remote), _)| *remote == packet.source) {
-            // Tunnels do not put parts together.
+            // Tunnels do not reassemble fragments.
             Some(_) if packet.is_part => self.counters.fragment.add(1),
             Some((_, Some(output))) => ports.transmit(*output, frame),
             Some((_, None)) => self.counters.port_name.add(1),
@@ -374,7 +375,7 @@ impl TunnelMux {
         }
     }
 
-    /// Puts ARP on the wire.
+    /// Sends an ARP message to the wire; returns `false` if there is no wire or no frame.
     fn put(&self, arp: &Arp4, ports: &mut Ports<'_>) -> bool {
         let (Some(wire), Some(frame)) = (self.wire, self.pool.frame_of(&ether_of(arp))) else {
             return false;
@@ -404,14 +405,15 @@ impl TunnelMux {
     }
 }
 
-/// What a mux reads of a packet.
+/// The fields of a packet that identify its tunnel.
 struct Packet {
     at_this_end: (u32, MuxCarrier, u32),
     source: u32,
     is_part: bool,
 }
 
-/// What identifies the tunnel of a packet; none for one of no tunnel. The tunnel checks the rest.
+/// Parses the fields that identify the tunnel of a packet; `None` if it is no tunnel's packet. The
+/// tunnel's app checks the rest.
 fn packet_of(packet: &[u8]) -> Option<Packet> {
     let head = packet.first_chunk::<20>()?;
     if head[0] >> 4 != 4 {
@@ -436,13 +438,13 @@ fn packet_of(packet: &[u8]) -> Option<Packet> {
     Some(Packet {
         at_this_end: (local, carrier, tag),
         source: u32::from_be_bytes([head[12], head[13], head[14], head[15]]),
-        // More fragments, or an offset. (RFC 791, section 3.1)
+        // The flag "more fragments" or an offset is set. (RFC 791, section 3.1)
         is_part: u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0,
     })
 }
 
-/// Flags of GRE. (RFC 2784, RFC 2890)
+/// Flags in a GRE header. (RFC 2784, RFC 2890)
 const HAS_CHECKSUM: u16 = 0x8000;
 const HAS_KEY: u16 = 0x2000;
-/// The port of VXLAN. (RFC 7348, section 5)
+/// The UDP port of VXLAN. (RFC 7348, section 5)
 const VXLAN_PORT: u16 = 4789;

@@ -1,13 +1,13 @@
-//! Tags of VLANs in the bytes of a frame. (IEEE 802.1Q §9.6)
+//! VLAN tags in the bytes of frames. (IEEE 802.1Q §9.6)
 
 use carina_frame::Frame;
 use carina_wire::ether::{TPID_CUSTOMER, TPID_PROVIDER, VLAN_MAX};
 
-/// The four bytes of a tag.
+/// The four bytes of a VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag([u8; 4]);
 
-/// Why there is no such tag.
+/// Why a tag is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TagError {
@@ -17,16 +17,16 @@ pub enum TagError {
     /// The priority is out of range.
     #[error("priority = {0}: must be 0 to 7")]
     Priority(u8),
-    /// The type is another.
+    /// The type (TPID) is unknown.
     #[error("tpid = {0:#x}: must be 0x8100 or 0x88a8")]
     Tpid(u16),
 }
 
 impl Tag {
-    /// A tag of this type, VLAN and priority.
+    /// A tag with this type, VLAN and priority.
     ///
     /// # Errors
-    /// One of them is out of range.
+    /// A value is out of range.
     pub fn new(tpid: u16, vlan: u16, priority: u8) -> Result<Tag, TagError> {
         if ![TPID_CUSTOMER, TPID_PROVIDER].contains(&tpid) {
             return Err(TagError::Tpid(tpid));
@@ -45,8 +45,8 @@ impl Tag {
     }
 }
 
-/// Puts a tag behind the MAC addresses; false, and the frame as it was, when they are not there or
-/// the headroom is too small.
+/// Inserts a tag behind the MAC addresses. Returns `false`, and leaves the frame unchanged, if the
+/// frame is too short or lacks headroom.
 #[must_use]
 #[inline]
 pub fn push_tag(frame: &mut Frame, tag: Tag) -> bool {
@@ -62,7 +62,7 @@ pub fn push_tag(frame: &mut Frame, tag: Tag) -> bool {
     true
 }
 
-/// The VLAN of the outermost tag, if it is of this type.
+/// The VLAN of the outermost tag, if it has this type.
 #[must_use]
 #[inline]
 pub fn vlan_of(frame: &[u8], tpid: u16) -> Option<u16> {
@@ -74,7 +74,7 @@ pub fn vlan_of(frame: &[u8], tpid: u16) -> Option<u16> {
     (found == tpid).then_some(control & 0x0fff)
 }
 
-/// Takes the outermost tag out. The frame must have one: [`vlan_of`] said so.
+/// Removes the outermost tag. The frame must have one, as [`vlan_of`] tells.
 #[inline]
 pub fn pop_tag(frame: &mut Frame) {
     let bytes = frame.bytes_mut();

@@ -1,15 +1,14 @@
 //! **vlan_mux**: joins ports of single VLANs to a trunk. (IEEE 802.1Q §9.6)
 //!
-//! Frames from the trunk go to the port of their VLAN, without their tag; those without a tag, or
-//! with VLAN 0, which marks a priority only, to `native`. Frames of these ports go to the trunk:
-//! with the tag of their VLAN, from `native` as they are.
+//! Frames from the trunk go, without their tag, to the port of their VLAN. Untagged frames, and
+//! frames with VLAN 0 (a priority only), go to `native`. Frames from `vlanN` go to the trunk with a
+//! tag, frames from `native` unchanged.
 //!
-//! - inputs, outputs: `trunk`, `native` and `vlanN`, with N from 1 to 4094; each may stay without
-//!   link
-//! - configuration: `tpid`: 0x8100 where nothing is said, or 0x88a8
-//! - counters: `drop_unknown_vlan`: there is no port for it; `drop_short`: no MAC addresses;
-//!   `drop_no_room`: no headroom for the tag; `drop_port_name`: frames of a port with another
-//!   name
+//! - inputs, outputs: `trunk`, `native` and `vlanN`, with N from 1 to 4094; each may be unlinked
+//! - configuration: `tpid`: type of the tags, 0x8100 or 0x88a8 (default: 0x8100)
+//! - counters: `drop_unknown_vlan`: frames of a VLAN without port; `drop_short`: frames without MAC
+//!   addresses; `drop_no_room`: frames without headroom for the tag; `drop_port_name`: frames of a
+//!   port with any other name
 //! - cost: a move of 12 bytes, and one look-up by VLAN
 
 use carina_engine::counter_file::Counter;
@@ -22,11 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::vlan::{Tag, pop_tag, push_tag, vlan_of};
 
-/// The configuration of a VLAN mux.
+/// The configuration of the app `vlan_mux`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VlanMuxConfig {
-    /// The type of tag.
+    /// Type of the tags (TPID).
     pub tpid: u16,
 }
 
@@ -38,13 +37,13 @@ impl Default for VlanMuxConfig {
     }
 }
 
-/// The app.
+/// The app `vlan_mux`.
 pub struct VlanMux {
     tpid: u16,
-    /// What each input is.
+    /// The kind of each input.
     inputs: Vec<PortKind>,
     trunk: Option<usize>,
-    /// The output of each VLAN; 0 is `native`.
+    /// The output of each VLAN; index 0 is `native`.
     output_of: Vec<Option<usize>>,
     unknown_vlan: Counter,
     short: Counter,

@@ -1,10 +1,11 @@
-//! **vlan_tag**: puts a tag of one VLAN into each frame. (IEEE 802.1Q §9.6)
+//! **vlan_tag**: adds a VLAN tag to each frame. (IEEE 802.1Q §9.6)
 //!
 //! - inputs: `input`
 //! - outputs: `output`
-//! - configuration: `vlan`: 0 to 4094, where 0 marks a priority only; `priority`: 0 to 7, 0 where
-//!   nothing is said; `tpid`: 0x8100 where nothing is said, or 0x88a8, the tag of a provider
-//! - counters: `drop_short`: no MAC addresses; `drop_no_room`: no headroom for the tag
+//! - configuration: `vlan`: 0 to 4094, where 0 marks a priority only; `priority`: 0 to 7 (default:
+//!   0); `tpid`: type of the tag, 0x8100 or 0x88a8, a provider's tag (default: 0x8100)
+//! - counters: `drop_short`: frames without MAC addresses; `drop_no_room`: frames without headroom
+//!   for the tag
 //! - cost: a move of 12 bytes
 
 use carina_engine::counter_file::Counter;
@@ -14,16 +15,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::vlan::{Tag, TagError, push_tag};
 
-/// The configuration of a tagger.
+/// The configuration of the app `vlan_tag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VlanTagConfig {
-    /// The VLAN.
+    /// VLAN of the tag; 0 marks a priority only.
     pub vlan: u16,
-    /// The priority.
+    /// Priority of the tag.
     #[serde(default)]
     pub priority: u8,
-    /// The type of tag.
+    /// Type of the tag (TPID).
     #[serde(default = "customer")]
     pub tpid: u16,
 }
@@ -32,7 +33,7 @@ fn customer() -> u16 {
     TPID_CUSTOMER
 }
 
-/// The app.
+/// The app `vlan_tag`.
 pub struct VlanTag {
     tag: Tag,
     short: Counter,

@@ -1,10 +1,10 @@
-//! **vlan_untag**: takes the tag of one VLAN out of each frame, and drops all others. (IEEE 802.1Q
-//! §9.6)
+//! **vlan_untag**: removes the tag of one VLAN from each frame, and drops all other frames. (IEEE
+//! 802.1Q §9.6)
 //!
 //! - inputs: `input`
 //! - outputs: `output`
-//! - configuration: `vlan`: 0 to 4094; `tpid`: 0x8100 where nothing is said, or 0x88a8
-//! - counters: `drop_untagged`: no tag of this type; `drop_other_vlan`
+//! - configuration: `vlan`: 0 to 4094; `tpid`: type of the tag, 0x8100 or 0x88a8 (default: 0x8100)
+//! - counters: `drop_untagged`: frames without a tag of this type; `drop_other_vlan`
 //! - cost: a move of 12 bytes
 
 use carina_engine::counter_file::Counter;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::vlan::{Tag, pop_tag, vlan_of};
 
-/// The configuration of an untagger.
+/// The configuration of the app `vlan_untag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VlanUntagConfig {
-    /// The VLAN.
+    /// VLAN of the tag to remove.
     pub vlan: u16,
-    /// The type of tag.
+    /// Type of the tag (TPID).
     #[serde(default = "customer")]
     pub tpid: u16,
 }
@@ -29,7 +29,7 @@ fn customer() -> u16 {
     TPID_CUSTOMER
 }
 
-/// The app.
+/// The app `vlan_untag`.
 pub struct VlanUntag {
     config: VlanUntagConfig,
     untagged: Counter,

@@ -4,22 +4,24 @@
 //!   Ethernet 14 | IPv4 20 or IPv6 40 | UDP 8, port 4789 | flags 1, 0 3, VNI 3, 0 1 | frame
 //! ```
 //!
-//! - inputs, outputs: `north`, frames, and `south`, the tunnel's packets
-//! - configuration: `local`, `remote`: addresses of the ends, both of IPv4 or of IPv6; `vni`: the
-//!   network, 0 to 16777215; `port`: 4789 where nothing is said; `hop_limit`: 64 where nothing is
-//!   said; `mac`, `next_mac`: Ethernet addresses of packets to the south, zeros where nothing is
-//!   said, for `arp` or `nd` to fill in
-//! - counters: to the south `drop_no_room`, `drop_unfinished`: still to be cut; from
-//!   the south `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`,
-//!   `drop_key`: another VNI; `drop_extensions`: too many extension headers of IPv6, or one that
-//!   has to be refused; `drop_congested`: met congestion, and its ends do not know the mark
-//! - cost: 50 or 70 bytes written, or compared, and a hash over the inner addresses, which chooses
-//!   the source port, so that routers between spread flows; over IPv6 the sum over the packet
+//! - inputs, outputs: `north`, the tunnelled frames, and `south`, the tunnel's packets
+//! - configuration: `local`, `remote`: addresses of the two ends, both IPv4 or both IPv6; `vni`:
+//!   number of the network, 0 to 16777215; `port`: UDP destination port (default: 4789);
+//!   `hop_limit` (default: 64); `mac`, `next_mac`: source and destination MAC address of packets to
+//!   `south` (default: zeros, for `arp` or `nd` to fill in)
+//! - counters: from `north`: `drop_no_room`; `drop_unfinished`: frames whose segmentation is still
+//!   pending. From `south`: `drop_not_ours`, `drop_length`, `drop_checksum`, `drop_fragment`;
+//!   `drop_key`: packets with another VNI; `drop_extensions`: packets with too many IPv6 extension
+//!   headers, or with one that must be refused; `drop_congested`: packets that met congestion but
+//!   are not ECN-capable
+//! - cost: 50 or 70 bytes written, or compared, and a hash over the inner addresses; over IPv6 also
+//!   a sum over the packet. The hash selects the source port, so that routers on the path can
+//!   distribute flows
 //!
-//! Over IPv4 no checksum is sent. One that is received is checked.
+//! Over IPv4 the app sends no UDP checksum, but it verifies one that it receives.
 //!
-//! The outer header has the traffic class of the packet in the frame, and the mark of congestion
-//! that it gets on the way goes back to that. (RFC 9601)
+//! The outer header gets the traffic class of the packet in the frame. A congestion mark that it
+//! receives on the path is copied back into that packet. (RFC 9601)
 
 use std::net::IpAddr;
 
@@ -34,25 +36,25 @@ use crate::mac_text::MacText;
 use crate::outer::{Arrived, Outer, ends};
 use crate::tunnel::{Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit};
 
-/// The configuration of a tunnel.
+/// The configuration of the app `vxlan`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanConfig {
-    /// Address of this end.
+    /// IP address of this end.
     pub local: IpAddr,
-    /// Address of the other end.
+    /// IP address of the other end.
     pub remote: IpAddr,
     /// The VXLAN network identifier.
     pub vni: u32,
-    /// The port of UDP.
+    /// UDP destination port.
     #[serde(default = "port")]
     pub port: u16,
-    /// TTL or hop limit of packets to the south.
+    /// TTL or hop limit of packets to `south`.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source of packets to the south.
+    /// Source MAC address of packets to `south`.
     pub mac: Option<MacText>,
-    /// Destination of packets to the south.
+    /// Destination MAC address of packets to `south`.
     pub next_mac: Option<MacText>,
 }
 
@@ -60,23 +62,23 @@ fn port() -> u16 {
     4789
 }
 
-/// The protocol between two ends.
+/// The tunnel protocol between two ends.
 pub struct Vxlan {
     outer: Outer,
     port: u16,
     vni: u32,
 }
 
-/// Why there is no tunnel.
+/// The VNI is out of range.
 #[derive(Debug, thiserror::Error)]
 #[error("vni = {0}: must be 0 to 16777215")]
 struct VniError(u32);
 
-/// UDP and VXLAN.
+/// Length of the UDP and VXLAN headers, in bytes.
 const HEADER: usize = 16;
-/// The VNI is there.
+/// Flag: the VNI is valid.
 const HAS_VNI: u8 = 0x08;
-/// Source ports: 49152 and the 16383 above. (RFC 7348 §5)
+/// First UDP source port, 49152; the hash selects one of 16384 ports from there. (RFC 7348 §5)
 const SOURCE_PORTS: u16 = 0xc000;
 
 impl TunnelKind for VxlanConfig {
@@ -122,7 +124,8 @@ impl Tunnel for Vxlan {
         if !frame.prepend(&header) {
             return Err(Refused::NoRoom);
         }
-        // IPv6 has no checksum of its own for the addresses. (RFC 8200 §8.1)
+        // The UDP checksum must cover the IPv6 addresses, because IPv6 has no header checksum. (RFC
+        // 8200 §8.1)
         if self.outer.is_ipv6() {
             let pseudo = self.outer.pseudo_sum(frame.len());
             let sum = match checksum(frame.bytes(), pseudo) {

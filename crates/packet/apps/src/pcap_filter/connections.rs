@@ -1,4 +1,4 @@
-//! The table of connections: bounded, and the oldest ones make room.
+//! The table of connections, of bounded size; new connections replace the oldest.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -6,7 +6,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 use carina_wire::ipv6::{IPV6_BYTES, Upper};
 
-/// What names a connection: the same for both directions.
+/// Identifies a connection; equal for both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Address and port of both ends, the lower one first.
@@ -15,8 +15,8 @@ pub struct Key {
     is_ipv6: bool,
 }
 
-/// The key of a frame of TCP or UDP over IPv4 or IPv6, without VLAN tags, that is no fragment or
-/// the first one.
+/// The key of a TCP or UDP frame over IPv4 or IPv6. `None` for frames with VLAN tags, for fragments
+/// other than the first, and for anything else.
 #[must_use]
 pub fn key_of(frame: &[u8]) -> Option<Key> {
     let (ether, packet) = frame.split_first_chunk::<14>()?;
@@ -29,7 +29,7 @@ pub fn key_of(frame: &[u8]) -> Option<Key> {
             if head[0] >> 4 != 4 || length < 20 || is_behind {
                 return None;
             }
-            // What follows the packet is padding of Ethernet, and has no ports.
+            // Ethernet padding may follow the packet; it has no ports.
             let total = usize::from(u16::from_be_bytes([head[2], head[3]]));
             let packet = &packet[..total.min(packet.len())];
             let address = |at: usize| {
@@ -67,12 +67,12 @@ pub fn key_of(frame: &[u8]) -> Option<Key> {
     })
 }
 
-/// Connections in sets of [`WAYS`], as the addresses of a bridge: a look-up reads one set, and a
-/// flood of connections displaces others but takes no more memory.
+/// Connections in sets of [`WAYS`], as in the bridge's table of addresses: a look-up reads one set
+/// only. A flood of connections replaces others, but needs no more memory.
 pub(super) struct Connections {
     sets: Vec<[Option<Entry>; WAYS]>,
     idle: Duration,
-    /// Unknown to senders, so that they cannot aim at a set.
+    /// A random number that senders cannot know, so that they cannot choose connections of one set.
     seed: u64,
 }
 
@@ -84,16 +84,17 @@ struct Entry {
 
 const WAYS: usize = 4;
 
-/// What [`Connections::enter`] did.
+/// How [`Connections::enter`] found a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entered {
     InAFreePlace,
-    /// One that had not been idle for long enough had to make room.
+    /// Replaced a connection that had not expired.
     InPlaceOfAnother,
 }
 
 impl Connections {
-    /// For at least `count` connections, each forgotten after `idle` without a frame.
+    /// A table for at least `count` connections, each of which expires after `idle` without a
+    /// frame.
     pub(super) fn new(count: usize, idle: Duration) -> Connections {
         Connections {
             sets: vec![[None; WAYS]; count.div_ceil(WAYS).next_power_of_two()],
@@ -118,7 +119,7 @@ impl Connections {
         &mut self.sets[index]
     }
 
-    /// True for a connection that is there; its time begins anew.
+    /// Whether a connection is in the table and has not expired; if so, restarts its idle time.
     pub(super) fn refresh(&mut self, key: &Key, now: Instant) -> bool {
         let idle = self.idle;
         let mut entries = self.set(key).iter_mut().flatten();
@@ -132,7 +133,7 @@ impl Connections {
         true
     }
 
-    /// Puts a connection in, in place of the oldest of its set when that is full.
+    /// Adds a connection. If its set is full, it replaces the oldest one there.
     pub(super) fn enter(&mut self, key: Key, now: Instant) -> Entered {
         let idle = self.idle;
         let set = self.set(&key);

@@ -1,5 +1,6 @@
-//! Longest prefixes of 24 bits by one access, longer ones by two: DIR-24-8 of P. Gupta, S. Lin and
-//! N. McKeown, *Routing Lookups in Hardware at Memory Access Speeds* (1998).
+//! A routing table that finds prefixes of up to 24 bits with one memory access, and longer ones
+//! with two: DIR-24-8 of P. Gupta, S. Lin and N. McKeown, *Routing Lookups in Hardware at Memory
+//! Access Speeds* (1998).
 //!
 //! ```text
 //!   base:   2^24 words, one for each first 24 bits      word: 0 ... no route
@@ -10,32 +11,34 @@
 use crate::prefix::Prefix4;
 use crate::route_outputs::NO_ROUTE;
 
-/// A table of routes: a number for each address.
+/// An IPv4 routing table: maps each address to the number of an output.
 pub struct Table4 {
     base: Vec<u16>,
     blocks: Vec<[u16; 256]>,
 }
 
-/// Why there is no table.
+/// Why a table cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Table4Error {
-    /// More outputs than words can name.
+    /// The number of an output is too large.
     #[error("a route for output number {0}: there can be {NUMBERS_MAX}")]
     Outputs(u16),
-    /// Prefixes longer than 24 bits in too many places.
+    /// Prefixes longer than 24 bits have too many different first 24 bits.
     #[error("prefixes longer than 24 bits share their first 24 bits with {BLOCKS_MAX} others")]
     Blocks,
 }
 
 impl Table4 {
-    /// The table of these prefixes, each with a number; of equal prefixes the last one holds.
+    /// Builds the table of these prefixes with their numbers. Of equal prefixes, the last one is
+    /// used.
     ///
     /// # Errors
-    /// There are too many numbers, or long prefixes in too many places.
+    /// A number is too large, or long prefixes need too many blocks.
     pub fn new(routes: impl IntoIterator<Item = (Prefix4, u16)>) -> Result<Table4, Table4Error> {
         let mut routes: Vec<(Prefix4, u16)> = routes.into_iter().collect();
-        // Longer prefixes overwrite shorter ones; equal ones stay in their order.
+        // Longer prefixes overwrite shorter ones. The sort is stable, so equal prefixes stay in
+        // order.
         routes.sort_by_key(|(prefix, _)| prefix.bits());
         let mut table = Table4 {
             base: vec![0; 1 << 24],
@@ -72,7 +75,7 @@ impl Table4 {
         Ok(())
     }
 
-    /// The number of the longest prefix that `address` has, or [`NO_ROUTE`].
+    /// The number of the longest prefix that matches `address`, or [`NO_ROUTE`].
     #[must_use]
     #[inline]
     pub fn find(&self, address: u32) -> u16 {
@@ -101,7 +104,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// A small generator, so that the routes are the same in each run.
+    /// A small random number generator, so that the routes are the same in each run.
     fn next(state: &mut u64) -> u32 {
         *state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -115,7 +118,7 @@ mod tests {
         let mut routes = vec![(prefix("0.0.0.0/1"), 0)];
         for number in 1..2000 {
             let bits = 4 + (next(&mut state) % 29) as u8;
-            // Near to each other, so that prefixes contain one another.
+            // Addresses close to each other, so that prefixes contain one another.
             let address = next(&mut state) << 1 & 0x0303_ffff;
             routes.push((Prefix4::new(Ipv4Addr::from_bits(address), bits), number));
         }

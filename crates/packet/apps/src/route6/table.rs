@@ -1,6 +1,6 @@
-//! Longest prefixes of IPv6 by a trie of 64-way nodes without empty places: H. Asai and Y. Ohara,
-//! *Poptrie: A Compressed Trie with Population Count for Fast and Scalable Software IP Routing
-//! Table Lookup* (2015).
+//! An IPv6 routing table: a trie of nodes with 64 slots, which stores no empty slots. H. Asai and
+//! Y. Ohara, *Poptrie: A Compressed Trie with Population Count for Fast and Scalable Software IP
+//! Routing Table Lookup* (2015).
 //!
 //! ```text
 //!   roots: 2^16 words, one for each first 16 bits    word: 0 ... no route, n ... output n - 1
@@ -13,7 +13,7 @@
 use crate::prefix::Prefix6;
 use crate::route_outputs::NO_ROUTE;
 
-/// A table of routes: a number for each address.
+/// An IPv6 routing table: maps each address to the number of an output.
 pub struct Table6 {
     roots: Vec<u32>,
     nodes: Vec<Node>,
@@ -28,14 +28,14 @@ struct Node {
     first_leaf: u32,
 }
 
-/// Why there is no table.
+/// Why a table cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Table6Error {
-    /// More outputs than words can name.
+    /// The number of an output is too large.
     #[error("a route for output number {0}: there can be {NUMBERS_MAX}")]
     Outputs(u16),
-    /// More routes than nodes can be numbered for.
+    /// There are too many routes.
     #[error("{0} routes: there can be {ROUTES_MAX}")]
     Routes(usize),
 }
@@ -44,10 +44,10 @@ const ROOT_BITS: u32 = 16;
 const BITS: u32 = 6;
 const IS_NODE: u32 = 1 << 31;
 const NUMBERS_MAX: u16 = 0x7fff;
-/// A route has at most 19 nodes.
+/// Most routes: each needs up to 19 nodes.
 const ROUTES_MAX: usize = 50_000_000;
 
-/// A route while the table is made; the word is its number and 1.
+/// A route while the table is being built; `word` is the route's number plus 1.
 #[derive(Clone, Copy)]
 struct Entry {
     address: u128,
@@ -56,10 +56,11 @@ struct Entry {
 }
 
 impl Table6 {
-    /// The table of these prefixes, each with a number; of equal prefixes the last one holds.
+    /// Builds the table of these prefixes with their numbers. Of equal prefixes, the last one is
+    /// used.
     ///
     /// # Errors
-    /// There are too many numbers or routes.
+    /// A number is too large, or there are too many routes.
     pub fn new(routes: impl IntoIterator<Item = (Prefix6, u16)>) -> Result<Table6, Table6Error> {
         let mut entries = Vec::new();
         for (prefix, number) in routes {
@@ -77,7 +78,8 @@ impl Table6 {
         if entries.len() > ROUTES_MAX {
             return Err(Table6Error::Routes(entries.len()));
         }
-        // Longer prefixes come behind, and overwrite; equal ones stay in their order.
+        // Longer prefixes overwrite shorter ones. The sort is stable, so equal prefixes stay in
+        // order.
         entries.sort_by_key(|entry| entry.bits);
         let mut words = vec![0; 1 << ROOT_BITS];
         let mut longer: Vec<Entry> = Vec::new();
@@ -88,7 +90,7 @@ impl Table6 {
                 None => longer.push(entry),
             }
         }
-        // By place, and by length within one.
+        // Sorts by root; within a root the order by length stays.
         longer.sort_by_key(|entry| entry.address >> (128 - ROOT_BITS));
         let mut table = Table6 {
             roots: words.iter().map(|word| u32::from(*word)).collect(),
@@ -105,8 +107,9 @@ impl Table6 {
         Ok(table)
     }
 
-    /// Fills a node of the bits from `at` on with routes that have more bits than `at` and the same
-    /// ones before; `word` is that of shorter routes. Recursion is 19 deep at most.
+    /// Fills the node of the bits from `at` on with routes that agree in the first `at` bits and
+    /// have more bits than `at`. `word` is the word of the longest shorter route. The recursion is
+    /// at most 19 deep.
     fn fill(&mut self, node: usize, at: u32, entries: &[Entry], word: u16) {
         let mut words = [word; 64];
         let mut longer: Vec<(usize, Entry)> = Vec::new();
@@ -142,7 +145,7 @@ impl Table6 {
         }
     }
 
-    /// The number of the longest prefix that `address` has, or [`NO_ROUTE`].
+    /// The number of the longest prefix that matches `address`, or [`NO_ROUTE`].
     #[must_use]
     #[inline]
     pub fn find(&self, address: u128) -> u16 {
@@ -173,14 +176,14 @@ impl Table6 {
         }
     }
 
-    /// Bytes of memory.
+    /// Size of the table in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&self.roots[..]) + size_of_val(&self.nodes[..]) + size_of_val(&self.leaves[..])
     }
 }
 
-/// The six bits from `at` on; behind the last bit are zeros.
+/// The six bits of an address from bit `at` on, with zeros behind its last bit.
 #[inline]
 fn slot(address: u128, at: u32) -> usize {
     (address << at >> (128 - BITS)) as usize
@@ -192,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// SplitMix64, so that the routes are the same in each run.
+    /// SplitMix64, a small random number generator, so that the routes are the same in each run.
     fn next(state: &mut u64) -> u64 {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -200,7 +203,7 @@ mod tests {
         mixed ^ mixed >> 31
     }
 
-    /// Near to each other, so that prefixes contain one another.
+    /// A random address close to the others, so that prefixes contain one another.
     fn address(state: &mut u64) -> u128 {
         let random = u128::from(next(state)) << 64 | u128::from(next(state));
         let mask = 0x0000_0003_0003_0003_0003_0003_0003_0003;

@@ -1,10 +1,10 @@
-//! What a reader asks for.
+//! The request of a reader.
 //!
 //! ```text
-//!   snap 96                        bytes of each frame; all where the line is missing
-//!   link eth1.output -> hop.input  one for each link; all links without one
+//!   snap 96                        bytes to copy of each frame (default: all)
+//!   link eth1.output -> hop.input  a link to trace; may be repeated (default: all links)
 //!   link hop.output                the link at a port
-//!   link hop.output as r1 -> r2    it has this name in the file
+//!   link hop.output as r1 -> r2    a link, and the name to give it in the file
 //! ```
 
 use std::fmt;
@@ -13,13 +13,13 @@ use std::str::FromStr;
 use carina_engine::frames::{Graph, GraphError, LinkName, PortName};
 use carina_wire::pcapng::INTERFACES_MAX;
 
-/// What is to be copied.
+/// What to copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceRequest {
-    /// Bytes of each frame, from 1; all without it.
+    /// Most bytes to copy of each frame, at least 1; `None` copies all.
     pub snap_bytes: Option<u32>,
-    /// The links, each `APP.PORT -> APP.PORT` or the port at one of its ends, and with ` as NAME`
-    /// behind it where it is to have another name in the file; all without one.
+    /// The links to trace, each as `APP.PORT -> APP.PORT` or by the port at one of its ends. ` as
+    /// NAME` behind it gives the link another name in the file. An empty list means all links.
     pub links: Vec<String>,
 }
 
@@ -27,10 +27,10 @@ pub struct TraceRequest {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// A line has no meaning in a request.
+    /// A line is neither `snap` nor `link`.
     #[error("{0:?}: a line is `snap BYTES` or `link LINK`")]
     Line(String),
-    /// A number of bytes is out of range.
+    /// The number of bytes is not valid.
     #[error("snap {0:?}: must be 1 to {max} bytes", max = u32::MAX)]
     Snap(String),
     /// The name of a link or port is not well formed.
@@ -39,15 +39,15 @@ pub enum RequestError {
     /// The graph has no such link.
     #[error("there is no link {link}; there are {known}")]
     Unknown {
-        /// What was asked for.
+        /// The link that was requested.
         link: String,
         /// The links of the graph.
         known: String,
     },
-    /// An input and an output have this name, and a link each.
+    /// A port name is both an input and an output with links, so it does not identify one link.
     #[error("{0} is an input and an output; name one of its links, APP.PORT -> APP.PORT")]
     TwoLinks(PortName),
-    /// There are more links than a file describes.
+    /// More links were requested than a file can describe.
     #[error("{0} links: at most {INTERFACES_MAX} can be traced at a time; name them")]
     TooMany(usize),
 }
@@ -77,7 +77,7 @@ impl fmt::Display for TraceRequest {
         if let Some(bytes) = self.snap_bytes {
             writeln!(f, "snap {bytes}")?;
         }
-        // A line within a name would be another line of the request.
+        // A line break within a name would begin another line of the request.
         let links = self.links.iter().map(|link| link.replace('\n', " "));
         links
             .into_iter()
@@ -86,11 +86,11 @@ impl fmt::Display for TraceRequest {
 }
 
 impl TraceRequest {
-    /// The links of `graph` that are asked for, each once, in the order of their names, with what
-    /// they are called in the file.
+    /// The requested links of `graph`, each once, in the order of their names, and with the names
+    /// that they get in the file.
     ///
     /// # Errors
-    /// The graph does not have one of them.
+    /// The graph lacks one of the links, or there are too many.
     pub fn links_of(&self, graph: &Graph) -> Result<Vec<(LinkName, String)>, RequestError> {
         let under_own_name = |link: &LinkName| (link.clone(), link.to_string());
         let named = |text: &String| match text.split_once(AS) {
@@ -111,10 +111,10 @@ impl TraceRequest {
     }
 }
 
-/// What stands between a link and its name in the file; no name of a port has spaces.
+/// Separates a link from its name in the file; no name of a port has spaces.
 const AS: &str = " as ";
 
-/// The link of a graph that is meant by a text.
+/// The link of a graph that a text identifies.
 fn find(text: &str, graph: &Graph) -> Result<LinkName, RequestError> {
     let found: Vec<&LinkName> = if text.contains("->") {
         let name: LinkName = text.parse()?;

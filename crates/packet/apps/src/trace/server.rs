@@ -1,4 +1,4 @@
-//! The end of traces in the process of a graph.
+//! The server of traces, in the process of a graph.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -21,13 +21,13 @@ use carina_wire::pcapng::{Interface, LinkType};
 use super::request::{RequestError, TraceRequest};
 use super::{NO, OK, socket_of};
 
-/// Listens for readers until it is dropped. A thread takes connections, and one more for each
-/// reader gives it its file; the owner of the graph joins them with its links in
+/// Listens for readers until it is dropped. One thread accepts connections, and a further thread
+/// per reader sends it the file. The owner of the graph attaches readers to links in
 /// [`TraceServer::serve_for`].
 pub(crate) struct TraceServer {
     path: PathBuf,
     wanted: Receiver<Wanted>,
-    /// Rung when a request waits.
+    /// Signalled when a request waits.
     called: Arc<EventFd>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -46,19 +46,19 @@ struct Wanted {
 
 impl Wanted {
     fn answer(self, workers: &Workers) {
-        // A reader that has gone needs no answer.
+        // The reader may have disconnected.
         let _ = self.reply.send(taps(workers, &self.request));
     }
 }
 
-/// The way to the owner of the graph.
+/// By which threads pass requests to the owner of the graph.
 #[derive(Clone)]
 struct Owner {
     wanted: Sender<Wanted>,
     called: Arc<EventFd>,
 }
 
-/// Why a trace does not begin.
+/// Why a trace is refused.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -76,7 +76,7 @@ enum Refusal {
 }
 
 impl TraceServer {
-    /// Listens beside this file of counters, in place of a process that has gone.
+    /// Listens beside this counter file. Replaces a socket that an ended process left there.
     pub(crate) fn new(counters: &Path) -> io::Result<TraceServer> {
         let path = socket_of(counters);
         let at =
@@ -87,7 +87,7 @@ impl TraceServer {
             return Err(at(error));
         }
         let listener = UnixListener::bind(&path).map_err(at)?;
-        // What passes a graph is for its user.
+        // Only the user of the graph may see its frames.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(at)?;
         listener.set_nonblocking(true)?;
         let stop = Arc::new(Stop {
@@ -119,7 +119,7 @@ impl TraceServer {
         })
     }
 
-    /// Joins readers with links of the graph that `workers` run, for so long.
+    /// Attaches readers to links of the graph that `workers` run, for the duration `time`.
     pub(crate) fn serve_for(&self, workers: &Workers, time: Duration) {
         let begin = Instant::now();
         loop {
@@ -127,13 +127,14 @@ impl TraceServer {
             match self.wanted.recv_timeout(left) {
                 Ok(wanted) => wanted.answer(workers),
                 Err(RecvTimeoutError::Timeout) => return,
-                // The thread ends only with this value; should it, the graph goes on.
+                // The thread ends only when this value is dropped. If it ends early, the graph
+                // keeps running.
                 Err(RecvTimeoutError::Disconnected) => return std::thread::sleep(left),
             }
         }
     }
 
-    /// The same, at most until a bell rings.
+    /// Like [`TraceServer::serve_for`], but returns early when `bell` is signalled.
     pub(crate) fn serve_until(
         &self,
         workers: &Workers,
@@ -170,7 +171,7 @@ impl Drop for TraceServer {
     }
 }
 
-/// Taps at the links that are asked for, and the file of what they take.
+/// Attaches taps to the requested links, and makes the file of the frames that they copy.
 fn taps(workers: &Workers, request: &TraceRequest) -> Result<TapFile, Refusal> {
     let links = request.links_of(workers.graph())?;
     let snap = request
@@ -191,7 +192,7 @@ fn taps(workers: &Workers, request: &TraceRequest) -> Result<TapFile, Refusal> {
     Ok(TapFile::new(taps))
 }
 
-/// Takes connections.
+/// Accepts connections.
 struct Acceptor {
     listener: UnixListener,
     epoll: Epoll,
@@ -219,7 +220,7 @@ impl Acceptor {
                     threads.extend(thread.spawn(move || reader.serve(&owner)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Such as too many open files, which may pass.
+                // For example too many open files; this may pass.
                 Err(_) => std::thread::sleep(TURN),
             }
         }
@@ -235,17 +236,17 @@ impl Stop {
     }
 }
 
-/// One connection.
+/// The connection of one reader.
 struct Reader {
     socket: UnixStream,
     stop: Arc<Stop>,
-    /// When it was seen that the graph ends.
+    /// When the end of the graph was noticed.
     stopped: Option<Instant>,
     has_place: bool,
 }
 
 impl Reader {
-    /// Serves it to its end; one that went away ends it.
+    /// Serves the reader until the trace ends or the reader disconnects.
     fn serve(mut self, owner: &Owner) {
         let _ = self.try_serve(owner);
     }
@@ -266,7 +267,8 @@ impl Reader {
         }
     }
 
-    /// What the reader sends up to an empty line; `None` when it only looks whether one listens.
+    /// The reader's request, up to the empty line; `None` if the reader disconnects without one,
+    /// which only tests whether a process listens.
     fn request(&mut self) -> io::Result<Option<Result<String, Refusal>>> {
         let begin = Instant::now();
         let (mut text, mut piece) = (Vec::new(), [0; 4096]);
@@ -294,7 +296,7 @@ impl Reader {
         }
         let request: TraceRequest = text.parse()?;
         let (reply, answer) = mpsc::channel();
-        // Where the owner has gone, no answer comes either.
+        // If the owner has ended, no answer comes either.
         let _ = owner.wanted.send(Wanted { request, reply });
         owner.called.signal();
         let begin = Instant::now();
@@ -308,11 +310,11 @@ impl Reader {
         Err(Refusal::NoAnswer)
     }
 
-    /// Gives the file until the reader wants no more, or the links have gone.
+    /// Sends the file until the reader ends its stream, or the traced links are removed.
     fn give(&mut self, mut file: TapFile) -> io::Result<()> {
         self.send(OK)?;
         loop {
-            // Looked at first, so that what passed before is still given.
+            // Reads the state first, so that frames that passed before the end are still sent.
             let is_over = file.is_over() || self.stop.is_set();
             self.send(&file.portion())?;
             if is_over || self.has_enough()? {
@@ -323,18 +325,18 @@ impl Reader {
         self.send(&file.end())
     }
 
-    /// Whether the reader has ended its stream; waits a little for that.
+    /// Whether the reader has ended its stream; waits for that briefly.
     fn has_enough(&mut self) -> io::Result<bool> {
         match self.socket.read(&mut [0]) {
-            // What it says behind its request is nothing that it may say.
+            // Any byte behind the request is a violation of the protocol, and also ends the trace.
             Ok(_) => Ok(true),
             Err(error) if is_passing(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes bytes, however slow the reader is; what passes meanwhile is missed. When the graph
-    /// ends, the reader is waited for a little, and then its file is cut.
+    /// Sends bytes, however slow the reader is; frames that pass meanwhile are missed. When the
+    /// graph ends, the reader gets a little more time before its file is truncated.
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
@@ -354,7 +356,7 @@ impl Reader {
     }
 }
 
-/// Whether a call is made again: it was interrupted, or its time is over.
+/// Whether a call must be repeated, because it was interrupted or timed out.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -362,20 +364,20 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// What an owner waits for.
+/// Events that the owner waits for.
 const BELL: u64 = 0;
 const CALLED: u64 = 1;
-/// Traces of one graph at a time.
+/// Most traces of a graph at the same time.
 const TRACES_MAX: usize = 8;
-/// Bytes of a request.
+/// Length of the longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
-/// How long a reader may take to say what it wants.
+/// How long a reader may take to send its request.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
-/// How long the owner of the graph may take for an answer: it may be making apps with large tables.
+/// How long the owner of the graph may take to answer; it may be making apps with large tables.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-/// How often a trace takes what has passed, and looks whether it is to end.
+/// How often a trace sends the frames that have passed, and checks whether it must end.
 const TURN: Duration = Duration::from_millis(20);
-/// How long a reader may take for what is left when the graph has ended.
+/// How long a reader may take to receive the rest after the graph has ended.
 const LAST_TIME: Duration = Duration::from_millis(500);
-/// Bytes of a write, after which the end of the graph is looked for.
+/// Most bytes of one write, after which the trace checks whether the graph has ended.
 const PIECE_BYTES: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! The end of a trace in the process that reads it.
+//! The reader's end of a trace.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use super::request::TraceRequest;
 use super::{NO, OK, socket_of};
 
-/// A capture file that grows as frames pass the links of a graph in another process. The trace ends
-/// with this value.
+/// A capture file that grows as frames pass the links of a graph in another process. Dropping this
+/// value ends the trace.
 #[derive(Debug)]
 pub struct TraceStream {
     socket: UnixStream,
 }
 
-/// Why a trace does not begin.
+/// Why a trace cannot begin.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// No process runs the graph.
+    /// No process is running the graph.
     #[error("no process runs this graph: {0}")]
     NotRunning(io::Error),
-    /// The process of the graph refuses.
+    /// The process of the graph refused the request, for this reason.
     #[error("{0}")]
     Refused(String),
-    /// What came is no answer.
+    /// The answer is not valid.
     #[error("the process of the graph gives no answer that is known here")]
     Unknown,
     /// The connection failed.
@@ -34,17 +34,17 @@ pub enum TraceError {
     System(#[from] io::Error),
 }
 
-/// Whether a process runs the graph with this file of counters, and can be asked for traces.
+/// Whether a process is running the graph with this counter file, and accepts requests for traces.
 #[must_use]
 pub fn is_served(counters: &Path) -> bool {
     carina_sys::connect_stream(&socket_of(counters), CONNECT_TIME).is_ok()
 }
 
 impl TraceStream {
-    /// Begins a trace of the graph with this file of counters.
+    /// Begins a trace of the graph with this counter file.
     ///
     /// # Errors
-    /// As of [`TraceError`].
+    /// The graph is not running, refuses the request, or gives no valid answer.
     pub fn open(counters: &Path, request: &TraceRequest) -> Result<TraceStream, TraceError> {
         let socket = carina_sys::connect_stream(&socket_of(counters), CONNECT_TIME);
         let mut socket = socket.map_err(TraceError::NotRunning)?;
@@ -53,7 +53,7 @@ impl TraceStream {
         socket.write_all(format!("{request}\n").as_bytes())?;
         let begin = Instant::now();
         let mut line = Vec::new();
-        // Byte by byte: what is behind the line is the file.
+        // Reads byte by byte, because the file follows the line.
         while line.last() != Some(&b'\n') {
             let mut byte = [0];
             let is_long = line.len() > LINE_BYTES_MAX || begin.elapsed() > ANSWER_TIME;
@@ -73,13 +73,13 @@ impl TraceStream {
         Err(TraceError::Refused(why.to_owned()))
     }
 
-    /// The next bytes of the file: how many, none when nothing came within this time. `None` at its
-    /// end.
+    /// Reads the next bytes of the file into `bytes`; returns their number, 0 if none came within
+    /// `within`. `None` at the end of the file.
     ///
     /// # Errors
     /// The connection failed.
     pub fn read(&mut self, bytes: &mut [u8], within: Duration) -> io::Result<Option<usize>> {
-        // A time of nothing would be one without end.
+        // A timeout of 0 is not a valid argument, so the shortest is 1 ms.
         self.socket
             .set_read_timeout(Some(within.max(Duration::from_millis(1))))?;
         match self.socket.read(bytes) {
@@ -94,8 +94,8 @@ impl TraceStream {
         }
     }
 
-    /// Says that it is enough. What is on its way still comes, and then how many frames were
-    /// missed.
+    /// Asks the other side to end the trace. Frames on their way still arrive, followed by the
+    /// number of missed frames.
     ///
     /// # Errors
     /// The connection failed.
@@ -106,5 +106,5 @@ impl TraceStream {
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const ANSWER_TIME: Duration = Duration::from_secs(90);
-/// The longest answer: one that lists the links of a graph.
+/// Length of the longest answer in bytes; it may list all links of a graph.
 const LINE_BYTES_MAX: usize = 1 << 20;
