@@ -1,4 +1,4 @@
-//! The network cards that guests of benches have, and their addresses.
+//! The network cards of guests in benchmarks, and their addresses.
 
 use std::net::Ipv4Addr;
 
@@ -7,15 +7,15 @@ use carina_vm::{Backend, Model, Nic};
 /// A network card.
 #[derive(Debug, Clone, Copy)]
 pub struct Card {
-    /// Its name in the results.
+    /// Name of the system in the results.
     pub system: &'static str,
-    /// What it is.
+    /// Emulated model of the card.
     pub model: Model,
-    /// The third byte of its addresses.
+    /// Third byte of the card's IP addresses.
     pub subnet: u8,
 }
 
-/// The emulated cards beside the shared-memory device.
+/// The emulated cards that guests have in addition to the shared-memory device.
 pub const CARDS: [Card; 2] = [
     Card {
         system: "virtio-net",
@@ -29,10 +29,10 @@ pub const CARDS: [Card; 2] = [
     },
 ];
 
-/// The addresses of a bench: `10.NETWORK.SUBNET.HOST`.
+/// The IP addresses of a benchmark: `10.NETWORK.SUBNET.HOST`.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
-    /// The second byte.
+    /// Second byte of the addresses.
     pub network: u8,
     /// The cards of every guest.
     pub cards: &'static [Card],
@@ -49,7 +49,7 @@ impl Addresses {
         [0x52, 0x54, 0, self.network, card.subnet, host]
     }
 
-    /// Gives the cards of a guest their addresses, which end in `host`.
+    /// Assigns the IP addresses of a guest's cards. Their last byte is `host`.
     ///
     /// # Errors
     /// A card is missing, or the guest does not answer.
@@ -60,8 +60,8 @@ impl Addresses {
         })
     }
 
-    /// The cards of guest number `host`, each with a tap named after the guest, or with the back
-    /// end that `backend` gives.
+    /// The cards of guest number `host`. Each has the back end that `backend` returns, or else a
+    /// tap that is named after the guest.
     pub fn nics(
         self,
         guest: &str,

@@ -1,4 +1,5 @@
-//! The client of a bench's measurements: each has a deadline, and one that fails spoils no other.
+//! The client of a benchmark's measurements. Each measurement has a deadline, and a failed one does
+//! not affect the others.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use carina_measure::trial::target::Target;
 
 use crate::error::{Error, Result};
 
-/// A client that opens its control channel when it is needed: at first, and after a measurement
-/// that failed, when the two ends of the old one may be in different states.
+/// A client that opens its control channel when it is needed: at first, and again after a failed
+/// measurement, because the two ends of the old channel may then disagree about the state.
 #[derive(Debug)]
 pub struct Client {
     target: Target,
@@ -29,7 +30,7 @@ impl Client {
         Ok(client)
     }
 
-    /// A ticket for a job over a flow.
+    /// A new ticket for a job over a flow.
     ///
     /// # Errors
     /// The server cannot be reached.
@@ -37,7 +38,8 @@ impl Client {
         Ok(self.ready()?.ticket())
     }
 
-    /// Sets the target of the flows that carry SDUs; `None` for that of the control channel.
+    /// Sets the target of the flows that carry SDUs. `None` means the target of the control
+    /// channel.
     ///
     /// # Errors
     /// The server cannot be reached.
@@ -46,7 +48,7 @@ impl Client {
         Ok(())
     }
 
-    /// As [`Client::carry_over`], over a certain DIF; over any for `None`.
+    /// Like [`Client::carry_over`], with the same target over the DIF `dif`; `None` means any DIF.
     ///
     /// # Errors
     /// The server cannot be reached.
@@ -58,10 +60,10 @@ impl Client {
         self.carry_over(target)
     }
 
-    /// Does one job.
+    /// Runs one job.
     ///
     /// # Errors
-    /// The job fails, or has no result at its deadline; the next one begins with a new control
+    /// The job fails, or has no result at its deadline. The next job then begins with a new control
     /// channel.
     pub fn run(&mut self, job: Job) -> Result<Trial> {
         self.ready()?;
@@ -70,11 +72,11 @@ impl Client {
         };
         let limit = limit(&job);
         let (done, result) = channel();
-        // Every step of a job has a limit of its own; a step that has none after all is left
-        // behind with its thread.
+        // Every step of a job should have a limit of its own. If one has none, its thread is
+        // abandoned at the deadline.
         std::thread::spawn(move || {
             let outcome = client.run(&job, &mut |_| {});
-            // The receiver is gone after the deadline.
+            // The receiver is closed after the deadline.
             let _ = done.send((client, outcome));
         });
         match result.recv_timeout(limit) {
@@ -102,7 +104,7 @@ impl Client {
     }
 }
 
-/// How long a measurement may take.
+/// Time limit of a measurement.
 pub fn limit(job: &Job) -> Duration {
     let sends = match job.duration_ns {
         0 => COUNTED,
@@ -111,7 +113,7 @@ pub fn limit(job: &Job) -> Duration {
     sends.saturating_add(BESIDE)
 }
 
-/// How long a job may send that ends with a count.
+/// How long a job may send whose end is a count of SDUs.
 const COUNTED: Duration = Duration::from_secs(600);
-/// What a measurement takes beside sending: connecting, what is still under way, the report.
+/// Time of a measurement in addition to sending: connecting, SDUs still on their way, the report.
 pub const BESIDE: Duration = Duration::from_secs(75);

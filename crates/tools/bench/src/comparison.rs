@@ -1,4 +1,4 @@
-//! The comparison of several systems: cases by sizes by systems, in interleaved runs.
+//! Compares several systems in interleaved runs: each case, each size, each system.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,52 +16,52 @@ use crate::client::Client;
 use crate::error::Result;
 use crate::failures::Failures;
 
-/// A system of a bench.
+/// A system that a benchmark measures.
 #[derive(Debug, Clone)]
 pub struct System {
     /// Its name in the results.
     pub name: &'static str,
-    /// What carries its SDUs.
+    /// The transport for its SDUs.
     pub transport: TransportSpec,
 }
 
-/// What carries the SDUs of a system.
+/// The transport for the SDUs of a system.
 #[derive(Debug, Clone)]
 pub enum TransportSpec {
-    /// A flow; over a certain DIF, where several lead to the server.
+    /// A flow. With a DIF, over that DIF, if several lead to the server.
     Flow(Option<DifName>),
-    /// UDP between two addresses.
+    /// UDP between an address of the server and one of the client.
     Udp {
-        /// Of the server.
+        /// Address of the server.
         server: IpAddr,
-        /// Of the client.
+        /// Address of the client.
         client: IpAddr,
-        /// Of the client as the server sees it, when its address is translated.
+        /// Address of the client as the server sees it, if it is translated.
         through: Option<IpAddr>,
     },
-    /// TCP.
+    /// TCP to this address.
     Tcp(IpAddr),
-    /// A Unix socket.
+    /// A Unix socket with this path.
     Unix(PathBuf),
-    /// Bare rings.
+    /// Two bare rings in shared memory.
     Bare {
-        /// Where they are in the client's system.
+        /// Place of the rings in the client's system.
         client: BarePlace,
-        /// Where they are in the server's.
+        /// Place of the rings in the server's system.
         server: BarePlace,
     },
 }
 
-/// Which systems have their two processes pinned to CPUs 0 and 1.
+/// The systems whose two processes are pinned to CPUs 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pin {
-    /// None.
+    /// No system.
     Never,
-    /// The limit only.
+    /// The limit only (bare rings).
     Limit,
     /// The limit and Carina, which both share memory between the two CPUs.
     Shared,
-    /// All of them. The kernel's transports are slower when pinned.
+    /// All systems. The kernel's transports are slower when pinned.
     All,
 }
 
@@ -79,36 +79,36 @@ impl Pin {
     }
 }
 
-/// A case of a bench: its name in the results, and which side sends.
+/// A case of a benchmark: its name in the results, and the side that sends.
 pub type Case = (&'static str, Direction);
 
-/// A comparison of systems.
+/// Parameters of a comparison of systems.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// The cases.
     pub cases: Vec<Case>,
     /// The systems, measured one right after the other.
     pub systems: Vec<System>,
-    /// SDU sizes in bytes of the cases that measure goodput.
+    /// SDU sizes in bytes for the cases that measure goodput.
     pub sizes: Vec<u64>,
-    /// SDU sizes in bytes of the echo.
+    /// SDU sizes in bytes for the echo.
     pub echo_sizes: Vec<u64>,
-    /// How often everything is repeated.
+    /// Number of repetitions.
     pub runs: usize,
-    /// How long each measurement sends, in nanoseconds.
+    /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
-    /// Which systems are pinned.
+    /// The systems whose processes are pinned.
     pub pin: Pin,
-    /// Called at each step.
+    /// Called at each step with a text.
     pub progress: Progress,
 }
 
 impl Comparison {
-    /// Measures everything; runs are interleaved, so that what disturbs the machine disturbs all
-    /// systems alike. A measurement that fails is reported beside the samples of the others.
+    /// Measures everything. Runs are interleaved, so that a disturbance of the machine affects all
+    /// systems alike. Returns the samples, and a text for each failed measurement.
     ///
     /// # Errors
-    /// [`FAILURES_MAX`](crate::FAILURES_MAX) measurements have failed one after the other.
+    /// [`FAILURES_MAX`](crate::FAILURES_MAX) measurements in succession failed.
     pub fn run(&self, client: &mut Client) -> Result<(Samples, Vec<String>)> {
         let mut samples = Samples::default();
         let mut failures = Failures::new(self.progress);
@@ -153,11 +153,11 @@ impl System {
         }
     }
 
-    /// Sends SDUs of `sdu` bytes for `time_ns`, as fast as they go; its two processes are pinned to
-    /// the processors `pin`.
+    /// Sends SDUs of `sdu` bytes for `time_ns` nanoseconds, as fast as possible, with the two
+    /// processes pinned to the processors `pin`.
     ///
     /// # Errors
-    /// As of [`Client::run`], with the system and the size.
+    /// Those of [`Client::run`], with the system and the size.
     pub(crate) fn measure(
         &self,
         client: &mut Client,

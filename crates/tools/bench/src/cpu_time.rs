@@ -1,19 +1,19 @@
-//! CPU time of threads of other processes, as the kernel counts it.
+//! CPU time of threads of other processes, as counted by the kernel.
 
 use std::fs;
 use std::path::Path;
 
 use crate::error::{Attempt, Error, Result};
 
-/// CPU time of the thread with this directory in `/proc`, in ns; `None` if it has ended. (Linux,
+/// CPU time in ns of the thread with this directory in `/proc`; `None` if it has ended. (Linux,
 /// Documentation/scheduler/sched-stats.rst)
 pub(crate) fn of_task(task: &Path) -> Option<u64> {
     let times = fs::read_to_string(task.join("schedstat")).ok()?;
     times.split_whitespace().next()?.parse().ok()
 }
 
-/// CPU time of the threads of a process in ns: of all together, and of those in `apart`, which the
-/// first sum leaves out.
+/// CPU time in ns of the threads of a process: of all threads except those in `apart`, and of those
+/// in `apart`.
 ///
 /// # Errors
 /// There is no such process.
@@ -21,7 +21,7 @@ pub(crate) fn of_process(pid: u32, apart: &[i32]) -> Result<(u64, u64)> {
     let tasks = format!("/proc/{pid}/task");
     let (mut rest, mut chosen) = (0, 0);
     for task in fs::read_dir(&tasks).attempt(&tasks)?.flatten() {
-        // One that ends at this moment is left out.
+        // A thread that ends at this moment is left out.
         let Some(ns) = of_task(&task.path()) else {
             continue;
         };

@@ -1,19 +1,5 @@
-//! Drivers of network cards in a guest's user space, beside those of the guest's kernel.
-//!
-//! ```text
-//!   e1000e-send       blast -> card ~ cable -> counted here
-//!   e1000e-receive    sent from here ~ cable -> card -> sink, counted there
-//!   virtio-...        the same with a virtio-net card of QEMU's own
-//! ```
-//!
-//! | system | how frames get between the card and the graph |
-//! |---|---|
-//! | `carina` | the app `pci`: a driver in this program |
-//! | `kernel` | the app `af_packet`, over the driver of the guest's kernel |
-//!
-//! All cards belong to one guest of one boot; the systems are measured one right after the other,
-//! in turns at being first. Frames are counted where they arrive. A cable is a UDP socket of this
-//! process, a frame a datagram, so that no privilege is needed.
+//! Measures drivers of network cards in a guest's user space, and compares them with those of the
+//! guest's kernel.
 
 mod cable;
 mod site;
@@ -28,14 +14,14 @@ use crate::Options;
 use crate::error::Result;
 use crate::rate::judge;
 
-/// A case: its name in the results, the card, and which way frames go.
+/// A case: its name in the results, the card, and the direction of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case in the results.
     pub name: &'static str,
-    /// The card's number in the guest: 0 the e1000e, 1 the virtio-net.
+    /// Number of the card in the guest: 0 is the e1000e, 1 is the virtio-net.
     card: usize,
-    /// The guest sends.
+    /// Whether the guest sends.
     sends: bool,
 }
 
@@ -51,27 +37,25 @@ const fn case(name: &'static str, card: usize, sends: bool) -> Case {
     Case { name, card, sends }
 }
 
-/// Sizes of frames in bytes, without FCS.
+/// Default sizes of frames in bytes, without FCS.
 pub const SIZES: [u64; 2] = [64, 1500];
 
-/// Those that are possible: a card fills shorter frames up.
+/// Possible sizes of frames in bytes: a card pads shorter frames.
 pub const SIZES_POSSIBLE: RangeInclusive<usize> = 60..=1514;
 
-/// The driver of the guest's kernel.
+/// Name of the system with the driver of the guest's kernel.
 pub const PEER: &str = "kernel";
 
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 2] = [OURS, PEER];
 
-/// The least ratio to [`PEER`], in every case and at every size.
+/// Required ratio to [`PEER`], in every case and at every size.
 pub const BAR: f64 = 1.0;
 
-/// Boots the guest and measures. A measurement that fails is reported beside the samples of the
-/// others.
+/// Boots the guest and measures. Failed measurements are reported beside the samples of the others.
 ///
 /// # Errors
-/// The guest does not start, or so many measurements fail one after the other that nothing works
-/// any more.
+/// The guest does not start, or too many measurements in succession fail.
 pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Results> {
     let site = Site::start(guest_program, options.progress)?;
     let mut samples = Samples::default();
@@ -125,7 +109,7 @@ const NOTES: [&str; 3] = [
     "QEMU copies each frame in its main loop, which limits both",
 ];
 
-/// The tables of the results: what is measured, and in which case.
+/// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
     let mut tables = [("", Metric::Mpps, "frames, 10^6 a second"); CASES.len()];
     let mut at = 0;

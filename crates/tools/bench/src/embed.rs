@@ -1,8 +1,8 @@
-//! Virtual networks placed on a substrate as requests come and go: Carina's embedder beside three
-//! published ones, on the same cases.
+//! Measures the placement of virtual networks on a substrate, as requests come and go. Carina's
+//! embedder is compared with three published ones on the same cases.
 //!
-//! Substrates, requests and what is counted are those of *Virne: A Comprehensive Benchmark for
-//! Virtual Network Embedding* (2026); `carina_embed::cases` draws them.
+//! Substrates, requests and metrics are those of *Virne: A Comprehensive Benchmark for Virtual
+//! Network Embedding* (2026); `carina_embed::cases` draws them.
 
 use std::time::Instant;
 
@@ -17,27 +17,28 @@ use carina_measure::summary::Summary;
 use crate::Progress;
 use crate::error::Result;
 
-/// Options of the bench.
+/// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct EmbedOptions {
     /// The cases.
     pub settings: Vec<Setting>,
-    /// The systems, of [`SYSTEMS`].
+    /// The systems to measure, from [`SYSTEMS`].
     pub systems: Vec<System>,
-    /// How many seeds of each case, from 1.
+    /// Number of seeds for each case, from 1.
     pub seeds: u64,
-    /// Called at each step.
+    /// Called at each step with a text.
     pub progress: Progress,
 }
 
-/// An embedder that is measured.
+/// An embedder to measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct System {
-    /// Its name in results.
+    /// Name of the system in the results.
     pub name: &'static str,
-    /// What nodes are ranked by; Carina ranks nothing.
+    /// The measure by which it ranks nodes; `None` for Carina, which does not rank nodes.
     measure: Option<Measure>,
-    /// The acceptance of a hundred that is published for it, by [`DEFAULTS`]; of Carina, the bar.
+    /// Published acceptance in percent, in the order of [`DEFAULTS`]. For Carina: the required
+    /// acceptance.
     published: [Option<f64>; 6],
 }
 
@@ -50,7 +51,7 @@ impl System {
     }
 }
 
-/// The systems in the order of the tables. What is published is of table 3 of *Virne*.
+/// The systems in the order of the tables. The published values are from table 3 of *Virne*.
 pub const SYSTEMS: [System; 4] = [
     System {
         name: OURS,
@@ -74,7 +75,7 @@ pub const SYSTEMS: [System; 4] = [
     },
 ];
 
-/// The substrates and rates of arrivals that are measured where none are chosen.
+/// The default substrates and arrival rates.
 pub const DEFAULTS: [(Topology, f64); 6] = [
     (Topology::Wx100, 0.14),
     (Topology::Wx100, 0.2),
@@ -84,13 +85,13 @@ pub const DEFAULTS: [(Topology, f64); 6] = [
     (Topology::Brain, 0.004),
 ];
 
-/// How many requests come in a published case.
+/// Number of requests in a published case.
 pub const REQUESTS: usize = 1000;
 
-/// Runs the bench on the thread that calls it.
+/// Runs the benchmark on the calling thread.
 ///
 /// # Errors
-/// A rate of arrivals beyond its bounds, or an embedding that does not keep a constraint.
+/// An arrival rate is out of range, or an embedding violates a constraint.
 pub fn run(options: &EmbedOptions) -> Result<Results> {
     let mut samples = Samples::default();
     for setting in &options.settings {
@@ -169,7 +170,7 @@ fn notes() -> Vec<String> {
     ]
 }
 
-/// Compares what was measured with what is published, and Carina with its bars.
+/// Compares the measured values with the published ones, and Carina's with the required ones.
 fn judged(options: &EmbedOptions, results: &Results) -> Vec<String> {
     let mut lines = Vec::new();
     for (at, (topology, eta)) in DEFAULTS.iter().enumerate() {
@@ -206,5 +207,6 @@ fn judged(options: &EmbedOptions, results: &Results) -> Vec<String> {
     lines
 }
 
-/// Points by which the acceptance of a baseline may differ from what is published.
+/// Percentage points by which the acceptance of a published embedder may differ from the published
+/// value.
 const NEAR: f64 = 3.0;

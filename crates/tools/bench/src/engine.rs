@@ -1,22 +1,5 @@
-//! Frames through graphs of apps on one core, beside DPDK's forwarding between two null devices.
-//!
-//! ```text
-//!   source-sink   source -> sink
-//!   hop-N         source -> hop -> ... -> hop -> sink
-//!   tee           source -> tee => two links => sink; both links are counted
-//!   lpm           source of random destinations -> route4 with 10^6 routes => 4 links => sink
-//!   lpm6          source -> route6 with 230,000 routes => 4 links => sink
-//!   filter, conntrack, ratelimit       source -> pcap_filter or rate_limiter -> sink
-//!   count         source -> an app that counts by Ethertype -> sink
-//!   lua-filter, lua-count, lua-hop     the same work as filter, count and hop-1, by scripts
-//!   gre, vxlan, ipip, l2tpv3, esp      source -> one end of the tunnel -> the other end -> sink
-//!   ...-two-workers      the chain cut in its middle: one half on each of two processors
-//!   ...-each-of-two      a whole chain on each of two processors
-//!   dpdk-io       null device <-> null device, testpmd --forward-mode=io; both ports are counted
-//! ```
-//!
-//! A source copies the bytes of a frame of UDP into each frame; a hop swaps the MAC addresses and
-//! counts down the TTL, with its checksum. Both systems have the same core, one after the other.
+//! Measures frames that pass graphs of apps on one core; DPDK's forwarding between two null devices
+//! is the comparison.
 
 mod count;
 mod graphs;
@@ -40,44 +23,45 @@ use crate::failures::Failures;
 use crate::rate::{Rate, judge};
 use crate::testpmd::{NOT_THERE, Testpmd};
 
-/// A case: its name in the results, and its bar as a multiple of [`PEER`], if it has one.
+/// A case: its name in the results, its chain of apps, and the required ratio to [`PEER`], if there
+/// is one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case in the results.
     pub name: &'static str,
-    /// What goes through.
+    /// The apps between source and sink.
     pub chain: Chain,
-    /// The least ratio to [`PEER`].
+    /// Required ratio to [`PEER`].
     pub bar: Option<f64>,
 }
 
-/// What stands between a source and a sink.
+/// The apps between a source and a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chain {
-    /// So many hops.
+    /// This number of hops.
     Hops(usize),
     /// A tee with two links to the sink.
     Tee,
-    /// A longest-prefix match among a million routes.
+    /// A longest-prefix match among a million IPv4 routes.
     Lpm,
-    /// The same among 230,000 routes of IPv6.
+    /// A longest-prefix match among 230,000 IPv6 routes.
     Lpm6,
-    /// Counts by Ethertype.
+    /// An app that counts by Ethertype.
     Count,
     /// An app in Lua.
     Lua(Script),
-    /// An app that filters, limits or carries.
+    /// An app that filters, limits or tunnels.
     Service(Service),
-    /// So many hops, on two workers.
+    /// This number of hops, on two workers.
     Workers(Spread, usize),
 }
 
-/// What each of two workers has.
+/// What each of two workers runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// A half of the chain.
+    /// Half of the chain.
     Chain,
-    /// A whole chain of its own.
+    /// A whole chain.
     Each,
 }
 
@@ -116,22 +100,21 @@ const fn case(name: &'static str, chain: Chain, bar: Option<f64>) -> Case {
     Case { name, chain, bar }
 }
 
-/// DPDK's forwarding between two null devices.
+/// Name of the system that is DPDK's forwarding between two null devices.
 pub const PEER: &str = "dpdk-io";
 
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 2] = [OURS, PEER];
 
-/// Sizes of frames in bytes, without FCS.
+/// Default sizes of frames in bytes, without FCS.
 pub const SIZES: [u64; 1] = [64];
 
-/// Runs the bench at sizes of frames, at which DPDK is measured too; a third of the time goes
-/// before each measurement, to warm up. A measurement that fails is reported beside the samples of
-/// the others.
+/// Runs the benchmark with frames of each size, for both systems. A third of the time precedes each
+/// measurement, to warm up. Failed measurements are reported beside the samples of the others.
 ///
 /// # Errors
-/// The system refuses what all measurements need, or so many fail one after the other that nothing
-/// works any more. Without testpmd Carina alone is measured, and the notes name the package.
+/// The system refuses something that all measurements need, or too many measurements in succession
+/// fail. Without testpmd only Carina is measured, and the notes name the missing package.
 pub fn run(options: &Options<Case>) -> Result<Results> {
     let mut bench = Bench {
         options,
@@ -162,10 +145,10 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
 
 struct Bench<'a> {
     options: &'a Options<Case>,
-    /// DPDK's side, which has the processors on which all is measured.
+    /// DPDK's side, which also holds the choice of processors for both systems.
     peer: NullDevices,
     samples: Samples,
-    /// Case, size, and Carina's rates, run by run.
+    /// Carina's rates: case, size and rate of each run.
     ours: Vec<(Case, u64, f64)>,
     notes: Vec<String>,
     failures: Failures,
@@ -212,7 +195,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Notes something once.
+    /// Adds a note, unless it is there already.
     fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
@@ -225,8 +208,8 @@ impl Bench<'_> {
         self.notes.extend(disturbance);
     }
 
-    /// Says how two workers scale, and what a script costs beside an app of Rust, where both were
-    /// measured.
+    /// Notes how two workers scale, and how much slower a script is than the same app in Rust, if
+    /// both were measured.
     fn compare(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let rates = |case: &Case, size: u64| {
@@ -269,8 +252,8 @@ impl Bench<'_> {
     }
 }
 
-/// How many nanoseconds a packet takes longer in the first of two systems than in the second, by
-/// the median of runs; rates are 10^6 packets a second.
+/// How many nanoseconds more a packet takes in the first of two systems than in the second: the
+/// median over the runs. Rates are in 10^6 packets per second.
 fn ns_more(pairs: &[(f64, f64)]) -> f64 {
     let more = pairs.iter().map(|(slow, fast)| 1e3 / slow - 1e3 / fast);
     let mut more: Vec<f64> = more.collect();
@@ -290,7 +273,7 @@ fn notes(cpu: usize, main_cpu: usize) -> Vec<String> {
     ]
 }
 
-/// The tables of the results: what is measured, and in which case.
+/// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
     let mut tables = [("", Metric::Mpps, "frames, 10^6 a second"); CASES.len()];
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Why a bench could not measure.
+//! Errors of benchmarks.
 
 use std::io;
 
@@ -10,38 +10,38 @@ use carina_measure::trial::TrialError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A node, a guest or a namespace.
+    /// A node, guest or namespace of a lab failed.
     #[error(transparent)]
     Lab(#[from] carina_lab::Error),
-    /// A namespace, or a process in it.
+    /// A namespace, or a process in it, failed.
     #[error(transparent)]
     Host(#[from] carina_namespaces::Error),
-    /// A measurement.
+    /// A measurement failed.
     #[error(transparent)]
     Trial(#[from] TrialError),
-    /// A transport.
+    /// A transport failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A figure of goodput.
+    /// A figure of goodput could not be drawn.
     #[error(transparent)]
     Figure(#[from] FigureError),
-    /// A case of embedding that cannot be drawn.
+    /// A case of embedding cannot be drawn.
     #[cfg(feature = "all")]
     #[error(transparent)]
     Case(#[from] carina_embed::cases::CaseError),
-    /// An embedding that breaks a constraint of its request.
+    /// An embedding violates a constraint of its request.
     #[cfg(feature = "all")]
     #[error("an embedding does not fit: {0}")]
     Misfit(#[from] carina_embed::residual::Misfit),
-    /// Another figure.
+    /// Another figure could not be drawn.
     #[error("drawing {path}: {reason}")]
     Plot {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The reason of the back end.
+        /// Error of the drawing library.
         reason: String,
     },
-    /// A figure of nothing.
+    /// There are no values for a figure.
     #[error("{0}: nothing was measured, so there is nothing to draw")]
     NothingToDraw(String),
     /// The system refused a call.
@@ -49,39 +49,39 @@ pub enum Error {
     System {
         /// What was attempted.
         what: String,
-        /// The system's reason.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// A flow or a registration.
+    /// A flow or a registration failed.
     #[error("{what}: {source}")]
     Flow {
         /// What was attempted.
         what: String,
-        /// The reason.
+        /// The error of the client library.
         source: carina_client::Error,
     },
-    /// The kernel of the guest.
+    /// The guest's kernel could not be obtained.
     #[error("{what}: {source}")]
     Vm {
         /// What was attempted.
         what: String,
-        /// The reason.
+        /// The error of the VM.
         source: carina_vm::Error,
     },
-    /// A name that an application or a DIF cannot have.
+    /// The name of an application or a DIF is not well formed.
     #[error("{what}: {source}")]
     Name {
-        /// What was to be named.
+        /// What the name is for.
         what: String,
         /// What is wrong with the name.
         source: carina_api::NameError,
     },
-    /// A request or a result in JSON.
+    /// A request or a result is not valid JSON.
     #[error("{what}: {source}")]
     Json {
         /// What was attempted.
         what: String,
-        /// What is wrong with it.
+        /// What is wrong with the JSON.
         source: serde_json::Error,
     },
     /// A measurement in another system failed.
@@ -99,88 +99,88 @@ pub enum Error {
     /// SDUs were lost or damaged on a transport that loses none.
     #[error("{system}: {sdus} SDUs were lost or damaged")]
     Damaged {
-        /// The system.
+        /// Name of the system.
         system: String,
-        /// How many.
+        /// Number of SDUs.
         sdus: u64,
     },
-    /// The nodes do not have the flows that were allocated.
+    /// The nodes do not have as many flows as were allocated.
     #[error("{wanted} flows are open, the nodes have {found:?}")]
     FlowsMissing {
-        /// Flows that were allocated.
+        /// Number of flows that were allocated.
         wanted: usize,
-        /// Flows of the two nodes.
+        /// Number of flows at each of the two nodes; `None` if a node does not answer.
         found: Option<[usize; 2]>,
     },
-    /// The document of a virtual network.
+    /// The document of a virtual network is wrong.
     #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Document {
         /// What was attempted.
         what: String,
-        /// What is wrong with it.
+        /// What is wrong with the document.
         source: carina_vnet::document::DocumentError,
     },
-    /// Keys of roles of virtual networks.
+    /// Keys of roles of virtual networks could not be made or read.
     #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Keys {
         /// What was attempted.
         what: String,
-        /// The reason.
+        /// The error of the keys.
         source: carina_vnet_roles::keys::KeyError,
     },
-    /// A call of a role of virtual networks.
+    /// A request to a role of virtual networks failed.
     #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Call {
         /// What was attempted.
         what: String,
-        /// The reason.
+        /// The error of the request.
         source: carina_vnet_roles::calling::connection::CallError,
     },
-    /// Ctrl-C.
+    /// SIGINT or SIGTERM ended the benchmark.
     #[error("interrupted")]
     Interrupted,
-    /// A graph of apps, or its pool.
+    /// A graph of apps, or its pool, could not be made.
     #[error("{0}")]
     Graph(String),
-    /// `/proc` does not have a value.
+    /// A value is missing in `/proc`.
     #[error("{0}")]
     Proc(String),
-    /// The limit of open files is too low; nothing was tried.
+    /// The limit of open files is too low, so the benchmark was not started.
     #[error(
         "a process may open {limit} files here; {flows} flows need one each and {beside} beside \
              (the hard limit, ulimit -Hn)"
     )]
     FileLimit {
-        /// The limit.
+        /// The limit of open files.
         limit: u64,
-        /// Flows that were asked for.
+        /// Number of requested flows.
         flows: usize,
-        /// Open files beside those of flows.
+        /// Number of open files in addition to those of flows.
         beside: usize,
     },
-    /// An error with the case in which it happened.
+    /// An error, with the name of the case in which it happened.
     #[error("{case}: {source}")]
     In {
-        /// The case.
+        /// Name of the case.
         case: String,
         /// The error.
         source: Box<Error>,
     },
-    /// An error with more about it, such as the ends of logs.
+    /// An error with more context.
     #[error("{source}\n{context}")]
     With {
         /// The error.
         source: Box<Error>,
-        /// More about it.
+        /// The context, such as the last lines of logs.
         context: String,
     },
 }
 
 impl Error {
-    /// This error with more about it, such as the ends of logs.
+    /// Adds context to this error, such as the last lines of logs.
     #[must_use]
     pub fn with(self, context: impl Into<String>) -> Self {
         Self::With {
@@ -202,7 +202,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Adds what was attempted to an error of another crate.
 pub(crate) trait Attempt<T> {
-    /// `what` is shown before the reason.
+    /// `what` was attempted; it is printed before the reason.
     fn attempt(self, what: impl Into<String>) -> Result<T>;
 }
 

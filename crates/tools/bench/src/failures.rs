@@ -1,12 +1,12 @@
-//! Measurements that failed while others went on.
+//! Records failed measurements, while the other ones continue.
 
 use crate::Progress;
 use crate::error::Result;
 
-/// So many failures one after the other mean that nothing works any more.
+/// This number of failures in succession ends a benchmark.
 pub const FAILURES_MAX: usize = 8;
 
-/// What failed so far.
+/// The failures so far.
 #[derive(Debug)]
 pub(crate) struct Failures {
     lines: Vec<String>,
@@ -23,11 +23,11 @@ impl Failures {
         }
     }
 
-    /// Takes the outcome of one measurement: its value, or `None` for one that failed. `what` says
-    /// which it is.
+    /// Records the outcome of one measurement. Returns its value, or `None` if it failed. `what`
+    /// names the measurement.
     ///
     /// # Errors
-    /// It is the last of [`FAILURES_MAX`] that failed one after the other.
+    /// This is the last of [`FAILURES_MAX`] failures in succession.
     pub(crate) fn note<T>(&mut self, what: &str, outcome: Result<T>) -> Result<Option<T>> {
         let error = match outcome {
             Ok(value) => {
@@ -46,7 +46,7 @@ impl Failures {
         Ok(None)
     }
 
-    /// What failed, a line each.
+    /// The failures, one line for each.
     pub(crate) fn into_lines(self) -> Vec<String> {
         self.lines
     }

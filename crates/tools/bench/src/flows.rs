@@ -1,5 +1,5 @@
-//! Many flows open at once through one normal DIF of one host: how quickly they come and go, and
-//! what they cost in memory.
+//! Measures many flows that are open at once through one normal DIF on one host: how fast they are
+//! allocated and deallocated, and how much memory they take.
 //!
 //! ```text
 //!   bench (client) --socket per flow-- node A ==normal DIF over UDP== node B --sockets-- server
@@ -23,23 +23,23 @@ use crate::Progress;
 use crate::error::{Attempt, Error, Result};
 use crate::peer::{app_name, client_of, dif_name};
 
-/// Options of the bench.
+/// Options of the benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct FlowsOptions {
-    /// How many flows are open at once.
+    /// Number of flows that are open at the same time.
     pub flows: usize,
-    /// How many allocations are under way at once.
+    /// Number of allocations that run at the same time.
     pub concurrent: usize,
-    /// Repetitions, each with new nodes.
+    /// Number of repetitions, each with new nodes.
     pub runs: usize,
-    /// Called at each step.
+    /// Called at each step with a text.
     pub progress: Progress,
 }
 
-/// Runs the bench.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// Too few open files are allowed, a flow is refused or dead, or something stays.
+/// The limit of open files is too low, a flow is refused or dead, or a flow remains at the end.
 pub fn run(options: &FlowsOptions) -> Result<Results> {
     let limit = raise_nofile_limit().attempt("raising the limit of open files")?;
     let flows = options.flows.max(1);
@@ -86,7 +86,7 @@ fn notes(flows: usize, concurrent: usize, limit: u64) -> Vec<String> {
     ]
 }
 
-/// The table of the results.
+/// The results as a table.
 pub fn table(results: &Results) -> Table {
     let mut table = Table::new(["case", "system", "metric", "median", "lowest", "highest"]);
     for row in &results.rows {
@@ -106,7 +106,7 @@ pub fn table(results: &Results) -> Table {
 
 /// Two nodes, a DIF and a server.
 struct Setup {
-    // The client's side goes first.
+    // Dropped in this order: the client's node comes first.
     nodes: [TestNode; 2],
     client: Node,
     names: [AppName; 2],
@@ -152,7 +152,7 @@ impl Setup {
             names,
             dif: dif_name("net")?,
         };
-        // The name is known as soon as the client's side has joined.
+        // The name is known once the client's node has joined the DIF.
         let mut refusal = None;
         setup
             .until("a first flow", || match setup.flow() {
@@ -178,7 +178,7 @@ impl Setup {
         Ok(UnixDatagram::from(flow.socket))
     }
 
-    /// How many flows each node has, its N-1 flow among them.
+    /// Number of flows at each node, including its N-1 flow; `None` if a node does not answer.
     fn flows(&self) -> Option<[usize; 2]> {
         let count = |node: &TestNode| Some(node.control().node().ok()?.flows as usize);
         Some([count(&self.nodes[0])?, count(&self.nodes[1])?])
@@ -214,10 +214,10 @@ fn free_addresses() -> Result<[SocketAddr; 2]> {
     Ok([address(&a)?, address(&b)?])
 }
 
-/// Memory and open files of a process.
+/// Resident memory and open files of a process.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
-    /// Resident bytes.
+    /// Resident memory in bytes.
     bytes: f64,
     files: f64,
 }
@@ -256,7 +256,7 @@ fn one_run(
     let per_s = |start: Instant| flows as f64 / start.elapsed().as_secs_f64();
     samples.add("open", 0, OURS, Metric::AllocationsPerS, per_s(start));
     let after = setup.cost()?;
-    // A node that lost a flow would look cheap.
+    // Without this check, a node that lost a flow would seem cheap.
     if setup.flows() != Some([flows + 1; 2]) {
         return Err(Error::FlowsMissing {
             wanted: flows,
@@ -284,7 +284,7 @@ fn one_run(
     Ok(())
 }
 
-/// Opens all flows and keeps them.
+/// Allocates all flows, and returns them.
 fn open_all(setup: &Setup, flows: usize, concurrent: usize) -> Result<Vec<UnixDatagram>> {
     let next = AtomicUsize::new(0);
     let ask = || {
@@ -310,7 +310,7 @@ fn open_all(setup: &Setup, flows: usize, concurrent: usize) -> Result<Vec<UnixDa
     Ok(open)
 }
 
-/// Sends a message of its own through a flow and receives it back.
+/// Sends a message with a number through a flow, and receives it back.
 fn exchange(flow: &UnixDatagram, number: usize) -> Result<()> {
     let mut message = [0; MESSAGE_BYTES];
     message[..8].copy_from_slice(&(number as u64).to_be_bytes());
@@ -328,7 +328,7 @@ fn exchange(flow: &UnixDatagram, number: usize) -> Result<()> {
     }
 }
 
-/// The server: accepts every flow and sends back what it receives.
+/// The server: accepts every flow, and sends back what it receives.
 ///
 /// # Errors
 /// The node refuses or ends.
@@ -351,7 +351,7 @@ pub fn serve(node: &Node, name: &AppName) -> Result<()> {
                 bytes > 0 && flow.send(&message[..bytes]).is_ok()
             });
             if !answered {
-                // Over: the file that closes leaves the epoll.
+                // The flow has ended. Closing its file removes it from the epoll.
                 held.remove(&ready.token);
             }
         }
@@ -364,7 +364,7 @@ pub fn serve(node: &Node, name: &AppName) -> Result<()> {
     }
 }
 
-/// Accepts one requested flow, if there is one.
+/// Accepts one requested flow; `None` if there is no request.
 fn accept(registration: &mut Registration) -> Result<Option<UnixDatagram>> {
     loop {
         let Some(request) = registration
@@ -382,12 +382,12 @@ fn accept(registration: &mut Registration) -> Result<Option<UnixDatagram>> {
     }
 }
 
-/// Token of the registration; flows are counted from the next.
+/// Token of the registration. The tokens of flows follow it.
 const REGISTRATION: u64 = 0;
 const MESSAGE_BYTES: usize = 64;
-/// Open files of a node and an application beside those of flows, generously.
+/// Number of open files of a node and an application in addition to those of flows, with a margin.
 const OTHER_FILES: usize = 200;
-/// The server may leave twice as many requests unanswered.
+/// The server allows twice as many unanswered requests.
 const CONCURRENT_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);

@@ -1,5 +1,6 @@
-//! One-way flows over virtual links: each packet is looked up and put into the tunnel of its link,
-//! by Carina's engine and by the kernel, beside a bridge of the kernel that does neither.
+//! Measures one-way flows over virtual links. Each packet is looked up and put into the tunnel of
+//! its link, by Carina's engine or by the kernel. A bridge of the kernel, which does neither, is
+//! the comparison.
 //!
 //! ```text
 //!   carina        source 1..n -> join -> route4, 10^6 routes => token bucket -> ipip -> sink
@@ -29,12 +30,12 @@ use crate::Options;
 use crate::error::{Attempt, Error, Result};
 use crate::rate::{Rate, judge};
 
-/// A case: so many flows at a time.
+/// A case: a number of flows at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// Its name in the results.
+    /// Name of the case in the results.
     pub name: &'static str,
-    /// How many flows.
+    /// Number of flows.
     pub flows: usize,
 }
 
@@ -52,15 +53,15 @@ const fn case(name: &'static str, flows: usize) -> Case {
     Case { name, flows }
 }
 
-/// Sizes of frames in bytes, without FCS.
+/// Default sizes of frames in bytes, without FCS.
 pub const SIZES: [u64; 2] = [64, 1500];
 
-/// What can carry a flow.
+/// The system that carries the flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// A graph with sources and sinks in it.
+    /// A graph that contains the sources and sinks.
     Graph,
-    /// A graph between interfaces of the kernel.
+    /// A graph between network interfaces of the kernel.
     GraphOnVeths,
     /// A graph whose links are flows of a DIF to another host.
     GraphOverDif,
@@ -92,13 +93,13 @@ pub const SYSTEMS: [&str; WAYS.len()] = {
     names
 };
 
-/// Runs the bench, in a network namespace of this process alone. A third of the time goes before
-/// each measurement, to warm up. What the kernel does not have is not measured, and stands in the
-/// notes.
+/// Runs the benchmark, in a network namespace that this process has for itself. A third of the time
+/// precedes each measurement, to warm up. A system that the kernel does not support is not
+/// measured; the notes say so.
 ///
 /// # Errors
-/// The system refuses what all measurements need, or so many fail one after the other that nothing
-/// works any more.
+/// The system refuses something that all measurements need, or too many measurements in succession
+/// fail.
 pub fn run(options: &Options<Case>) -> Result<Results> {
     let cpus = allowed_cpus().attempt("the processors of this process")?;
     let (Some(first), Some(last)) = (cpus.first(), cpus.last()) else {
@@ -146,18 +147,18 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
 }
 
 struct Bench {
-    /// Where frames are forwarded.
+    /// Processor that forwards frames.
     cpu: usize,
-    /// Where those for the kernel are made.
+    /// Processor that generates frames for the kernel.
     source_cpu: usize,
-    /// All that this process may run on.
+    /// All processors of this process.
     cpus: Vec<usize>,
     time_ns: u64,
-    /// The two hosts with a DIF, from the first measurement over it on.
+    /// The two hosts with a DIF; made at the first measurement that needs them.
     hosts: Option<TwoHosts>,
     samples: Samples,
     notes: Vec<String>,
-    /// What the kernel does not have.
+    /// Systems that the kernel does not support.
     missing: Vec<&'static str>,
 }
 
@@ -207,7 +208,7 @@ impl Bench {
         hosts.rate(&flows, self.source_cpu, self.time_ns)
     }
 
-    /// `None` where the kernel has no such device.
+    /// Measures a system between veth pairs; `None` if the kernel does not support it.
     fn on_veths(&self, way: Way, flows: usize, size: usize) -> Result<Option<Rate>> {
         let veths = Veths::new(flows, self.cpu)?;
         let carried = match way {
@@ -216,7 +217,7 @@ impl Bench {
             Way::Bridge => kernel::bridge(&veths)?.then_some(None),
             Way::Tunnel(tunnel) => kernel::tunnel(&veths, tunnel)?.then_some(None),
         };
-        // The graph runs until the rate is known.
+        // The graph runs as long as this value exists, until the rate is known.
         carried
             .map(|_graph| {
                 veths.rate(
@@ -253,8 +254,8 @@ fn notes(cpu: usize, source_cpu: usize) -> Vec<String> {
     ]
 }
 
-/// The rate that the published system came close to with six flows of 64 bytes on eight
-/// processors, 10^6 a second.
+/// Rate in 10^6 per second that the published system almost reached, with six flows of 64-byte
+/// frames on eight processors.
 const PUBLISHED: f64 = 5.0;
 
 fn judged(rows: &[Row]) -> Option<String> {
@@ -275,7 +276,7 @@ fn judged(rows: &[Row]) -> Option<String> {
     ))
 }
 
-/// The tables of the results: what is measured, and in which case.
+/// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
     let mut tables = [("", Metric::Mpps, "packets, 10^6 a second"); CASES.len()];
     let mut at = 0;

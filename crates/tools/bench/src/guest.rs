@@ -1,14 +1,5 @@
-//! A stock guest's network card (virtio-net) over Carina's back end, beside a tap of QEMU.
-//!
-//! ```text
-//!   guest                  host
-//!   card == rings == vhost_user -> tap app == tap -- bridge -- socket     system carina
-//!   card == rings ============ QEMU ========= tap -- bridge -- socket     system tap
-//! ```
-//!
-//! Both cards belong to one guest of one boot. Its kernel drives them with the driver that it has,
-//! and an application in it sends or receives over UDP and TCP; the other end is this process. The
-//! systems are measured one right after the other, in turns at being first.
+//! Measures the network card (virtio-net) of an unmodified guest over Carina's back end; a tap of
+//! QEMU is the comparison.
 
 mod site;
 
@@ -24,23 +15,23 @@ use crate::comparison::System;
 use crate::error::{Error, Result};
 use crate::rate::judge;
 
-/// A case: its name in the results, what carries payloads, and which side sends.
+/// A case: its name in the results, the protocol, and the side that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case in the results.
     pub name: &'static str,
-    /// What carries payloads.
+    /// Protocol that carries the payloads.
     pub protocol: Protocol,
-    /// Which side sends; the guest has the server.
+    /// Direction; the server is in the guest.
     pub direction: Direction,
 }
 
-/// What carries payloads.
+/// Protocol that carries the payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// A datagram each.
+    /// UDP: one datagram for each payload.
     Udp,
-    /// A stream of them.
+    /// TCP: a stream of payloads.
     Tcp,
 }
 
@@ -60,28 +51,28 @@ const fn case(name: &'static str, protocol: Protocol, direction: Direction) -> C
     }
 }
 
-/// Sizes of payloads in bytes.
+/// Default sizes of payloads in bytes.
 pub const SIZES: [u64; 2] = [64, 1400];
 
-/// Those that are possible: with the headers of IPv4 and UDP a datagram fits one frame.
+/// Possible sizes of payloads in bytes: a datagram with its IPv4 and UDP headers fits one frame.
 pub const SIZES_POSSIBLE: RangeInclusive<usize> = 1..=1472;
 
-/// A tap of QEMU in a bridge.
+/// Name of the system with a tap of QEMU in a bridge.
 pub const PEER: &str = "tap";
 
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 2] = [OURS, PEER];
 
-/// The least ratio to [`PEER`], in every case and at every size.
+/// Required ratio to [`PEER`], in every case and at every size.
 pub const BAR: f64 = 1.0;
 
-/// Boots the guest and measures. The process is in a network namespace of its own
-/// ([`require_network`](crate::vm_and_host::require_network)). A measurement that fails is reported
+/// Boots the guest and measures. The process must be in a network namespace of its own
+/// ([`require_network`](crate::vm_and_host::require_network)). Failed measurements are reported
 /// beside the samples of the others.
 ///
 /// # Errors
-/// Something is missing or does not start, or so many measurements fail one after the other that
-/// nothing works any more; logs are in the error.
+/// Something is missing or does not start, or too many measurements in succession fail. The error
+/// contains logs.
 pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Results> {
     let mut site = Site::start(guest_program, options.progress)?;
     let mut samples = Samples::default();
@@ -111,7 +102,8 @@ pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Resu
     })
 }
 
-/// Measures both systems. What was measured counts when both were, so that samples come in pairs.
+/// Measures both systems. The values count only if both were measured, so that samples come in
+/// pairs.
 fn measure_both(
     site: &mut Site,
     case: Case,
@@ -141,7 +133,7 @@ fn measure(
     let trial = system.measure(&mut site.client, case.direction, size, time_ns, None)?;
     let after = site.cpu_times()?;
     let seen = trial.receiver();
-    // The time is that between the first and the last.
+    // The rate is computed from the time between the first and the last payload.
     if seen.received < 2 || seen.elapsed_ns == 0 {
         let (name, received) = (system.name, seen.received);
         let what = format!("{name}: {received} payloads of {size} bytes have arrived");
@@ -153,12 +145,12 @@ fn measure(
         goodput_mbps: seen.goodput_mbps(),
         msgs_per_s: seen.sdus_per_s(),
         host_cpu_ns_per_sdu: spent(|times| times.host_ns) / seen.received as f64,
-        // What it did before the first payload and after the last is in it.
+        // The time before the first payload and after the last one is included.
         guest_cpu_percent: f64::min(guest_share * 100.0, 100.0),
     })
 }
 
-/// What was measured of one system.
+/// The measured values of one system.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     goodput_mbps: f64,
@@ -180,7 +172,7 @@ impl Measured {
     }
 }
 
-/// What the figures are, for their reader.
+/// Explanations of the metrics, for readers of the figures.
 const METRICS: [&str; 2] = [
     "goodput counts bytes that the receiving application got; what was lost on the way does not \
      count",
@@ -189,7 +181,8 @@ const METRICS: [&str; 2] = [
      payloads came",
 ];
 
-/// Says what limits the rates: what the guest's processor did, and what that means elsewhere.
+/// Notes what limits the rates: the load of the guest's processor, and what that means for other
+/// machines.
 fn processor_notes(rows: &[Row], has_kvm: bool) -> Vec<String> {
     let shares = rows.iter().filter(|r| r.metric == Metric::GuestCpuPercent);
     let shares = shares.map(|row| row.median);
@@ -211,7 +204,7 @@ fn processor_notes(rows: &[Row], has_kvm: bool) -> Vec<String> {
     vec![format!("{busy}; {meaning}")]
 }
 
-/// The tables of the results: what is measured, and in which case.
+/// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); METRICS_SHOWN.len() * CASES.len()] = {
     let mut tables = [("", Metric::GoodputMbps, ""); METRICS_SHOWN.len() * CASES.len()];
     let mut at = 0;

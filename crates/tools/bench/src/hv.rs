@@ -1,5 +1,5 @@
-//! A VM and its host: flows beside bare rings in the same memory, and beside UDP over emulated
-//! network cards.
+//! Measures flows between a VM and its host; bare rings in the same memory, and UDP over emulated
+//! network cards, are the comparison.
 
 use std::path::PathBuf;
 
@@ -12,14 +12,14 @@ use crate::error::Result;
 use crate::rate::judge;
 use crate::vm_and_host::{CardNetwork, LIMIT, QUEUES, VmAndHost};
 
-/// The cases, and which side sends.
+/// The cases: name, and the side that sends.
 pub const CASES: [Case; 3] = [
     ("guest-to-host", Direction::Reverse),
     ("host-to-guest", Direction::Forward),
     ("echo", Direction::Echo),
 ];
 
-/// The tables of the results.
+/// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); 7] = [
     ("guest-to-host", Metric::GoodputMbps, "goodput, Mbit/s"),
     ("host-to-guest", Metric::GoodputMbps, "goodput, Mbit/s"),
@@ -38,7 +38,7 @@ pub const TABLES: [(&str, Metric, &str); 7] = [
     ("echo", Metric::RttP99Us, "round-trip time, 99 of 100, µs"),
 ];
 
-/// The sizes of figure 4a (0 to 4000 by 250), and larger ones, in bytes.
+/// Default SDU sizes in bytes: those of figure 4a (0 to 4000 by 250), and larger ones.
 pub fn sizes() -> Vec<u64> {
     let figure = (0..=4000).step_by(250);
     let mut sizes: Vec<u64> = figure.chain([64, 16_384, 65_536, 1 << 20]).collect();
@@ -46,39 +46,39 @@ pub fn sizes() -> Vec<u64> {
     sizes
 }
 
-/// Sizes of the echo, in bytes.
+/// SDU sizes of the echo, in bytes.
 pub const ECHO_SIZES: [u64; 4] = [64, 1500, 4000, 65_000];
 
-/// Options of the bench.
+/// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct HvOptions {
-    /// Repetitions.
+    /// Number of repetitions.
     pub runs: usize,
-    /// Time of each measurement in nanoseconds.
+    /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
     /// SDU sizes in bytes.
     pub sizes: Vec<u64>,
-    /// Cases by name.
+    /// The cases to measure.
     pub cases: Vec<Case>,
-    /// Systems by name, of [`SYSTEMS`](crate::vm_and_host::SYSTEMS).
+    /// Names of the systems to measure, from [`SYSTEMS`](crate::vm_and_host::SYSTEMS).
     pub systems: Vec<&'static str>,
-    /// The program to put into the guest; `None` for this one.
+    /// The program to install in the guest; `None` for this program.
     pub guest_program: Option<PathBuf>,
-    /// Called at each step.
+    /// Called at each step with a text.
     pub progress: Progress,
 }
 
 /// Boots the VM and measures.
 ///
 /// # Errors
-/// Something is missing or fails; logs are in the error.
+/// Something is missing or fails; the error contains logs.
 pub fn run(options: &HvOptions, network: CardNetwork) -> Result<Results> {
     let program = options.guest_program.clone();
     let mut setup = VmAndHost::start(network, &options.systems, program, options.progress)?;
     measure(&mut setup, options)
 }
 
-/// Measures with a VM that runs already.
+/// Measures with a VM that is already running.
 ///
 /// # Errors
 /// A measurement fails.
@@ -108,7 +108,7 @@ pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
     })
 }
 
-/// Whether Carina keeps up with bare rings, over either device.
+/// Judges whether Carina reaches the required ratio to bare rings, over either device.
 fn judged(samples: &Samples) -> Vec<String> {
     let of_system = |system: &'static str| {
         let mut factors = samples.factors_of(system);
@@ -120,7 +120,7 @@ fn judged(samples: &Samples) -> Vec<String> {
     [OURS, QUEUES].into_iter().flat_map(of_system).collect()
 }
 
-/// The least ratio of the goodput of flows to that of bare rings, in both directions.
+/// Required ratio of the goodput of flows to that of bare rings, in both directions.
 pub const BAR: f64 = 0.5;
-/// The sizes at which it is asked, in bytes.
+/// SDU sizes in bytes at which the ratio is required.
 const BAR_SIZES: [u64; 3] = [64, 1500, 4000];

@@ -1,11 +1,11 @@
-//! What is done on a thread in a network namespace.
+//! Runs code on a thread in a network namespace.
 
 use carina_namespaces::namespace_file;
 use carina_sys::NetworkNamespace;
 
 use crate::error::{Attempt, Result};
 
-/// Does something in the namespace of this name.
+/// Calls `act` on a thread in the namespace with this name.
 pub(crate) fn within<T: Send>(name: &str, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let path = namespace_file(name);
     let enter = || {

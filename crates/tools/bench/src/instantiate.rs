@@ -1,6 +1,6 @@
-//! Virtual networks of machines, made by providers for an operator and removed, again and again:
-//! how long each takes from the request until every console has answered and probes have passed
-//! every link, phase by phase, and what it costs.
+//! Measures virtual networks of VMs that providers make for an operator and remove again: how long
+//! each takes from the request until every console has answered and probes have passed every link,
+//! phase by phase, and what it costs.
 //!
 //! ```text
 //!   bench --request--> VNO --> VNP --> PIPs --> agents --make--> QEMU, links, probes
@@ -36,31 +36,31 @@ use crate::Progress;
 use crate::error::{Attempt, Error, Result};
 use crate::failures::Failures;
 
-/// Options of the bench.
+/// Options of the benchmark.
 pub struct InstantiateOptions<'a> {
-    /// What is made.
+    /// The networks to make.
     pub cases: Vec<Case>,
-    /// How often each network is made.
+    /// Number of times that each network is made and measured.
     pub runs: usize,
-    /// A directory of the bench's own. What an earlier bench has left of networks there, because it
-    /// and its sweeper were killed, is removed.
+    /// A directory for the benchmark alone. If an earlier benchmark was killed together with its
+    /// sweeper, the networks that it left there are removed.
     pub directory: PathBuf,
-    /// Called at each step.
+    /// Called at each step with a text.
     pub progress: Progress,
-    /// Whether the bench is to end; asked several times a second.
+    /// Returns whether the benchmark has to end; called several times a second.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// What all cases on one ground share.
+/// What the cases on one ground share: number of providers, and discovery.
 type Setting = (usize, Discovery);
 
-/// Runs the bench, in a network namespace of this process alone. Cases of the same providers and
-/// discovery are measured in turns, after each was made once, so that images and templates are
-/// there.
+/// Runs the benchmark, in a network namespace that this process has for itself. Cases with the same
+/// number of providers and discovery are measured in turns. Each is first made once, so that images
+/// and templates exist.
 ///
 /// # Errors
-/// Roles or agents cannot be started, so many networks cannot be made that nothing works any more,
-/// or the bench is interrupted. What was made is removed.
+/// Roles or agents cannot be started, too many networks in succession cannot be made, or the
+/// benchmark is interrupted. What was made is removed.
 pub fn run(options: &InstantiateOptions<'_>) -> Result<Results> {
     let directory = Directory::take(&options.directory)?;
     let mut settings: Vec<Setting> = Vec::new();
@@ -108,7 +108,7 @@ impl Bench<'_> {
         let pools = cases.iter().filter(|case| case.boot == Boot::Pool);
         let pool = pools.map(|case| case.nodes_of_one()).max();
         fs::create_dir_all(directory).attempt(format!("making {}", directory.display()))?;
-        // It sweeps when the processes of the ground have ended.
+        // The sweeper removes networks when the processes of the ground have ended.
         let _sweeper = Sweeper::start(directory)?;
         let mut ground = Ground::start(options, directory, setting, pool.unwrap_or_default())?;
         for run in 0..=options.runs {
@@ -137,10 +137,10 @@ impl Bench<'_> {
     }
 }
 
-/// The bench's own directory, which goes with this value.
+/// The benchmark's own directory. Dropping the value removes it.
 struct Directory {
     path: PathBuf,
-    // Locked for as long as it is open.
+    // The lock lasts as long as this file is open.
     _lock: File,
 }
 
@@ -169,7 +169,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What could not be removed is there for the next bench.
+        // What cannot be removed is left to the next benchmark.
         let _ = fs::remove_file(self.path.join("bench.lock"));
         let _ = fs::remove_dir(&self.path);
     }
@@ -233,7 +233,7 @@ fn notes(accelerator: &str) -> Vec<String> {
     ]
 }
 
-/// Compares medians with their bars.
+/// Compares medians with the required times.
 fn judged(rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
     for (case, bar) in BARS {
@@ -253,7 +253,7 @@ fn judged(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// The longest that the median of six nodes may take on two processors under emulation, s.
+/// Required medians in seconds for six nodes, on two processors under emulation.
 const BARS: [(&str, f64); 3] = [
     ("pip/clone/6/1", 1.5),
     ("pip/pool/6/1", 0.5),

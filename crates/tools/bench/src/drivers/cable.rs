@@ -1,4 +1,4 @@
-//! The end of a card's cable: a UDP socket, a frame a datagram.
+//! The host's end of a card's cable: a UDP socket on which each datagram is a frame.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use carina_vm::Backend;
 
 use crate::error::{Attempt, Error, Result};
 
-/// The end of a cable.
+/// The host's end of a cable.
 #[derive(Debug)]
 pub(super) struct Cable {
     socket: UdpSocket,
@@ -20,19 +20,20 @@ impl Cable {
         let socket = bind()?;
         let limit = Some(Duration::from_millis(20));
         socket.set_read_timeout(limit).attempt("a socket")?;
-        // QEMU binds the address that is given back here.
+        // This socket is closed here, so that QEMU can bind its address.
         let card = bind()?.local_addr().attempt("a socket")?;
         Ok(Cable { socket, card })
     }
 
-    /// What the card is plugged into.
+    /// The back end that QEMU connects to the card.
     pub(super) fn backend(&self) -> Result<Backend> {
         let own = self.socket.local_addr().attempt("a socket")?;
         let value = format!("socket,udp={own},localaddr={}", self.card);
         Ok(Backend::Other(value))
     }
 
-    /// Counts frames of a size for a time, once they come; 10⁶ a second.
+    /// Waits for the first frame, and then counts frames of a size for a time. Returns their rate
+    /// in 10⁶ per second.
     pub(super) fn count(&self, size: u64, time_ns: u64) -> Result<f64> {
         let mut frame = [0; 2048];
         let mut came = |until: Instant| {
@@ -57,13 +58,13 @@ impl Cable {
         Ok(count as f64 * 1e-6 / begin.elapsed().as_secs_f64())
     }
 
-    /// Forgets what has come.
+    /// Discards all frames that have arrived.
     pub(super) fn discard(&self) {
         let mut frame = [0; 2048];
         while self.socket.recv(&mut frame).is_ok() {}
     }
 
-    /// Sends frames of a size until `is_over`, as many as a card under emulation can take.
+    /// Sends frames of a size until `is_over` returns true, at a rate of [`OFFERED_PER_S`].
     pub(super) fn send_until(&self, size: u64, is_over: impl Fn() -> bool) {
         let mut frame = vec![0; size as usize];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 1, 0, 2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
@@ -71,7 +72,7 @@ impl Cable {
         let mut sent = 0_u64;
         while !is_over() {
             for _ in 0..BURST {
-                // What the socket refuses is not there to be counted.
+                // A frame that the socket refuses does not count at the receiver.
                 let _ = self.socket.send_to(&frame, self.card);
             }
             sent += BURST;
@@ -83,7 +84,7 @@ impl Cable {
     }
 }
 
-/// Frames that are offered to a card in a second: more than one takes.
+/// Number of frames sent to a card in a second: more than a card under emulation can receive.
 pub(super) const OFFERED_PER_S: u64 = 400_000;
 const BURST: u64 = 64;
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! A guest with a card of each kind.
+//! The guest of the benchmark, with a card of each kind.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,11 @@ use super::cable::{Cable, OFFERED_PER_S};
 use crate::Progress;
 use crate::error::{Attempt, Error, Result};
 
-/// The guest, and the ends of its cables.
+/// The guest, and the host's ends of its cables.
 pub(super) struct Site {
     vm: Running,
     cables: Vec<Cable>,
-    /// Where the cards are on the guest's bus.
+    /// PCI addresses of the cards in the guest.
     cards: Vec<String>,
     _directory: Scratch,
 }
@@ -97,7 +97,8 @@ impl Site {
         Ok(nics["nics"].as_array().cloned().unwrap_or_default())
     }
 
-    /// A card as a port: by its address, or by its interface, which is up then.
+    /// The port name of a card for graphs: by its PCI address, or by its interface, which is set
+    /// up.
     pub(super) fn port(&self, card: usize, is_ours: bool) -> Result<String> {
         let address = &self.cards[card];
         if is_ours {
@@ -123,10 +124,10 @@ impl Site {
         }
     }
 
-    /// The rate at which frames come out of a card's cable.
+    /// The rate of frames that the guest sends through a card.
     pub(super) fn sends(&self, card: usize, port: &str, size: u64, time_ns: u64) -> Result<f64> {
         self.cables[card].discard();
-        // Long enough for what comes before the measurement, and the start.
+        // Long enough for the start and for the time before the measurement.
         let time_ms = time_ns * 2 / 1_000_000 + 1000;
         let begun = self.does(&format!(
             "carina blast {port} --size {size} --for {time_ms}ms --every 0 \
@@ -144,7 +145,7 @@ impl Site {
         }
     }
 
-    /// The rate at which frames that are sent into a card's cable come to a sink.
+    /// The rate of frames that the guest receives through a card, and counts in a sink.
     pub(super) fn receives(&self, card: usize, port: &str, size: u64, time_ns: u64) -> Result<f64> {
         let (kind, of) = port.split_once(':').unwrap_or_default();
         let key = if kind == "pci" {
@@ -181,7 +182,7 @@ impl Site {
         }
     }
 
-    /// The rate of the graph's link, once something passes, after a third of the time.
+    /// Waits until frames pass the graph's link, and measures their rate after a third of the time.
     fn rate_at_sink(&self, time_ns: u64) -> Result<f64> {
         let look = |ms: u64| -> Result<f64> {
             let top = self.json(&format!("carina --json top --once --interval {ms}ms"))?;
@@ -210,7 +211,7 @@ fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_owned()
 }
 
-/// For what a guest under emulation does on a busy machine.
+/// Time limit of a command in an emulated guest on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// For the first frame.
+/// Time limit for the first frame.
 const FIRST: Duration = Duration::from_secs(20);

@@ -1,13 +1,13 @@
-//! An app that counts frames and bytes by what they carry, as `examples/lua/count.lua` does.
+//! An app that counts frames and bytes by Ethertype, as `examples/lua/count.lua` does.
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 
-/// Its configuration.
+/// Configuration of the app.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CountConfig {}
 
-/// The app: packets and bytes of IPv4, IPv6, ARP and others.
+/// The app. It counts packets and bytes of IPv4, IPv6, ARP and other frames.
 pub(super) struct Count([[Counter; 2]; 4]);
 
 impl AppConfig for CountConfig {

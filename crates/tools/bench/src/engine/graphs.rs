@@ -1,4 +1,4 @@
-//! Carina's side: graphs of apps on an engine of one thread.
+//! Carina's side of the benchmark: graphs of apps on an engine with one thread.
 
 use carina_apps::hop::HopConfig;
 use carina_apps::route4::Route4Config;
@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::one_core::OneCore;
 use crate::rate::Rate;
 
-/// Runs a graph on `cpu` for a third of `time_ns`, and then for `time_ns`, in which it is measured.
+/// Runs a graph on `cpu`: for a third of `time_ns` to warm up, and then for `time_ns`, in which it
+/// is measured.
 pub(super) fn measure(chain: Chain, size: usize, cpu: usize, time_ns: u64) -> Result<Rate> {
     let graph = graph(chain, size).map_err(|error| Error::Graph(error.to_string()))?;
     let mut rig = OneCore::new(&graph, PoolConfig::default())?;
@@ -66,7 +67,7 @@ pub(super) fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, Gra
             graph.link("tee.a -> sink.a")?.link("tee.b -> sink.b")?;
         }
         Chain::Hops(hops) => hops_of(&mut graph, "", hops, size, &|_| 0)?,
-        // The first half of the hops is beside the source, the rest beside the sink.
+        // The first half of the hops runs with the source, the rest with the sink.
         Chain::Workers(Spread::Chain, hops) => {
             hops_of(&mut graph, "", hops, size, &|at| usize::from(at > hops / 2))?;
         }
@@ -78,7 +79,7 @@ pub(super) fn graph(chain: Chain, size: usize) -> std::result::Result<Graph, Gra
     Ok(graph)
 }
 
-/// Puts an app between a source and a sink.
+/// Adds a source and a sink, with one app between them.
 fn around(graph: &mut Graph, app: &str, size: usize) -> std::result::Result<(), GraphError> {
     graph.app("source", source(size)).app("sink", SinkConfig {});
     graph.link(&format!("source.output -> {app}.input"))?;
@@ -93,8 +94,8 @@ fn source(size: usize) -> SourceConfig {
     }
 }
 
-/// Adds a source, hops numbered from 1, and a sink behind them; `place` says on which worker each
-/// is, by its number.
+/// Adds a source, hops numbered from 1, and a sink. `place` returns the worker of the hop or end
+/// with this number.
 fn hops_of(
     graph: &mut Graph,
     suffix: &str,
@@ -130,7 +131,8 @@ mod tests {
             }
             let graph = graph(chain, 64).unwrap();
             let mut rig = OneCore::new(&graph, PoolConfig::default()).unwrap();
-            // A millisecond that another process has most of brings no frame this far.
+            // Within one millisecond another process may take most of the time, so that no frame
+            // gets this far.
             let arrived = (0..10_000).any(|_| {
                 let passed = rig.run(1_000_000).unwrap();
                 passed.frames(|name| name.to.app == "sink") > 0

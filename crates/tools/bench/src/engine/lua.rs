@@ -1,20 +1,20 @@
-//! Apps in Lua that do what apps of Rust do in other cases.
+//! Apps in Lua that do the same as apps in Rust in other cases.
 
 use carina_lua::config::{LuaConfig, Script as Text};
 
-/// What a script does.
+/// The work of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Script {
-    /// Case `filter`.
+    /// That of case `filter`.
     Filter,
-    /// Case `count`: `examples/lua/count.lua`.
+    /// That of case `count`, with `examples/lua/count.lua`.
     Count,
-    /// Case `hop-1`.
+    /// That of case `hop-1`.
     Hop,
 }
 
 impl Script {
-    /// The case whose app of Rust does the same.
+    /// The name of the case whose Rust app does the same.
     pub(super) fn same_in_rust(self) -> &'static str {
         match self {
             Script::Filter => "filter",
@@ -36,7 +36,7 @@ impl Script {
     }
 }
 
-/// `udp dst port 9 and src net 198.18.0.0/15`, with IPv6 and fragments considered.
+/// The filter `udp dst port 9 and src net 198.18.0.0/15`, which also handles IPv6 and fragments.
 const FILTER: &str = "
 local Filter = {}
 local band = bit.band
@@ -56,7 +56,7 @@ end
 return Filter
 ";
 
-/// Swaps the MAC addresses and counts down the TTL, with its checksum (RFC 1624).
+/// Swaps the MAC addresses and decrements the TTL, and adapts the checksum (RFC 1624).
 const HOP: &str = "
 local Hop = {}
 function Hop:push()

@@ -1,4 +1,4 @@
-//! DPDK's side: testpmd forwards between two null devices.
+//! DPDK's side of the benchmark: testpmd forwards between two null devices.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,22 +10,23 @@ use crate::error::{Attempt, Error, Result};
 use crate::rate::Rate;
 use crate::testpmd::{Testpmd, TestpmdConfig};
 
-/// A testpmd, started when it is measured first, and anew for frames of another size.
+/// A testpmd process. It is started at the first measurement, and restarted for frames of another
+/// size.
 pub(crate) struct NullDevices {
-    /// Where frames move.
+    /// Processor that forwards frames.
     pub(crate) cpu: usize,
-    /// Where its command line runs.
+    /// Processor that runs testpmd's command line.
     pub(crate) main_cpu: usize,
     /// All processors of this process.
     cpus: Vec<usize>,
-    // Ends before its files go.
+    // Dropped before the directory with its files.
     started: Option<(u64, Testpmd)>,
     directory: Scratch,
 }
 
 impl NullDevices {
-    /// One that moves frames on the last processor of this process; its files are in a directory of
-    /// this name.
+    /// Prepares a testpmd that forwards frames on the last processor of this process. Its files are
+    /// in a temporary directory with this name.
     pub(crate) fn new(name: &str) -> Result<NullDevices> {
         let cpus = allowed_cpus().attempt("the processors of this process")?;
         let (Some(first), Some(last)) = (cpus.first(), cpus.last()) else {
@@ -42,26 +43,26 @@ impl NullDevices {
         })
     }
 
-    /// Gives this thread back the processors that it had.
+    /// Allows this thread to run on all its earlier processors again.
     pub(crate) fn give_back_cpus(&self) -> Result<()> {
         allow_cpus(None, &self.cpus).attempt("giving the processors back")
     }
 
-    /// Forwards frames of `size` bytes for a third of `time_ns`, and then for `time_ns`, in which
-    /// it is measured.
+    /// Forwards frames of `size` bytes: for a third of `time_ns` to warm up, and then for
+    /// `time_ns`, in which it is measured.
     pub(crate) fn measure(&mut self, size: u64, time_ns: u64) -> Result<Rate> {
         let mut testpmd = match self.started.take() {
             Some((its, testpmd)) if its == size => testpmd,
             _ => self.start(size)?,
         };
         let rate = measure(&mut testpmd, time_ns)?;
-        // After a failure the next one starts it anew.
+        // After a failure, the next measurement starts a new testpmd.
         self.started = Some((size, testpmd));
         Ok(rate)
     }
 
     fn start(&self, size: u64) -> Result<Testpmd> {
-        // What is started inherits where this thread may run.
+        // A started process inherits the processors that this thread may run on.
         self.give_back_cpus()?;
         let devices = [0, 1].map(|number| format!("net_null{number},size={size}"));
         Testpmd::start(&TestpmdConfig {

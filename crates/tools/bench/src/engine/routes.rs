@@ -1,4 +1,4 @@
-//! A full table of routes, and a source whose packets go everywhere.
+//! A full table of IPv4 routes, and a source whose packets go to random destinations.
 
 use std::net::Ipv4Addr;
 
@@ -10,14 +10,14 @@ use carina_engine::frames::{
 };
 use carina_frame::Pool;
 
-/// Routes of the table, as many as the Internet's has.
+/// Number of routes, as many as in the Internet.
 const ROUTES: usize = 1_000_000;
 
-/// Outputs that the routes are spread over.
+/// Number of outputs over which the routes are spread.
 pub(super) const OUTPUTS: usize = 4;
 
-/// How many of a thousand routes have so many bits: about as in the tables of the Internet, where
-/// three of five have 24.
+/// Number of routes per thousand with each prefix length, approximately as in the Internet, where
+/// three of five routes have 24 bits.
 const LENGTHS: [(u8, u32); 10] = [
     (16, 20),
     (18, 20),
@@ -31,14 +31,14 @@ const LENGTHS: [(u8, u32); 10] = [
     (32, 5),
 ];
 
-/// Destinations that the source goes through: more than any cache has lines for.
+/// Number of destinations that the source uses: more than any cache has lines.
 const DESTINATIONS: usize = 1 << 20;
 
-/// The same numbers in each run.
+/// A random number generator whose numbers are the same in each run.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
-    /// SplitMix64.
+    /// The next number (SplitMix64).
     pub(crate) fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -47,7 +47,7 @@ impl Numbers {
     }
 }
 
-/// The table: a default route, and others with random prefixes, spread over so many outputs.
+/// The table: a default route, and routes with random prefixes, spread over `outputs` outputs.
 pub(crate) fn full_table(outputs: usize) -> Vec<Route4> {
     let route = |prefix, number| Route4 {
         prefix,
@@ -70,10 +70,10 @@ pub(crate) fn full_table(outputs: usize) -> Vec<Route4> {
     routes
 }
 
-/// The configuration of a source whose packets go to random destinations.
+/// Configuration of a source whose packets go to random destinations.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Everywhere {
-    /// Bytes of a frame.
+    /// Length of each frame in bytes.
     pub(super) size: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A full table of routes of IPv6, and a source whose packets go everywhere in it.
+//! A full table of IPv6 routes, and a source whose packets go to random destinations in it.
 
 use std::net::Ipv6Addr;
 
@@ -11,22 +11,22 @@ use carina_frame::Pool;
 
 use super::routes::{Numbers, OUTPUTS};
 
-/// Routes of the table, as many as the Internet's has.
+/// Number of routes, as many as in the Internet.
 const ROUTES: usize = 230_000;
 
-/// Destinations that the source goes through.
+/// Number of destinations that the source uses.
 const DESTINATIONS: usize = 1 << 20;
 
-/// How many of ten routes have so many bits: nearly half of the Internet's have 48.
+/// Prefix lengths of ten routes: nearly half of the Internet's routes have 48 bits.
 const LENGTHS: [u8; 10] = [48, 48, 48, 48, 48, 44, 40, 36, 32, 32];
 
-/// 2000::/4 with random bits behind: half of what is given out.
+/// A random address in 2000::/4, which is half of the assigned space.
 fn address(numbers: &mut Numbers) -> u128 {
     let random = u64::from(numbers.next()) << 32 | u64::from(numbers.next());
     (u128::from(random) << 64 & !(0xf << 124)) | 2 << 124
 }
 
-/// The table: a default route, and others with random prefixes.
+/// The table: a default route, and routes with random prefixes.
 pub(super) fn full_table6() -> Vec<Route6> {
     let mut numbers = Numbers(3);
     let mut routes = Vec::with_capacity(ROUTES);
@@ -36,7 +36,7 @@ pub(super) fn full_table6() -> Vec<Route6> {
         } else {
             LENGTHS[number % LENGTHS.len()]
         };
-        // Networks are in the neighbourhood of each other, as allocations are.
+        // Networks with common leading bits, as allocations have them.
         let address = address(&mut numbers) & !(0xfff << 108);
         routes.push(Route6 {
             prefix: Prefix6::new(Ipv6Addr::from_bits(address), bits),
@@ -46,16 +46,16 @@ pub(super) fn full_table6() -> Vec<Route6> {
     routes
 }
 
-/// The configuration of a source whose packets go to random networks of the table.
+/// Configuration of a source whose packets go to random networks of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Everywhere6 {
-    /// Bytes of a frame.
+    /// Length of each frame in bytes.
     pub(super) size: usize,
 }
 
 pub(super) struct Everywhere6App {
     bytes: Vec<u8>,
-    /// The first half of destinations.
+    /// First half of each destination address.
     destinations: Vec<u64>,
     next: usize,
     pool: Pool,
@@ -70,7 +70,7 @@ impl AppConfig for Everywhere6 {
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Everywhere6App, AppError> {
         let mut numbers = Numbers(4);
-        // Every other one is in a network of the table.
+        // Every other destination is in a network of the table.
         let known = full_table6();
         let destination = |at: usize| match at % 2 {
             0 => known[at / 2 % known.len()].prefix.address().to_bits(),
@@ -97,7 +97,8 @@ impl FrameApp for Everywhere6App {
             let mut frame = pool.frame_of(bytes)?;
             let place = frame.bytes_mut().get_mut(38..46)?;
             place.copy_from_slice(&self.destinations[*next].to_be_bytes());
-            // Far from the last one, so that the order of the table does not help.
+            // The next destination is far from this one, so that the order of the table does not
+            // help.
             *next = (*next + 7919) % DESTINATIONS;
             Some(frame)
         });

@@ -1,4 +1,4 @@
-//! Chains of apps that filter, limit and carry: each between a source and a sink.
+//! Chains with an app that filters, limits or tunnels, between a source and a sink.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,31 +17,31 @@ use carina_engine::frames::{Graph, GraphError};
 
 use crate::replay::Replay;
 
-/// What stands between source and sink.
+/// The app or apps between source and sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// A filter of 3 conditions, which the frame meets.
+    /// A filter with 3 conditions, all of which the frame meets.
     Filter,
-    /// A table of connections, in which the frame's is.
+    /// A connection table that contains the frame's connection.
     Conntrack,
-    /// A token bucket that never empties.
+    /// A token bucket that is never empty.
     RateLimit,
-    /// Both ends of a tunnel: headers are put on and taken off.
+    /// Both ends of a GRE tunnel: headers are added and removed.
     Gre,
-    /// Likewise.
+    /// Both ends of a VXLAN tunnel.
     Vxlan,
-    /// Likewise.
+    /// Both ends of an IPIP tunnel.
     Ipip,
-    /// Likewise.
+    /// Both ends of an L2TPv3 tunnel.
     L2tpv3,
-    /// Both ends of a security association: encrypted and decrypted.
+    /// Both ends of a security association: packets are encrypted and decrypted.
     Esp,
 }
 
-/// A filter as of a firewall: IPv6 and fragments are considered.
+/// A filter as in a firewall; it also handles IPv6 and fragments.
 const FILTER: &str = "udp dst port 9 and src net 198.18.0.0/15";
 
-/// Builds source, service and sink.
+/// Adds source, service and sink.
 pub(super) fn build(graph: &mut Graph, service: Service, size: usize) -> Result<(), GraphError> {
     let bytes = match service {
         Service::Esp => udp6_packet(size),
@@ -122,7 +122,7 @@ fn ends(graph: &mut Graph, service: Service) {
     }
 }
 
-/// Adds an end of a tunnel over IPv4.
+/// Adds one end of a tunnel over IPv4.
 fn end4<'a>(graph: &'a mut Graph, service: Service, name: &str, at: usize) -> &'a mut Graph {
     let address = |at: usize| IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + at as u8));
     let (local, remote) = (address(at), address(1 - at));
@@ -197,7 +197,7 @@ fn esp(at: usize) -> EspConfig {
     }
 }
 
-/// A frame of UDP over IPv6; its checksum does not count here.
+/// A UDP frame over IPv6. Its checksum is not set, because nothing checks it here.
 fn udp6_packet(size: usize) -> Vec<u8> {
     let mut frame = vec![0; size.max(62)];
     let payload = (frame.len() - 54) as u16;

@@ -1,4 +1,4 @@
-//! Carina's side on two workers.
+//! Carina's side of the benchmark on two workers.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use super::graphs::graph;
 use crate::error::{Attempt, Error, Result};
 use crate::rate::Rate;
 
-/// Runs a graph on two workers, one on each of `cpus`, for a third of `time_ns`, and then for
-/// `time_ns`, in which it is measured.
+/// Runs a graph on two workers, one on each of `cpus`: for a third of `time_ns` to warm up, and
+/// then for `time_ns`, in which it is measured.
 pub(super) fn measure(chain: Chain, size: usize, cpus: [usize; 2], time_ns: u64) -> Result<Rate> {
     let mut graph = graph(chain, size).map_err(wrong)?;
     graph.cpus(&cpus);
@@ -34,7 +34,7 @@ pub(crate) fn wrong(error: impl std::fmt::Display) -> Error {
     Error::Graph(error.to_string())
 }
 
-/// Frames that came to the sinks, and the CPU time of all workers.
+/// Number of frames that arrived at the sinks, and CPU time of all workers in ns.
 pub(crate) fn work(workers: &Workers) -> std::result::Result<(u64, u64), ConfigureError> {
     let links = workers.link_counts()?.into_iter();
     let to_sinks = links.filter(|(name, _)| name.to.app.starts_with("sink"));

@@ -1,4 +1,4 @@
-//! Where the packets of flows go, and a source of one flow.
+//! The destinations of flows, and a source of one flow.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use carina_wire::inet::checksum;
 
 use crate::engine::routes::{Numbers, full_table};
 
-/// One-way flows: the routes that tell them apart, and a source for each.
+/// One-way flows: the routes that separate them, and a source for each.
 #[derive(Debug, Clone)]
 pub(super) struct Flows {
-    /// The output of flow `n` is `oN`.
+    /// Routes; those of flow `n` have the output `oN`.
     pub(super) routes: Vec<Route4>,
     pub(super) sources: Vec<FlowSource>,
 }
 
 impl Flows {
-    /// Flows that a table with a million routes tells apart. Destinations are random.
+    /// Flows that are separated by a table of a million routes. Destinations are random.
     pub(super) fn by_table(flows: usize, size: usize) -> Flows {
         let routes = full_table(flows);
         let number = |route: &Route4| route.output[1..].parse().unwrap_or_default();
@@ -47,7 +47,7 @@ impl Flows {
         }
     }
 
-    /// Flows to one prefix each: [`prefix_of`].
+    /// Flows to one prefix each, that of [`prefix_of`].
     pub(super) fn by_number(flows: usize, size: usize) -> Flows {
         let route = |flow: usize| Route4 {
             prefix: prefix_of(flow).parse().expect("it is well formed"),
@@ -67,16 +67,16 @@ impl Flows {
     }
 }
 
-/// The destinations of a flow that the kernel forwards.
+/// The prefix of the destinations of a flow that the kernel forwards.
 pub(super) fn prefix_of(flow: usize) -> String {
     format!("10.{}.0.0/16", 100 + flow)
 }
 
-/// The configuration of a source whose packets go through a list of destinations.
+/// Configuration of a source whose packets go to a list of destinations.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FlowSource {
     size: usize,
-    /// The checksum of the header and the destination.
+    /// For each destination: the checksum of the IP header, and the address.
     destinations: Arc<Vec<([u8; 2], [u8; 4])>>,
 }
 
@@ -137,7 +137,7 @@ impl FrameApp for FlowSourceApp {
     }
 }
 
-/// Destinations of all flows that a table tells apart: more than any cache has lines for.
+/// Number of destinations of all flows by table: more than any cache has lines.
 const DESTINATIONS: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Carina's side: the graph of virtual links that leave a host.
+//! Carina's side of the benchmark: the graph of virtual links that leave a host.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread::sleep;
@@ -24,8 +24,8 @@ use crate::engine::workers::{work, wrong};
 use crate::error::{Attempt, Result};
 use crate::rate::Rate;
 
-/// Runs the graph of flows on one worker for a third of `time_ns`, and then for `time_ns`, in which
-/// it is measured.
+/// Runs the graph of the flows on one worker: for a third of `time_ns` to warm up, and then for
+/// `time_ns`, in which it is measured.
 pub(super) fn measure(flows: &Flows, cpu: usize, time_ns: u64) -> Result<Rate> {
     let mut graph = of_flows(flows).map_err(wrong)?;
     graph.cpus(&[cpu]);
@@ -38,15 +38,16 @@ pub(super) fn measure(flows: &Flows, cpu: usize, time_ns: u64) -> Result<Rate> {
     Ok(Rate::of(frames, wall.as_nanos() as f64, cpu))
 }
 
-/// The same graph between the veths of a system, in its namespace, until it is dropped.
+/// Runs the same graph between the veth interfaces of a system, in the system's namespace, until
+/// the returned value is dropped.
 pub(super) fn on_veths(veths: &Veths, cpu: usize) -> Result<Option<Workers>> {
     let mut graph = of_veths(veths).map_err(wrong)?;
     graph.cpus(&[cpu]);
-    // The worker is a child of this thread, and so in the same namespace.
+    // The worker is a child of this thread, so it runs in the same namespace.
     veths.within(|| start(&graph)).map(Some)
 }
 
-/// Runs a graph until what it returns is dropped.
+/// Runs a graph until the returned value is dropped.
 pub(super) fn start(graph: &Graph) -> Result<Workers> {
     let counters = CounterFile::private().attempt("counters")?;
     let mut workers = Workers::new(PoolConfig::default(), counters);
@@ -79,15 +80,15 @@ fn of_veths(veths: &Veths) -> std::result::Result<Graph, GraphError> {
     Ok(graph)
 }
 
-/// Adds what is between: where packets come together, the look-up, and for each link a bucket that
-/// never empties and one end of a tunnel.
+/// Adds the apps in the middle: an app that joins the packets, the look-up, and for each link a
+/// token bucket that is never empty and one end of a tunnel.
 fn links(
     graph: &mut Graph,
     routes: &[Route4],
     flows: usize,
 ) -> std::result::Result<(), GraphError> {
     look_up(graph, routes)?;
-    // Nothing comes back.
+    // No packet comes back.
     graph.app("silence", nothing()).app("back", SinkConfig {});
     for flow in 0..flows {
         let (bucket, tunnel) = (format!("bucket{flow}"), format!("tunnel{flow}"));
@@ -102,7 +103,7 @@ fn links(
     Ok(())
 }
 
-/// Adds `join`, where packets come together, and `router`, which knows their links.
+/// Adds `join`, which joins the packets, and `router`, which looks up their links.
 pub(super) fn look_up(graph: &mut Graph, routes: &[Route4]) -> std::result::Result<(), GraphError> {
     let routes = routes.to_vec();
     graph
@@ -119,7 +120,7 @@ fn nothing() -> SourceConfig {
     }
 }
 
-/// A bucket that never empties.
+/// A token bucket that is never empty.
 pub(super) fn unbounded() -> RateLimiterConfig {
     RateLimiterConfig {
         bits_per_second: 1_000_000_000_000,

@@ -1,4 +1,4 @@
-//! The kernel's side: bridges, and routes into tunnels.
+//! The kernel's side of the benchmark: bridges, and routes into tunnels.
 
 use std::process::Stdio;
 
@@ -8,12 +8,12 @@ use super::flow::prefix_of;
 use super::veths::Veths;
 use crate::error::Result;
 
-/// A tunnel of the kernel.
+/// A kind of tunnel of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tunnel {
-    /// RFC 2003.
+    /// IP in IP (RFC 2003).
     Ipip,
-    /// RFC 7348.
+    /// VXLAN (RFC 7348).
     Vxlan,
 }
 
@@ -26,8 +26,8 @@ impl Tunnel {
     }
 }
 
-/// Joins the interfaces of each flow by a bridge that knows where its packets go. False where the
-/// kernel has no bridges.
+/// Joins the interfaces of each flow by a bridge with a static entry for its packets. Returns false
+/// if the kernel has no bridges.
 pub(super) fn bridge(veths: &Veths) -> Result<bool> {
     if !is_there(&["type", "bridge"]) {
         return Ok(false);
@@ -51,7 +51,7 @@ pub(super) fn bridge(veths: &Veths) -> Result<bool> {
     Ok(true)
 }
 
-/// Routes each flow into a tunnel of its own. False where the kernel has no such tunnels.
+/// Routes each flow into a tunnel of its own. Returns false if the kernel has no such tunnels.
 pub(super) fn tunnel(veths: &Veths, tunnel: Tunnel) -> Result<bool> {
     let kind = tunnel.kind();
     let try_words: &[&str] = match tunnel {
@@ -99,7 +99,7 @@ pub(super) fn tunnel(veths: &Veths, tunnel: Tunnel) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the kernel makes such a device, which is removed again.
+/// Whether the kernel can make such a device. The device is removed again.
 fn is_there(words: &[&str]) -> bool {
     let run = |words: &[&str]| {
         let mut command = NamespaceAccess::of_root().command("ip");
@@ -110,6 +110,7 @@ fn is_there(words: &[&str]) -> bool {
     made && run(&["link", "del", "dev", "try0"])
 }
 
-/// Where sample packets go on the first link, and from the system on.
+/// MAC addresses: destination of the sample packets on the first link, and next hop behind the
+/// system.
 const DESTINATION: &str = "02:00:00:00:00:02";
 const NEXT: &str = "02:00:00:00:00:03";

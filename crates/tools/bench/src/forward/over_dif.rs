@@ -1,11 +1,4 @@
-//! Virtual links that are flows of a DIF of two hosts, as `as = "dif"` makes them between hosts.
-//!
-//! ```text
-//!   the graph   source 1..n -> join -> route4 => token bucket => flow port     flow port => sink
-//!                                                                   |              |
-//!   hosts         member of DIF `hosts` -- shim == wire == shim -- member          |
-//!                                                                   +--------------+
-//! ```
+//! Virtual links that are flows of a DIF of two hosts, like links with `as = "dif"` between hosts.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -26,7 +19,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::peer::{app_name, client_of, dif_name};
 use crate::rate::Rate;
 
-/// Two hosts, each a network namespace with a node, with a wire and a DIF between them.
+/// Two hosts with a wire and a DIF between them. Each is a network namespace with a node.
 #[derive(Debug)]
 pub(super) struct TwoHosts {
     near: TestNode,
@@ -34,9 +27,10 @@ pub(super) struct TwoHosts {
 }
 
 impl TwoHosts {
-    /// Makes them. Their nodes run on the processors `cpus`, and this thread on `all` afterwards.
+    /// Makes the hosts. Their nodes run on the processors `cpus`; afterwards this thread may run on
+    /// `all`.
     pub(super) fn new(cpus: &[usize], all: &[usize]) -> Result<TwoHosts> {
-        // What this thread starts stays where the thread is.
+        // Processes that this thread starts inherit its processors.
         allow_cpus(None, cpus).attempt("choosing processors")?;
         let started = TwoHosts::started();
         allow_cpus(None, all).attempt("giving the processors back")?;
@@ -60,8 +54,8 @@ impl TwoHosts {
         })
     }
 
-    /// Sends flows for a third of `time_ns`, and then for `time_ns`, in which what comes out at the
-    /// other host is counted. The graph runs on the processor `cpu`.
+    /// Sends flows for a third of `time_ns`, and then for `time_ns`, in which the packets that
+    /// arrive at the other host are counted. The graph runs on the processor `cpu`.
     pub(super) fn rate(&self, flows: &Flows, cpu: usize, time_ns: u64) -> Result<Rate> {
         let mut graph = of_flows(flows, self.links(flows.sources.len())?).map_err(wrong)?;
         graph.cpus(&[cpu]);
@@ -75,12 +69,12 @@ impl TwoHosts {
         );
         match after - before {
             0 => Err(Error::NoAnswer("no frame came through".to_owned())),
-            // Most of the work is that of the nodes.
+            // The nodes do most of the work, so the rate is related to wall-clock time.
             frames => Ok(Rate::of(frames as f64, wall, wall)),
         }
     }
 
-    /// Both ends of so many flows: where frames go in, and where they come out.
+    /// Both ends of `count` flows: where frames enter, and where they leave.
     fn links(&self, count: usize) -> Result<Vec<[Arc<FlowSocket>; 2]>> {
         let (name, dif) = (app_name("link")?, dif_name(DIF)?);
         let registered = client_of(&self.far)?.register(&name, Some(&dif));
@@ -113,7 +107,7 @@ impl TwoHosts {
     }
 }
 
-/// The graph of the near host up to its flows, and beside it their other ends with a sink.
+/// The graph of the near host up to its flows, and the other ends of the flows with a sink.
 fn of_flows(
     flows: &Flows,
     links: Vec<[Arc<FlowSocket>; 2]>,
@@ -139,12 +133,13 @@ fn of_flows(
     Ok(graph)
 }
 
-/// The interface at either end of the wire, and the DIF of the shims on it.
+/// Name of the interface at either end of the wire, and of the DIF of the shims on it.
 const WIRE: &str = "wire";
 const DIF: &str = "hosts";
-/// Room for a frame of 1514 bytes and what a DIF adds, as on the veths of the other systems.
+/// MTU for a frame of 1514 bytes and the headers of a DIF, as on the veth interfaces of the other
+/// systems.
 const MTU: &str = "1700";
-/// How long a flow that is asked for may take to come to the other host.
+/// How long a requested flow may take to arrive at the other host.
 const ANSWER: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

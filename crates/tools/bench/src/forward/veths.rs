@@ -1,9 +1,5 @@
-//! Veths into a network namespace and out of it, a pair for each flow, and what passes them.
-//!
-//! ```text
-//!   this namespace      the system's             this namespace
-//!   s0 ============== in0 -- forwarded -- out0 ============== d0
-//! ```
+//! Veth pairs into a network namespace and out of it, two for each flow, and counts of the packets
+//! that pass.
 
 use std::fs;
 use std::thread::sleep;
@@ -21,7 +17,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::in_namespace::within;
 use crate::rate::Rate;
 
-/// The namespace of a system with its veths. They go with this value.
+/// The network namespace of a system, with its veth pairs. Dropping the value removes them.
 #[derive(Debug)]
 pub(super) struct Veths {
     flows: usize,
@@ -29,7 +25,7 @@ pub(super) struct Veths {
 }
 
 impl Veths {
-    /// Makes them; what comes in is handled on one processor.
+    /// Makes the namespace and the veth pairs. Incoming packets are handled on the processor `cpu`.
     pub(super) fn new(flows: usize, cpu: usize) -> Result<Veths> {
         let veths = Veths {
             flows,
@@ -54,22 +50,22 @@ impl Veths {
         Ok(veths)
     }
 
-    /// How many flows.
+    /// Number of flows.
     pub(super) fn flows(&self) -> usize {
         self.flows
     }
 
-    /// The interface at which a flow comes to the system.
+    /// Name of the interface by which a flow enters the system.
     pub(super) fn entry(flow: usize) -> String {
         format!("in{flow}")
     }
 
-    /// The one at which it leaves.
+    /// Name of the interface by which a flow leaves the system.
     pub(super) fn exit(flow: usize) -> String {
         format!("out{flow}")
     }
 
-    /// Runs lines of `ip` in the system's namespace.
+    /// Runs command lines of `ip` in the system's namespace.
     pub(super) fn inside(&self, lines: &[String]) -> Result<()> {
         Ok(self.access.ip_batch(NAMESPACE, lines)?)
     }
@@ -81,13 +77,13 @@ impl Veths {
         Ok(())
     }
 
-    /// Does something on a thread in the system's namespace.
+    /// Calls `act` on a thread in the system's namespace.
     pub(super) fn within<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         within(NAMESPACE, act)
     }
 
-    /// Has the kernel handle what comes in on one processor, whichever has sent it. (Linux,
-    /// Documentation/networking/scaling.rst, RPS)
+    /// Makes the kernel handle incoming packets on one processor, whichever processor has sent
+    /// them. (Linux, Documentation/networking/scaling.rst, RPS)
     fn handle_on(&self, cpu: usize) -> Result<()> {
         let mask = 1_u64 << (cpu % 64);
         self.script(&format!(
@@ -96,8 +92,8 @@ impl Veths {
         ))
     }
 
-    /// Sends flows for a third of `time_ns`, and then for `time_ns`, in which what comes out is
-    /// counted.
+    /// Sends flows for a third of `time_ns`, and then for `time_ns`, in which the packets that
+    /// leave are counted.
     pub(super) fn rate(&self, flows: &Flows, cpu: usize, time_ns: u64) -> Result<Rate> {
         let mut graph = Graph::new();
         for (flow, source) in flows.sources.iter().enumerate() {
@@ -117,12 +113,13 @@ impl Veths {
         let (wall, after) = (start.elapsed().as_nanos() as f64, self.arrived()?);
         match after - before {
             0 => Err(Error::NoAnswer("no packet came through".to_owned())),
-            // The kernel's own work is on no thread's account.
+            // The kernel's work is not accounted to any thread, so the rate is related to
+            // wall-clock time.
             frames => Ok(Rate::of(frames as f64, wall, wall)),
         }
     }
 
-    /// Packets that came out so far.
+    /// Number of packets that have left the system so far.
     fn arrived(&self) -> Result<u64> {
         let path = "/proc/thread-self/net/dev";
         let text = fs::read_to_string(path).attempt(path)?;
@@ -132,7 +129,7 @@ impl Veths {
     }
 }
 
-/// Packets that an interface has received, in the text of `/proc/net/dev`.
+/// Number of packets that an interface has received, from the text of `/proc/net/dev`.
 fn received_by(interface: &str, text: &str) -> Result<u64> {
     let mut lines = text.lines().filter_map(|line| line.trim().split_once(':'));
     let line = lines.find(|(name, _)| *name == interface);
@@ -142,11 +139,11 @@ fn received_by(interface: &str, text: &str) -> Result<u64> {
 
 impl Drop for Veths {
     fn drop(&mut self) {
-        // At the latest they go with this process' own namespaces.
+        // If this fails, the kernel removes them with the namespaces of this process.
         let _ = remove_namespaces(&self.access, &[NAMESPACE.to_owned()]);
         for flow in 0..self.flows {
             for end in ["s", "d"] {
-                // Removed with its other end, which may take the kernel a while.
+                // The interface is removed with its other end, which may take the kernel a while.
                 let _ = self
                     .access
                     .ip(&["link", "del", "dev", &format!("{end}{flow}")]);
@@ -156,7 +153,7 @@ impl Drop for Veths {
 }
 
 const NAMESPACE: &str = "forward";
-/// Room for a frame of 1514 bytes and what a tunnel adds.
+/// MTU for a frame of 1514 bytes and the headers of a tunnel.
 const MTU: usize = 1700;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A guest with two cards, and what is behind them.
+//! A guest with two cards, and the back ends of the cards.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -18,30 +18,30 @@ use crate::error::{Attempt, Error, Result};
 use crate::program::Program;
 use crate::vm_and_host::{explain, reach};
 
-/// A guest that is reached by its application, and its host. All of it goes when it is dropped.
+/// A guest whose application can be reached, and its host. Dropping the value ends all of it.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) client: Client,
-    // The guest goes before its back end and its host.
+    // Dropped in this order: the guest before its back end and its host.
     guest: TestGuest,
     back_end: Program,
     node: TestNode,
-    /// The threads that are the guest's processors.
+    /// Thread ids of the guest's processors.
     processors: Vec<i32>,
     cpu: Option<GuestCpu>,
 }
 
-/// CPU time in ns.
+/// CPU times in ns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuTimes {
-    /// Of QEMU without the guest's processors, and of the graph.
+    /// CPU time of QEMU without the guest's processors, and of the graph.
     pub(super) host_ns: u64,
-    /// Of the guest's processors.
+    /// CPU time of the guest's processors.
     pub(super) guest_ns: u64,
 }
 
 impl Site {
-    /// Starts everything.
+    /// Starts the guest, the back end and the host.
     ///
     /// # Errors
     /// Something is missing or does not start.
@@ -76,12 +76,12 @@ impl Site {
         })
     }
 
-    /// Adds the ends of the logs to an error.
+    /// Adds the last lines of logs to an error.
     pub(super) fn explain(&self, error: Error) -> Error {
         explain(error, &self.guest, &self.node)
     }
 
-    /// Whether the guest's processor is one of this machine, by KVM.
+    /// Whether KVM runs the guest on a real processor.
     pub(super) fn has_kvm(&self) -> bool {
         self.guest.accelerator() == "kvm"
     }
@@ -103,7 +103,7 @@ impl Site {
     }
 }
 
-/// What carries payloads of a protocol over each card.
+/// The transport of a protocol over each card.
 pub(super) fn systems(protocol: Protocol) -> [System; 2] {
     CARDS.map(|card| {
         let server = IpAddr::V4(ADDRESSES.of(&card, GUEST));
@@ -122,7 +122,7 @@ pub(super) fn systems(protocol: Protocol) -> [System; 2] {
     })
 }
 
-/// A bridge for each card, in which the host has an address.
+/// Makes a bridge for each card, and gives the host an address in it.
 fn set_up_network(node: &TestNode) -> Result<()> {
     node.ip(&["link", "set", "dev", "lo", "up"])?;
     for card in &CARDS {
@@ -172,7 +172,7 @@ fn spec(node: &TestNode) -> GuestSpec {
         nics: ADDRESSES.nics("bench", GUEST, ours),
         bridge: Some(bridge_of(PEER)),
         node_config: String::new(),
-        // Each frame that leaves would be followed by an interrupt otherwise.
+        // Otherwise each sent frame would be followed by an interrupt.
         parameters: vec!["virtio_net.napi_tx=0".to_owned()],
     }
 }
@@ -193,11 +193,11 @@ const ADDRESSES: Addresses = Addresses {
     network: 78,
     cards: &CARDS,
 };
-/// The last byte of the host's and of the guest's addresses.
+/// Last byte of the host's addresses.
 const HOST: u8 = 1;
 const GUEST: u8 = 2;
-/// The tap of the graph.
+/// Name of the tap of the graph.
 const TAP: &str = "tap-carina";
-/// The pool of the graph: TCP may stay uncut in frames so long.
+/// Pool of the graph: TCP may leave frames of this length unsegmented.
 const FRAMES: &str = "2048";
 const FRAME_BYTES: &str = "65554";

@@ -1,4 +1,4 @@
-//! A network that is made, and by whom.
+//! A network to make, and how it is made.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,70 +8,70 @@ use carina_vnet::pip::inventory::Discovery;
 
 use crate::error::{Attempt, Result};
 
-/// A network that is made, and by whom: `discovery/boot/nodes/providers`.
+/// A network to make, and how: `discovery/boot/nodes/providers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// How much providers show of themselves, and so where places for nodes are found.
+    /// What providers reveal about themselves, which decides where hosts for nodes are found.
     pub discovery: Discovery,
-    /// How machines come to run.
+    /// How VMs are started.
     pub boot: Boot,
-    /// How many nodes the ring has, one of [`NODES`].
+    /// Number of nodes in the ring, in [`NODES`].
     pub nodes: usize,
-    /// How many providers have a part of it, one of [`PROVIDERS`].
+    /// Number of providers that each have a part of the ring, in [`PROVIDERS`].
     pub providers: usize,
 }
 
-/// A text that is no case.
+/// Why a text is not a case.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaseError {
-    /// Another form.
+    /// The text does not have four parts.
     #[error("`{0}`: a case is DISCOVERY/BOOT/NODES/PROVIDERS, as pip/clone/6/1")]
     Form(String),
-    /// A word that is not known there.
+    /// A word is unknown in its position.
     #[error("`{case}`: `{word}` is not one of {known}")]
     Word {
-        /// The text.
+        /// The whole text.
         case: String,
-        /// The word.
+        /// The unknown word.
         word: String,
-        /// What there is.
+        /// The known words.
         known: String,
     },
-    /// A number that is too small or too large.
+    /// A number is too small or too large.
     #[error("`{case}`: {what}; there are {least} to {most}")]
     Number {
-        /// The text.
+        /// The whole text.
         case: String,
-        /// Which.
+        /// Which number it is.
         what: &'static str,
-        /// The smallest.
+        /// The smallest possible number.
         least: usize,
-        /// The largest.
+        /// The largest possible number.
         most: usize,
     },
 }
 
-/// Numbers of nodes that a network can have here.
+/// Possible numbers of nodes in a network.
 pub const NODES: std::ops::RangeInclusive<usize> = 3..=64;
-/// Numbers of providers.
+/// Possible numbers of providers.
 pub const PROVIDERS: std::ops::RangeInclusive<usize> = 1..=8;
 
-/// What is measured where nothing is chosen.
+/// Kinds of discovery that are measured by default.
 pub const DISCOVERIES: [Discovery; 3] = [Discovery::Pip, Discovery::Vnp, Discovery::Abstract];
-/// What is measured where nothing is chosen.
+/// Ways to start VMs that are measured by default.
 pub const BOOTS: [Boot; 3] = [Boot::Cold, Boot::Clone, Boot::Pool];
-/// What is measured where nothing is chosen.
+/// Numbers of nodes that are measured by default.
 pub const DEFAULT_NODES: [usize; 3] = [3, 6, 12];
-/// What is measured where nothing is chosen.
+/// Numbers of providers that are measured by default.
 pub const DEFAULT_PROVIDERS: [usize; 2] = [1, 3];
 
 impl Case {
-    /// A ring of nodes. With several providers each has a row of it, and the rows are linked from
-    /// one provider to the next.
+    /// The document of a ring of nodes. With several providers, each has a row of the ring, and
+    /// each row is linked to the next provider's.
     ///
     /// # Errors
-    /// None that is known: documents made here are sound.
+    /// No error is known: the documents made here are valid.
     pub(super) fn document(self) -> Result<Document> {
         let boot = boot_name(self.boot);
         let mut text = format!(
@@ -91,18 +91,18 @@ impl Case {
         Document::read(&text, Form::Toml).attempt(format!("the document of {self}"))
     }
 
-    /// The most nodes that one provider has of it.
+    /// Largest number of nodes that one provider has.
     pub(super) fn nodes_of_one(self) -> usize {
         self.nodes.div_ceil(self.providers)
     }
 }
 
-/// Where the only host of a provider is.
+/// Location of the only host of a provider.
 pub(super) fn location(provider: usize) -> String {
     format!("place{}", provider + 1)
 }
 
-/// The word for it in inventories.
+/// The name of a kind of discovery, as in inventories.
 #[must_use]
 pub fn discovery_name(discovery: Discovery) -> &'static str {
     match discovery {
@@ -112,7 +112,7 @@ pub fn discovery_name(discovery: Discovery) -> &'static str {
     }
 }
 
-/// The word for it in documents.
+/// The name of a way to start VMs, as in documents.
 #[must_use]
 pub fn boot_name(boot: Boot) -> &'static str {
     match boot {
@@ -185,7 +185,7 @@ fn word_of<'a, T>(
     })
 }
 
-/// Memory of each machine.
+/// Memory of each VM in MiB.
 pub(super) const MEMORY_MIB: u32 = 128;
 
 #[cfg(test)]

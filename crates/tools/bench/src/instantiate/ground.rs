@@ -1,4 +1,4 @@
-//! The processes that make networks, and what one network has taken.
+//! The processes that make networks, and the measurement of one network.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,18 +24,18 @@ use crate::cpu_time;
 use crate::error::{Attempt, Error, Result};
 use crate::program::Program;
 
-/// Roles and agents, each in a process of its own. The processes end with this value; what they
-/// have made of networks that were not removed stays.
+/// Roles and agents, each in a process of its own. Dropping the value ends the processes; networks
+/// that were not removed stay.
 pub(super) struct Ground<'a> {
     options: &'a InstantiateOptions<'a>,
     hosts: Vec<Host>,
     operator: operator::Client,
     accelerator: String,
-    // It ends last: agents call its roles.
+    // Dropped last, because agents call the roles in it.
     substrate: Substrate,
 }
 
-/// A host's agent.
+/// The agent of a host.
 struct Host {
     name: String,
     agent: Program,
@@ -43,25 +43,25 @@ struct Host {
     run_dir: RunDir,
 }
 
-/// What one network has taken.
+/// Measured values of one network.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
-    /// From the request until its operator knew that it was ready.
+    /// Time from the request until the operator knew that the network was ready.
     pub(super) total_s: f64,
-    /// From the request until its operator knew that all that it needs is held.
+    /// Time from the request until the operator knew that all resources were reserved.
     pub(super) discovery_s: f64,
     /// CPU time of the VNP.
     pub(super) vnp_cpu_s: f64,
     /// CPU time of all agents.
     pub(super) agent_cpu_s: f64,
-    /// CPU time of all machines.
+    /// CPU time of all VMs.
     pub(super) machines_cpu_s: f64,
-    /// Of each host.
+    /// The report of each host.
     reports: Vec<VnetReport>,
 }
 
 impl Measured {
-    /// How long a phase took on the host where it took longest.
+    /// Duration of a phase on the host where it took longest, in seconds.
     pub(super) fn phase_s(&self, phase: Phase) -> f64 {
         let of_host = |report: &VnetReport| {
             let phases = report.phases.iter().filter(|it| it.phase == phase);
@@ -70,22 +70,22 @@ impl Measured {
         self.reports.iter().map(of_host).fold(0.0, f64::max)
     }
 
-    /// How many hosts have a part of it.
+    /// Number of hosts that have a part of the network.
     pub(super) fn hosts(&self) -> usize {
         self.reports.len()
     }
 }
 
-/// CPU time so far, ns.
+/// CPU times so far, in ns.
 struct Costs {
     vnp: u64,
     agents: u64,
-    /// By process.
+    /// CPU time of each VM, by process id.
     machines: BTreeMap<u32, u64>,
 }
 
 impl<'a> Ground<'a> {
-    /// Starts roles and agents with files in a directory.
+    /// Starts roles and agents. Their files are in `directory`.
     pub(super) fn start(
         options: &'a InstantiateOptions<'a>,
         directory: &Path,
@@ -120,12 +120,12 @@ impl<'a> Ground<'a> {
         Ok(ground)
     }
 
-    /// How QEMU runs the guests of the last network.
+    /// QEMU's accelerator for the guests of the last network.
     pub(super) fn accelerator(&self) -> &str {
         &self.accelerator
     }
 
-    /// Makes a network, and removes it again.
+    /// Makes a network, measures it, and removes it again.
     pub(super) fn instantiate(&mut self, case: Case) -> Result<Measured> {
         let document = case.document()?;
         if case.boot == Boot::Pool {
@@ -138,7 +138,7 @@ impl<'a> Ground<'a> {
         Ok(measured)
     }
 
-    /// Waits until so many machines stand ready on each host.
+    /// Waits until this number of VMs is ready in the pool of each host.
     fn wait_for_pools(&self, wanted: usize) -> Result<()> {
         let deadline = Instant::now() + READY;
         self.hosts.iter().try_for_each(|host| {
@@ -176,7 +176,8 @@ impl<'a> Ground<'a> {
         })
     }
 
-    /// Waits until a network is ready; the time from the request until all that it needs was held.
+    /// Waits until a network is ready. Returns the time from the request until all resources were
+    /// reserved.
     fn follow(&self, name: &str, began: Instant) -> Result<f64> {
         let what = || format!("following {name}");
         let (deadline, mut last, mut held) = (Instant::now() + READY, 0, None);
@@ -203,7 +204,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// What the hosts say of their parts, once they have noted the times.
+    /// The reports of the hosts about their parts, once these contain the times.
     fn reports(&self, vnet: VnetId) -> Result<Vec<VnetReport>> {
         let deadline = Instant::now() + ANSWER;
         let of_host = |host: &Host| {
@@ -219,7 +220,7 @@ impl<'a> Ground<'a> {
         self.hosts.iter().map(of_host).collect()
     }
 
-    /// CPU time so far, of the machines of a network or, without one, of those that stand ready.
+    /// CPU times so far. The VMs are those of network `vnet`, or with `None` those in pools.
     fn costs(&mut self, vnet: Option<VnetId>) -> Result<Costs> {
         let mut costs = Costs {
             vnp: cpu_time::of_process(self.substrate.vnp(), &[])?.0,
@@ -235,7 +236,7 @@ impl<'a> Ground<'a> {
             };
             for machine in carina_vm::list(&directory).attempt("listing machines")? {
                 let pid = u32::try_from(machine.pid).unwrap_or_default();
-                // One that has ended is left out.
+                // A VM that has ended is left out.
                 if let Ok((ns, _)) = cpu_time::of_process(pid, &[]) {
                     costs.machines.insert(pid, ns);
                 }
@@ -245,11 +246,11 @@ impl<'a> Ground<'a> {
         Ok(costs)
     }
 
-    /// Removes a network and waits until nothing holds anything of it.
+    /// Removes a network, and waits until nothing of it is left.
     fn remove(&self, name: &str) -> Result<()> {
         let what = || format!("removing {name}");
         match self.operator.remove(name) {
-            // It was not even asked for.
+            // The network was never requested.
             Err(CallError::Refused(_)) => return Ok(()),
             removed => removed.attempt(what())?,
         }
@@ -261,7 +262,7 @@ impl<'a> Ground<'a> {
         })
     }
 
-    /// Tries something until it succeeds; the last error at the deadline.
+    /// Repeats `attempt` until it succeeds. Returns its last error at the deadline.
     fn wait<T>(&self, deadline: Instant, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match attempt() {
@@ -284,9 +285,9 @@ impl Host {
 const START: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long a wait for events lasts; what is interrupted is seen in between.
+/// How long one request for events waits; interruption is checked in between.
 const FOLLOW: Duration = Duration::from_millis(200);
-/// How long a network may take; the first one makes images and templates.
+/// Time limit for a network. The first one also makes images and templates.
 const READY: Duration = Duration::from_secs(300);
-/// How long a removal may take.
+/// Time limit for a removal.
 const REMOVAL: Duration = Duration::from_secs(120);
