@@ -1,7 +1,8 @@
-//! The machine of a CDAP connection.
+//! The state machine of a CDAP connection.
 //!
-//! The common application connection establishment phase (CACEP) of the Pouzin Society's *Common
-//! Distributed Application Protocol Specification*, then operations, then the release.
+//! A connection starts with the common application connection establishment phase (CACEP) of the
+//! Pouzin Society's *Common Distributed Application Protocol Specification*. Operations and the
+//! release follow.
 //!
 //! ```text
 //!                 send or receive M_CONNECT
@@ -22,8 +23,7 @@
 //!                                  +------------+
 //! ```
 //!
-//! Either side may be the one that sends. A reset goes through NONE to AWAITCON: what was pending
-//! is lost.
+//! Either side may send first. A reset goes through NONE to AWAITCON and loses pending requests.
 
 use alloc::collections::VecDeque;
 use core::fmt;
@@ -34,23 +34,23 @@ use crate::opcode::{Flag, Opcode};
 use crate::pending::{Lost, Pending, Request};
 use crate::rules::Rules;
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// No connection.
+    /// There is no connection.
     None,
-    /// Asked for, by either side, and not answered.
+    /// One side has sent M_CONNECT and the other has not answered yet.
     AwaitCon,
-    /// There: operations may be sent and received.
+    /// The connection exists: operations may be sent and received.
     Connected,
-    /// An end in order was asked for, by either side, and not answered.
+    /// One side has sent M_RELEASE and the other has not answered yet.
     AwaitClose,
 }
 
-/// Bounds of a connection.
+/// Limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests that may wait for their answers, in each direction.
+    /// Most unanswered requests in each direction.
     pub pending_max: usize,
     /// How long a request waits for its answer, in nanoseconds.
     pub timeout: u64,
@@ -65,22 +65,22 @@ impl Default for Limits {
     }
 }
 
-/// What a message that came is.
+/// What a received message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// A request. When it has an invoke id it must be answered.
+    /// A request. It must be answered if it has an invoke id.
     Request,
     /// An answer to a request of this side.
     Answer {
-        /// No further answer to that request follows.
+        /// Whether this is the last answer to that request.
         is_last: bool,
     },
-    /// The M_CONNECT that is being or has been answered, again: repeat the answer if there is one.
+    /// The peer repeats its M_CONNECT. Repeat the answer, if it was sent already.
     Repeated,
-    /// An M_CONNECT while connected: the other side has begun anew. What was pending is lost
-    /// ([`Connection::poll_lost`]); it is to be answered as a first one.
+    /// An M_CONNECT while connected: the peer has restarted. Pending requests are lost
+    /// ([`Connection::poll_lost`]). Answer it like a first M_CONNECT.
     Reset,
-    /// A late answer to a read that was cancelled: to be ignored.
+    /// A late answer to a cancelled read; ignore it.
     Cancelled,
 }
 
@@ -88,15 +88,15 @@ pub enum Receipt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Not in this state.
+    /// The message is not allowed in the current state.
     State,
-    /// It answers nothing that was asked.
+    /// The message answers no pending request.
     Unasked,
-    /// A request has the invoke id of one that is not answered yet.
+    /// The invoke id of the request is already used by an unanswered one.
     InvokeId,
-    /// Too many requests wait for their answers.
+    /// Too many requests are unanswered.
     Backlog,
-    /// It breaks a rule of the dialect.
+    /// The message violates a rule of the dialect.
     Rule(RuleError),
 }
 
@@ -106,7 +106,7 @@ pub struct Connection {
     rules: Rules,
     limits: Limits,
     state: State,
-    /// Invoke id of the other side's M_CONNECT, to know it when it comes again.
+    /// Invoke id of the peer's M_CONNECT, to recognize a repetition.
     their_connect: Option<i32>,
     ours: Pending,
     theirs: Pending,
@@ -115,7 +115,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// An end that is not connected.
+    /// An end without a connection.
     #[must_use]
     pub fn new(rules: Rules, limits: Limits) -> Connection {
         Connection {
@@ -130,32 +130,33 @@ impl Connection {
         }
     }
 
-    /// Numbers requests from this invoke id on, instead of 1. An end that may come back to life on
-    /// the flow of one that died begins at a random number: the other side would take an M_CONNECT
-    /// with the number of the last one for that one, repeated.
+    /// Sets the first invoke id (default: 1). An end that may be a restarted one on the same flow
+    /// must start at a random number. Otherwise the peer would take its M_CONNECT for a repetition
+    /// if it has the same number as the earlier one.
     #[must_use]
     pub fn numbered_from(mut self, invoke_id: i32) -> Connection {
         self.last_id = invoke_id.saturating_sub(1).max(0);
         self
     }
 
-    /// Where it stands.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Requests of this side that wait for an answer.
+    /// Number of unanswered requests of this side.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.ours.len()
     }
 
-    /// A request of this side is about to be sent. When it `wants_answer` it is given an invoke id
-    /// (M_CANCELREAD keeps that of the read). M_CONNECT and M_CANCELREAD always want one.
+    /// Checks and notes a request that is about to be sent. If `wants_answer`, sets its invoke id;
+    /// M_CANCELREAD keeps the invoke id of the read. M_CONNECT and M_CANCELREAD always want an
+    /// answer.
     ///
     /// # Errors
-    /// It must not be sent.
+    /// The request must not be sent.
     pub fn send_request(
         &mut self,
         now: u64,
@@ -190,10 +191,11 @@ impl Connection {
         Ok(())
     }
 
-    /// An answer to a request of the other side is about to be sent.
+    /// Checks and notes an answer that is about to be sent.
     ///
     /// # Errors
-    /// It must not be sent: nothing that it answers has been asked, or the time to answer is up.
+    /// The answer must not be sent: it answers no pending request, or the time to answer has
+    /// passed.
     pub fn send_answer(&mut self, now: u64, message: &Message) -> Result<(), Violation> {
         let opcode = message.opcode;
         self.rules.check(message).map_err(Violation::Rule)?;
@@ -222,10 +224,10 @@ impl Connection {
         Ok(())
     }
 
-    /// A message came, already checked against the rules by [`Rules::decode`].
+    /// Processes a received message, which [`Rules::decode`] has already checked.
     ///
     /// # Errors
-    /// It may not come now: to be discarded and counted.
+    /// The message is not allowed now: discard and count it.
     pub fn receive(&mut self, now: u64, message: &Message) -> Result<Receipt, Violation> {
         if message.opcode.is_response() {
             return self.receive_answer(now, message);
@@ -234,7 +236,7 @@ impl Connection {
             return self.receive_connect(now, message);
         }
         if message.opcode == Opcode::Release && self.state == State::AwaitClose {
-            // Both sides release at once: each takes the other's request as its answer.
+            // Both sides release at the same time: each takes the other's request as its answer.
             self.reset();
             return Ok(Receipt::Answer { is_last: true });
         }
@@ -263,7 +265,7 @@ impl Connection {
         ours.into_iter().chain(theirs).min()
     }
 
-    /// Gives up requests that have waited too long; [`Connection::poll_lost`] returns them.
+    /// Gives up requests that have waited too long. [`Connection::poll_lost`] returns them.
     pub fn handle_timeout(&mut self, now: u64) {
         while let Some((id, _)) = self.theirs.take_expired(now) {
             if self.state == State::AwaitCon && self.their_connect == Some(id) {
@@ -278,12 +280,12 @@ impl Connection {
         }
     }
 
-    /// The next request of this side that will have no answer.
+    /// Returns the next request of this side that will not be answered.
     pub fn poll_lost(&mut self) -> Option<Lost> {
         self.lost.pop_front()
     }
 
-    /// The flow below is gone: there is no connection, and what was pending is lost.
+    /// Ends the connection, because the flow below has ended. All pending requests are lost.
     pub fn reset(&mut self) {
         self.state = State::None;
         self.their_connect = None;
@@ -358,7 +360,7 @@ impl Connection {
         }
         let receipt = match (self.state, self.their_connect) {
             (State::None, _) => Receipt::Request,
-            // Our own M_CONNECT is under way: the side that allocated the flow connects, not both.
+            // This side has sent an M_CONNECT. Only the side that allocated the flow may connect.
             (State::AwaitCon, None) => return Err(Violation::State),
             _ => Receipt::Reset,
         };
@@ -369,7 +371,8 @@ impl Connection {
         Ok(receipt)
     }
 
-    /// The read may be answered completely already; the cancellation is answered all the same.
+    /// Processes M_CANCELREAD. It must be answered even if the read was already answered
+    /// completely.
     fn receive_cancel(&mut self, now: u64, message: &Message) -> Result<Receipt, Violation> {
         match self.theirs.get_mut(message.invoke_id) {
             Some(read) if read.opcode == Opcode::Read && !read.is_cancelled => {

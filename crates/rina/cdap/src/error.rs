@@ -1,14 +1,14 @@
-//! Why bytes or a message are not CDAP of a dialect.
+//! Errors of messages: why they are not valid CDAP of a dialect.
 
 use core::fmt;
 
-/// Why bytes are no message.
+/// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CdapError {
-    /// Longer than [`Rules::bytes_max`](crate::Rules::bytes_max).
+    /// The message is longer than [`Rules::bytes_max`](crate::Rules::bytes_max).
     TooLong,
-    /// No protobuf of the schema, or text that is not UTF-8.
+    /// The bytes are not protobuf of the schema, or a text is not UTF-8.
     Malformed,
     /// The opcode is missing or unknown.
     Opcode,
@@ -16,14 +16,14 @@ pub enum CdapError {
     Flag,
     /// A text, a filter or a list is longer than allowed.
     TextTooLong,
-    /// The object value is of several kinds at once.
+    /// The object value has several types at once.
     Value,
-    /// It breaks a rule of the dialect.
+    /// The message violates a rule of the dialect.
     Rule(RuleError),
 }
 
 impl CdapError {
-    /// A word for counters.
+    /// Name of the error for counters.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,25 +54,26 @@ impl fmt::Display for CdapError {
 
 impl core::error::Error for CdapError {}
 
-/// The rule that a message breaks.
+/// The rule that a message violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RuleError {
-    /// Abstract syntax or version: another one in M_CONNECT, or any elsewhere.
+    /// Abstract syntax or version: M_CONNECT has another one, or a message that must not have one
+    /// does.
     Version,
-    /// A party's name is missing in M_CONNECT, or is there elsewhere.
+    /// M_CONNECT has no name of a party, or another message has one.
     Party,
-    /// The object's class or name is missing, or is there where there is no object.
+    /// The class or name of the object is missing, or present in a message without object.
     Object,
-    /// The value is missing, or is present where the operation has none.
+    /// The value is missing, or present in an operation without value.
     Value,
     /// The invoke id is missing or negative.
     InvokeId,
-    /// The flag does not go with the opcode.
+    /// The flag is not allowed with the opcode.
     Flag,
     /// A request has a result.
     Result,
-    /// Scope or filter where there is nothing to select, or a negative scope.
+    /// There is a scope or filter where there is nothing to select, or the scope is negative.
     Scope,
 }
 

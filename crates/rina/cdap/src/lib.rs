@@ -1,15 +1,16 @@
-//! CDAP: messages of the Common Distributed Application Protocol, and the machine that keeps a
-//! CDAP connection in order.
+//! CDAP: messages of the Common Distributed Application Protocol, and the state machine of a CDAP
+//! connection.
 //!
-//! After the Pouzin Society's *Common Distributed Application Protocol Specification*.
+//! Specified in the Pouzin Society's *Common Distributed Application Protocol Specification*.
 //!
-//! A [`Message`] is an operation on an object of the other side's RIB, or the answer to one. It is
-//! written as protobuf with the field numbers that all known implementations share; what differs
-//! between them (which fields are always written, what a receiver insists on) is a [`Rules`] value.
-//! A [`Connection`] says which message may be sent or received when, gives out invoke ids and
-//! matches answers to requests. It does no I/O and knows no clock: its caller says what time it is.
+//! A [`Message`] is an operation on an object of the peer's RIB, or the answer to one. It is
+//! encoded as protobuf, with the field numbers that all known implementations use. Implementations
+//! differ in the fields that they always write, and in what they require from a sender; [`Rules`]
+//! describes that. A [`Connection`] checks which message may be sent or received, assigns invoke
+//! ids and matches answers to requests. It does no I/O and has no clock: the caller passes the
+//! time.
 //!
-//! `docs/explanation/cdap.md` lists the fields, the rules and the states.
+//! `docs/explanation/cdap.md` lists fields, rules and states.
 
 #![no_std]
 #![forbid(unsafe_code)]

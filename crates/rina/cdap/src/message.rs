@@ -1,4 +1,4 @@
-//! A message, whole.
+//! The CDAP message.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,44 +6,44 @@ use alloc::vec::Vec;
 use crate::opcode::{Flag, Opcode};
 use crate::value::Value;
 
-/// A CDAP message. Fields that a message does not have are 0 or empty.
+/// A CDAP message. Absent fields are 0 or empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// What it does.
+    /// The operation, or the answer to one.
     pub opcode: Opcode,
-    /// Ties an answer to its request; 0 for a request that wants no answer. Not negative.
+    /// Matches an answer to its request; 0 for a request without answer. Never negative.
     pub invoke_id: i32,
-    /// Modifies what it does.
+    /// Modifier of the operation.
     pub flag: Flag,
     /// Class of the object.
     pub class: String,
     /// Name of the object.
     pub name: String,
-    /// Number of the object, an alternative to its name.
+    /// Number of the object; can be used instead of its name.
     pub instance: i64,
     /// Value of the object.
     pub value: Option<Value>,
-    /// Of an answer: 0 for success.
+    /// Result in an answer: 0 for success.
     pub result: i32,
-    /// Of an answer: why the result is not 0, in words.
+    /// In an answer: why the result is not 0, as text.
     pub reason: String,
-    /// How many levels of objects below the named one are meant too.
+    /// How many levels of objects below the named one the operation includes.
     pub scope: i32,
-    /// Which of the objects in scope are meant.
+    /// Selects objects within the scope.
     pub filter: Vec<u8>,
-    /// Authentication.
+    /// Authentication value.
     pub auth: Option<Auth>,
-    /// The party that connects.
+    /// The party that sends the message.
     pub src: Party,
-    /// To whom.
+    /// The party to which the message is addressed.
     pub dst: Party,
-    /// Abstract syntax of the connection; in M_CONNECT and its answer only.
+    /// Abstract syntax of the connection; only in M_CONNECT and its answer.
     pub abstract_syntax: i32,
-    /// Version of the objects' classes; in M_CONNECT and its answer only.
+    /// Version of the objects' classes; in most dialects only in M_CONNECT and its answer.
     pub version: i64,
 }
 
-/// An application process and one of its entities.
+/// An application process and one of its application entities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Party {
     /// Application process name.
@@ -59,18 +59,18 @@ pub struct Party {
 /// An authentication value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Auth {
-    /// Number of the mechanism, for implementations that number them; 0 otherwise.
+    /// Number of the mechanism, in implementations that number mechanisms; otherwise 0.
     pub mechanism: i32,
-    /// Name of the policy.
+    /// Name of the authentication policy.
     pub name: String,
-    /// Versions of the policy, or a password, as the dialect has it.
+    /// Versions of the policy, or a password, depending on the dialect.
     pub texts: Vec<String>,
-    /// What the policy says.
+    /// The authentication message of the policy.
     pub value: Vec<u8>,
 }
 
 impl Message {
-    /// A message without content.
+    /// A message without contents.
     #[must_use]
     pub fn new(opcode: Opcode) -> Message {
         Message {
@@ -103,8 +103,8 @@ impl Message {
         }
     }
 
-    /// The answer to this request: same invoke id, class, name and instance; the parties of a
-    /// connection change places.
+    /// An answer to this request: it has the same invoke id, class, name and instance. The parties
+    /// of a connection are swapped.
     #[must_use]
     pub fn answer(&self) -> Message {
         Message {
@@ -120,14 +120,14 @@ impl Message {
         }
     }
 
-    /// With a value.
+    /// Returns the message with this value.
     #[must_use]
     pub fn with_value(mut self, value: Value) -> Message {
         self.value = Some(value);
         self
     }
 
-    /// With a result that is not success.
+    /// Returns the message with a result other than success.
     #[must_use]
     pub fn with_error(mut self, result: i32, reason: &str) -> Message {
         self.result = result;
@@ -137,7 +137,7 @@ impl Message {
 }
 
 impl Party {
-    /// An application process by its name alone.
+    /// A party that consists of an application process name only.
     #[must_use]
     pub fn of(ap: &str) -> Party {
         Party {
@@ -146,7 +146,7 @@ impl Party {
         }
     }
 
-    /// True when no part of it is there.
+    /// Whether all parts are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Party::default()

@@ -1,6 +1,6 @@
-//! What a message does.
+//! Operations of CDAP messages.
 
-/// An operation or the answer to one. Requests are even, answers odd.
+/// An operation, or the answer to one. Numbers of requests are even, numbers of answers odd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -43,7 +43,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// All of them, in the order of their numbers.
+    /// All opcodes, in the order of their numbers.
     pub const ALL: [Opcode; 18] = [
         Opcode::Connect,
         Opcode::ConnectR,
@@ -65,32 +65,33 @@ impl Opcode {
         Opcode::StopR,
     ];
 
-    /// The opcode of a number; `None` when the number is unknown.
+    /// The opcode with a number; `None` if the number is unknown.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Opcode> {
         let index = usize::try_from(number).ok()?;
         Opcode::ALL.get(index).copied()
     }
 
-    /// True for the answer to a request.
+    /// Whether this is the answer to a request.
     #[must_use]
     pub fn is_response(self) -> bool {
         self as u8 % 2 == 1
     }
 
-    /// The opcode of the answer to a request. An opcode of an answer gives itself.
+    /// The opcode of the answer to this request. An answer returns itself.
     #[must_use]
     pub fn response(self) -> Opcode {
         Opcode::ALL[usize::from(self as u8 | 1)]
     }
 
-    /// The request that this answers; a request's is itself.
+    /// The opcode of the request that this answers. A request returns itself.
     #[must_use]
     pub fn request(self) -> Opcode {
         Opcode::ALL[usize::from(self as u8 & !1)]
     }
 
-    /// True when it acts on an object: neither a connection's begin or end nor a cancelled read.
+    /// Whether the operation acts on an object. That is not so for connect, release and the
+    /// cancelling of a read.
     #[must_use]
     pub fn has_object(self) -> bool {
         !matches!(
@@ -99,7 +100,7 @@ impl Opcode {
         )
     }
 
-    /// Its name, such as `M_READ_R`.
+    /// Name of the opcode, such as `M_READ_R`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -129,17 +130,17 @@ impl Opcode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Flag {
-    /// Nothing special.
+    /// No modifier.
     #[default]
     None = 0,
-    /// The operation is to be done on all objects in scope or none.
+    /// Perform the operation on all objects in scope, or on none.
     Sync = 1,
     /// Another answer to the same read follows.
     ReadIncomplete = 2,
 }
 
 impl Flag {
-    /// The flag of a number; `None` when the number is unknown.
+    /// The flag with a number; `None` if the number is unknown.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Flag> {
         [Flag::None, Flag::Sync, Flag::ReadIncomplete]

@@ -1,36 +1,36 @@
-//! Requests that wait for their answer.
+//! Unanswered requests.
 
 use alloc::collections::BTreeMap;
 
 use crate::opcode::Opcode;
 
-/// A request that will have no answer any more.
+/// A request that will not be answered any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Its invoke id.
+    /// Invoke id of the request.
     pub invoke_id: i32,
-    /// What it asked for.
+    /// Operation of the request.
     pub opcode: Opcode,
-    /// The time was up; otherwise the connection ended.
+    /// True if the time limit has passed, false if the connection has ended.
     pub is_timeout: bool,
 }
 
-/// Requests by invoke id, of one direction, as many as allowed.
+/// Unanswered requests of one direction, by invoke id. Their number is limited.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     requests: BTreeMap<i32, Request>,
     max: usize,
 }
 
-/// What is known of a request.
+/// State of an unanswered request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub opcode: Opcode,
-    /// When waiting is over, in nanoseconds.
+    /// When the request is given up, in nanoseconds.
     pub until: u64,
-    /// A read whose cancellation was asked for.
+    /// Whether this is a read for which M_CANCELREAD was sent.
     pub is_cancelled: bool,
-    /// A cancelled read whose last answer was under way already.
+    /// Whether this is a cancelled read whose last answer has arrived all the same.
     pub is_complete: bool,
 }
 
@@ -42,7 +42,7 @@ impl Pending {
         }
     }
 
-    /// Adds a request; false when there are as many as allowed or the id is taken.
+    /// Adds a request. Returns false if the limit is reached or the id is in use.
     pub(crate) fn add(&mut self, invoke_id: i32, opcode: Opcode, until: u64) -> bool {
         if self.requests.len() >= self.max || self.requests.contains_key(&invoke_id) {
             return false;
@@ -77,12 +77,12 @@ impl Pending {
         self.requests.len()
     }
 
-    /// When the first of them is given up.
+    /// When the first request is given up.
     pub(crate) fn next_timeout(&self) -> Option<u64> {
         self.requests.values().map(|request| request.until).min()
     }
 
-    /// Takes out one whose time is up.
+    /// Removes and returns a request whose time limit has passed.
     pub(crate) fn take_expired(&mut self, now: u64) -> Option<(i32, Request)> {
         let found = self.requests.iter().find(|(_, r)| r.until <= now);
         let (id, request) = found.map(|(id, request)| (*id, *request))?;
@@ -90,7 +90,7 @@ impl Pending {
         Some((id, request))
     }
 
-    /// Takes out any.
+    /// Removes and returns any request.
     pub(crate) fn take_any(&mut self) -> Option<(i32, Request)> {
         self.requests.pop_first()
     }

@@ -1,4 +1,4 @@
-//! The protobuf schema (proto2). Field numbers are those that all known implementations use.
+//! The protobuf schema (proto2). The field numbers are those of all known implementations.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -75,7 +75,8 @@ pub(crate) struct ObjectValue {
     pub bool: Option<bool>,
 }
 
-/// Other implementations call field 2 a password or a list of versions; both read as this.
+/// An authentication value. Other implementations call field 2 a password or a list of versions;
+/// both decode as `texts`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct AuthValue {
     #[prost(string, optional, tag = "1")]

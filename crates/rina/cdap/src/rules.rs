@@ -1,4 +1,4 @@
-//! What one dialect of CDAP demands of a message, and which fields it always writes.
+//! What a dialect of CDAP requires of a message, and which fields it always writes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,22 +14,22 @@ use crate::value::Value;
 /// The field rules of a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Abstract syntax that M_CONNECT and its answer carry.
+    /// Abstract syntax in M_CONNECT and its answer.
     pub abstract_syntax: i32,
-    /// Version that they carry.
+    /// Version in M_CONNECT and its answer.
     pub version: i64,
-    /// Other messages may carry the version too.
+    /// Whether other messages may have the version too.
     pub version_everywhere: bool,
-    /// Fields that are written even when they are 0 or empty: bit N for field number N.
+    /// Fields that are written even if they are 0 or empty: bit N for field number N.
     pub always: u32,
-    /// A party that has a name at all is written with all four parts, empty ones too.
+    /// Whether a party that has any name is written with all four parts, even if some are empty.
     pub whole_parties: bool,
-    /// Class and name of an object go together, also in answers.
+    /// Whether class and name of an object must both be present or both be absent, also in answers.
     pub class_with_name: bool,
-    /// A request may carry a result.
+    /// Whether a request may have a result.
     pub result_in_requests: bool,
-    /// Operations are allowed before the connection is accepted: an authentication between
-    /// M_CONNECT and M_CONNECT_R.
+    /// Whether operations are allowed before the connection is accepted, for an authentication
+    /// between M_CONNECT and M_CONNECT_R.
     pub operations_while_connecting: bool,
     /// Longest message in bytes.
     pub bytes_max: usize,
@@ -43,7 +43,7 @@ pub struct Rules {
 const AUTH_TEXTS_MAX: usize = 16;
 
 impl Rules {
-    /// Carina's own: nothing is written that a receiver can assume.
+    /// The rules of Carina's own dialect: fields that a receiver can assume are not written.
     pub const NATIVE: Rules = Rules {
         abstract_syntax: 115,
         version: 1,
@@ -58,8 +58,8 @@ impl Rules {
         party_bytes_max: 255,
     };
 
-    /// Those of rlite: the version is in every message of a connection, class and name of an object
-    /// are written even when empty, and names with all their parts.
+    /// The rules of rlite. Every message of a connection has the version. Class and name of an
+    /// object are written even if empty, and names with all their parts.
     pub const RLITE: Rules = Rules {
         abstract_syntax: 73,
         version_everywhere: true,
@@ -69,8 +69,8 @@ impl Rules {
         ..Rules::NATIVE
     };
 
-    /// Those of IRATI: almost every field is written whatever it holds, an authentication travels
-    /// between M_CONNECT and its answer, and answers may go without class and name.
+    /// The rules of IRATI. Almost every field is written whatever its value. Authentication
+    /// messages are exchanged between M_CONNECT and its answer. Answers may lack class and name.
     pub const IRATI: Rules = Rules {
         abstract_syntax: 115,
         always: bits(&[
@@ -81,16 +81,16 @@ impl Rules {
         ..Rules::NATIVE
     };
 
-    /// Writes a message.
+    /// Encodes a message.
     #[must_use]
     pub fn encode(&self, message: &Message) -> Vec<u8> {
         self.to_proto(message).encode_to_vec()
     }
 
-    /// Reads a message and checks it.
+    /// Decodes and checks a message.
     ///
     /// # Errors
-    /// Why the bytes are no message of this dialect.
+    /// Why the bytes are not a message of this dialect.
     pub fn decode(&self, bytes: &[u8]) -> Result<Message, CdapError> {
         if bytes.len() > self.bytes_max {
             return Err(CdapError::TooLong);
@@ -102,10 +102,11 @@ impl Rules {
         Ok(message)
     }
 
-    /// Checks that a message has what its opcode needs and nothing that does not go with it.
+    /// Checks that a message has all fields that its opcode requires, and no field that its opcode
+    /// does not allow.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The rule that the message violates.
     pub fn check(&self, message: &Message) -> Result<(), RuleError> {
         let Message { opcode, .. } = message;
         let connects = opcode.request() == Opcode::Connect;
@@ -251,7 +252,7 @@ impl Rules {
     }
 }
 
-/// A set of field numbers, each below 32.
+/// A set of field numbers, each below 32, as bits.
 const fn bits(fields: &[u32]) -> u32 {
     let mut all = 0;
     let mut at = 0;
@@ -309,7 +310,7 @@ fn from_proto(proto: CdapMessage) -> Result<Message, CdapError> {
 }
 
 impl Message {
-    /// A request for a connection in the native dialect.
+    /// An M_CONNECT in the native dialect.
     #[must_use]
     pub fn connect(src: Party, dst: Party) -> Message {
         Message {
@@ -321,16 +322,16 @@ impl Message {
         }
     }
 
-    /// The message in the native dialect.
+    /// Encodes the message in the native dialect.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         Rules::NATIVE.encode(self)
     }
 
-    /// Reads a message of the native dialect.
+    /// Decodes a message of the native dialect.
     ///
     /// # Errors
-    /// Why the bytes are no such message.
+    /// Why the bytes are not such a message.
     pub fn decode(bytes: &[u8]) -> Result<Message, CdapError> {
         Rules::NATIVE.decode(bytes)
     }

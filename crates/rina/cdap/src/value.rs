@@ -1,35 +1,35 @@
-//! Values of objects.
+//! Values of RIB objects.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::proto::ObjectValue;
 
-/// The value of an object. Structured ones are protobuf in [`Value::Bytes`].
+/// The value of an object. A structured value is protobuf in [`Value::Bytes`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A number.
+    /// A 32-bit integer.
     Int(i32),
-    /// A number that is often negative.
+    /// A 32-bit integer that is often negative.
     Sint(i32),
-    /// A large number.
+    /// A 64-bit integer.
     Int64(i64),
-    /// A large number that is often negative.
+    /// A 64-bit integer that is often negative.
     Sint64(i64),
     /// Text.
     Text(String),
-    /// Bytes; a structure when the class says so.
+    /// Bytes. The class of the object determines whether they contain a structure.
     Bytes(Vec<u8>),
-    /// A number with a fraction.
+    /// A floating point number of 32 bits.
     Float(f32),
-    /// A number with a fraction.
+    /// A floating point number of 64 bits.
     Double(f64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
 }
 
 impl Value {
-    /// The bytes of a structured value.
+    /// The bytes, if the value is of type [`Value::Bytes`].
     #[must_use]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
@@ -38,7 +38,7 @@ impl Value {
         }
     }
 
-    /// The text of a text.
+    /// The text, if the value is of type [`Value::Text`].
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -63,10 +63,10 @@ impl Value {
         proto
     }
 
-    /// The value of a message that sets at most one kind; `Ok(None)` when it sets none.
+    /// Converts a protobuf value, which must have at most one type. `Ok(None)` if it has none.
     ///
     /// # Errors
-    /// It sets several.
+    /// The value has several types.
     pub(crate) fn from_proto(proto: ObjectValue) -> Result<Option<Value>, Several> {
         let kinds = [
             proto.int.map(Value::Int),
@@ -87,5 +87,5 @@ impl Value {
     }
 }
 
-/// An object value that is of several kinds at once.
+/// Error: an object value has several types at once.
 pub(crate) struct Several;

@@ -1,4 +1,4 @@
-//! The connection machine: two ends that talk to each other, and ends that lie.
+//! The state machine of a connection: two correct ends, and ends that send wrong messages.
 
 use carina_cdap::{
     Connection, Flag, Limits, Lost, Message, Opcode, Party, Receipt, RuleError, Rules, State,
@@ -32,7 +32,7 @@ fn ask(end: &mut Connection, now: u64, mut message: Message) -> Message {
     message
 }
 
-/// Two connected ends and the M_CONNECT that did it.
+/// Two connected ends, and the M_CONNECT that connected them.
 fn pair() -> (Connection, Connection, Message) {
     let (mut a, mut b) = (end(), end());
     let request = ask(&mut a, 0, connect());
@@ -167,7 +167,7 @@ fn a_cancelled_read_ends_with_the_answer_to_the_cancellation() {
     assert_eq!(a.receive(0, &cancel.answer()), Ok(LAST));
     assert_eq!((a.pending(), a.poll_lost()), (0, None));
 
-    // The last answer crosses the cancellation.
+    // The last answer and the cancellation cross on the way.
     let request = ask(&mut a, 0, read());
     b.receive(0, &request).unwrap();
     b.send_answer(0, &request.answer()).unwrap();
@@ -304,8 +304,8 @@ fn neither_side_can_have_more_pending_than_allowed() {
 }
 
 proptest! {
-    /// Whatever comes, in whatever order: the bounds hold, time empties the tables, and the end can
-    /// be connected again.
+    /// Whatever messages arrive, in whatever order: limits hold, pending requests expire, and the
+    /// end can connect again.
     #[test]
     fn any_sequence_of_messages_leaves_a_usable_end(
         steps in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Messages: the examples of `docs/explanation/cdap.md`, messages of other implementations, the
+//! Messages: the examples of `docs/explanation/cdap.md`, messages of other implementations, and the
 //! rules.
 
 use carina_cdap::{Auth, CdapError, Flag, Message, Opcode, Party, RuleError, Rules, Value};
@@ -14,7 +14,7 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The bytes of an example in the documentation.
+/// The bytes of an example in the document.
 fn example(name: &str) -> Vec<u8> {
     let begin = format!("\n```{name}\n");
     let (_, block) = DOCUMENT
@@ -60,8 +60,8 @@ fn messages_are_as_documented() {
     golden(native, &failure, &example("failure"));
 }
 
-/// Field rules under which the messages of two other implementations, as captured, read and write
-/// without a change.
+/// With these rules, captured messages of two other implementations are decoded and encoded without
+/// a change.
 #[test]
 fn other_dialects_differ_in_their_rules_only() {
     let rlite = Rules::RLITE;
@@ -302,7 +302,7 @@ proptest! {
         }
         if let Ok(decoded) = Message::decode(&bytes) {
             let encoded = decoded.encode();
-            // Compared as bytes: a value that is not a number equals nothing.
+            // Compared as bytes, because NaN equals nothing.
             prop_assert_eq!(Message::decode(&encoded).map(|again| again.encode()), Ok(encoded));
         }
     }

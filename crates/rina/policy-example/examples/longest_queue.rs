@@ -1,17 +1,17 @@
-//! A program with policies of its own: it registers them, lists what a DIF can choose from, and
-//! checks configurations of a DIF that name them.
+//! A program with its own policies. It registers them, lists the policies that a DIF can choose
+//! from, and checks configurations that name them.
 //!
 //! ```text
 //! cargo run -p carina-policy-example --example longest_queue
 //! ```
 //!
-//! An IPC process that runs with the catalogue is in `tests/members.rs`.
+//! `tests/members.rs` runs an IPC process with this catalogue.
 #![allow(clippy::print_stdout, reason = "the example talks to a person")]
 
 use carina_ipcp::policy::component::RMT_SCHEDULING;
 use carina_ipcp::{Catalogue, DifConfig, PolicySpec};
 
-/// Runs the example; a test calls it as well.
+/// Runs the example; a test calls it too.
 pub(crate) fn main() {
     let mut catalogue = Catalogue::standard();
     carina_policy_example::register(&mut catalogue);

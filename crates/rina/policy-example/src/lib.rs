@@ -1,17 +1,19 @@
-//! Two policies that do not come with Carina, as an example of how to write one.
+//! Two policies that are not a part of Carina, as an example of how to write one.
 //!
-//! A DIF's behaviour is in its policies. Each component of an IPC process has several to choose
-//! from, and a program that embeds [`Ipcp`](carina_ipcp::Ipcp) can add its own without touching the
-//! crates of Carina:
+//! Policies determine the behaviour of a DIF. Each component of an IPC process has several to
+//! choose from. A program that embeds [`Ipcp`](carina_ipcp::Ipcp) can add its own without changing
+//! the crates of Carina:
 //!
-//! 1. Implement the trait of the component: [`Scheduler`] and [`CongestionControl`] here. A policy
-//!    has no clock, does no I/O, and decides from its arguments and its own state only, so that a
-//!    simulation with the same seed gives the same result. RMT policies are made once for each N-1
-//!    flow, congestion control once for each connection.
-//! 2. Describe it: name, parameters with defaults and help, whether it may be exchanged while the
-//!    DIF runs. The description is what `carina` shows and what errors quote.
-//! 3. Register it in a [`Catalogue`] and give that to [`Ipcp::new`](carina_ipcp::Ipcp::new).
-//! 4. Name it in the DIF's configuration. All members of a DIF need the policies that it names.
+//! 1. Implement the trait of the component; here [`Scheduler`] and [`CongestionControl`]. A policy
+//!    has no clock and does no I/O. It decides from its arguments and its own state only, so that a
+//!    simulation with the same seed gives the same result. RMT policies are created once for each
+//!    N-1 flow, congestion control once for each connection.
+//! 2. Describe the policy: its name, its parameters with defaults and help, and whether it may be
+//!    replaced while the DIF runs. `carina` shows the description, and errors quote it.
+//! 3. Register the policy in a [`Catalogue`] and pass that to
+//!    [`Ipcp::new`](carina_ipcp::Ipcp::new).
+//! 4. Name the policy in the DIF's configuration. All members of a DIF need the policies that it
+//!    names.
 //!
 //! ```
 //! use carina_ipcp::{Catalogue, DifConfig, PolicySpec};
@@ -73,8 +75,9 @@ pub fn register(catalogue: &mut Catalogue) {
     });
 }
 
-/// RMT scheduling policy `longest-queue`. It keeps the longest queue short, hence loses least when
-/// buffers are small; that no class starves is the work of every `oldest-every`-th choice.
+/// RMT scheduling policy `longest-queue`. It serves the longest queue, so that few PDUs are lost
+/// when buffers are small. Every `oldest-every`-th choice serves the oldest PDU, so that no class
+/// starves.
 #[derive(Clone, Copy, Debug)]
 pub struct LongestQueue {
     every: u64,
@@ -82,7 +85,7 @@ pub struct LongestQueue {
 }
 
 impl LongestQueue {
-    /// Serves the oldest PDU once in `every` choices.
+    /// Creates a policy that serves the oldest PDU once in `every` choices.
     #[must_use]
     pub fn new(every: u64) -> LongestQueue {
         LongestQueue { every, count: 0 }
@@ -96,14 +99,14 @@ impl Scheduler for LongestQueue {
         let choice = if self.count.is_multiple_of(self.every) {
             all().min_by_key(|index| classes[*index].head_arrival)
         } else {
-            // Of equals the first, whatever `max_by_key` prefers.
+            // Among equal queues, choose the first; `max_by_key` alone would choose the last.
             all().rev().max_by_key(|index| classes[*index].bytes)
         };
         choice.unwrap_or(0)
     }
 }
 
-/// Congestion control policy `constant`.
+/// Congestion control policy `constant`: the window never changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant {
     window: u64,

@@ -1,4 +1,4 @@
-//! IPC processes that run with the policies of this crate.
+//! IPC processes that use the policies of this crate.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -22,7 +22,7 @@ fn the_example_runs() {
     longest_queue::main();
 }
 
-/// No authentication and no protection.
+/// A toolbox without authentication and SDU protection.
 struct Trusting;
 
 struct Agreed;
@@ -113,7 +113,7 @@ fn catalogue() -> Catalogue {
     catalogue
 }
 
-/// A member whose flows 1, 2 and 3 have cubes 1, 2 and 3 and lead to a neighbour.
+/// A member with flows 1, 2 and 3 to a neighbour, which use QoS cubes 1, 2 and 3.
 fn member() -> DataPath<Bytes> {
     let mut member = DataPath::new(catalogue(), 1);
     member.configure(Instant::ZERO, &config()).unwrap();
@@ -165,7 +165,8 @@ fn the_rmt_serves_the_longest_queue() {
             false,
         );
     }
-    // Twice cube 2, which has more bytes; then what is left, of which the oldest comes fourth.
+    // Twice cube 2, which has more bytes. Then the remaining PDUs; the fourth choice serves the
+    // oldest.
     assert_eq!(sent(&mut member), [2, 2, 1, 1, 1]);
 }
 

@@ -1,14 +1,14 @@
-//! Base 64 with padding (RFC 4648, section 4), as key files have it.
+//! Base 64 with padding (RFC 4648, section 4), for key files.
 
 use ::base64::Engine;
 use ::base64::engine::general_purpose::STANDARD;
 
-/// Encodes bytes.
+/// Encodes bytes as base 64.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Decodes what [`encode`] makes and nothing else: no stray padding, no stray bits.
+/// Decodes exactly what [`encode`] makes; `None` for missing or wrong padding or stray bits.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }

@@ -1,22 +1,22 @@
-//! What can go wrong below a policy, in cryptography itself.
+//! Errors of cryptographic operations.
 
-/// Why an operation of cryptography failed.
+/// Why a cryptographic operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CryptoError {
     /// The source of random bytes failed.
     #[error("the system gives no random bytes")]
     NoRandomBytes,
-    /// The ephemeral key of this side was refused.
+    /// The library refused the ephemeral key of this side.
     #[error("the ephemeral key is refused")]
     EphemeralKey,
-    /// The ephemeral key of the other side cannot be used.
+    /// The ephemeral key of the other side is invalid.
     #[error("the ephemeral key of the other side is no good")]
     PeerEphemeralKey,
-    /// Derivation of a key failed.
+    /// A key could not be derived.
     #[error("no key can be derived")]
     Key,
-    /// Derivation of the shared secret failed.
+    /// The shared secret could not be derived.
     #[error("no secret can be derived")]
     Secret,
 }

@@ -1,4 +1,4 @@
-//! Entry points for fuzzing: hostile bytes against everything that reads them.
+//! Fuzz targets: untrusted bytes for all decoders of this crate.
 
 use std::sync::Arc;
 
@@ -10,13 +10,15 @@ use crate::key::{Allowed, generate};
 use crate::random::Seeded;
 use crate::sdu_protection::{Aead, Cipher, Lifetime, Outer, Protection};
 
-/// Opens `data` under the protection that the first byte chooses. What opens without a key must
-/// survive being sealed and opened again; what needs a key must not open at all.
+/// Removes the protection from `data`; the first byte selects the kind of protection. If that
+/// succeeds without a key, protecting and unprotecting the result again must succeed. With a key it
+/// must not succeed.
 pub fn unprotect(data: &[u8]) {
     let Some(opened) = open(data) else {
         return;
     };
-    // By fresh machines: the one that opened it has learnt the clock of its sender.
+    // Uses new machines, because the one that removed the protection has learned the clock of its
+    // sender.
     let (mut sender, mut receiver) = (protection(data[0]), protection(data[0]));
     let mut again = opened.clone();
     sender.protect(&mut again).expect("nothing is exhausted");
@@ -24,7 +26,7 @@ pub fn unprotect(data: &[u8]) {
     assert_eq!(again, opened);
 }
 
-/// Whether `data` opens.
+/// Whether the protection can be removed from `data`.
 pub fn reads_unprotect(data: &[u8]) -> bool {
     open(data).is_some()
 }
@@ -52,13 +54,14 @@ fn protection(choice: u8) -> Protection {
     Protection::new(outer, lifetime, choice & 8 != 0)
 }
 
-/// Plays `data` as messages (each with its length in front, one byte) to one side of a conversation
-/// that the first byte chooses. No conversation without a key succeeds.
+/// Passes `data` as messages, each preceded by its length in one byte, to one side of a
+/// conversation. The first byte selects the conversation. No conversation that needs a key may
+/// succeed.
 pub fn auth(data: &[u8]) {
     play(data);
 }
 
-/// Whether the first message of `data` is answered.
+/// Whether the first message of `data` gets an answer.
 pub fn reads_auth(data: &[u8]) -> bool {
     play(data)
 }

@@ -1,8 +1,8 @@
-//! Identity keys and lists of allowed ones, as files.
+//! Files with identity keys and lists of allowed keys.
 //!
-//! A private key is a file of one line that only its owner may read, `ed25519-private BASE64 NAME`;
-//! a public key a line `ed25519 BASE64 NAME`; a list of allowed keys a file of such lines, with
-//! comments behind `#` and empty lines. A name is one word, and stands for what follows it.
+//! A private key is a file with one line, `ed25519-private BASE64 NAME`, which only its owner may
+//! read. A public key is a line `ed25519 BASE64 NAME`. A list of allowed keys is a file with such
+//! lines; it may have empty lines and comments after `#`. A name is one word and comes last.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -16,32 +16,32 @@ use crate::base64;
 use crate::crypto_error::CryptoError;
 use crate::random::Random;
 
-/// What is wrong with a key or a file of keys.
+/// An error in a key or a file of keys.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The file cannot be read or written.
+    /// The file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Others than its owner may read or write a private key.
+    /// Users other than the owner may read or write a private key.
     #[error("{path}: others than its owner may use this key (mode {mode:04o}); say `chmod 600`")]
     Exposed {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its mode.
+        /// Mode of the file.
         mode: u32,
     },
-    /// A line does not say what it should.
+    /// A line is not a valid key.
     #[error("{place}: {problem}")]
     Line {
-        /// File and line, or what else the text comes from.
+        /// File and line, or another place that the text comes from.
         place: String,
-        /// What is wrong.
+        /// What is wrong with the line.
         problem: &'static str,
     },
     /// The name of a key is not well formed.
@@ -50,18 +50,18 @@ pub enum KeyError {
         name.escape_debug()
     )]
     Name {
-        /// The name given.
+        /// The name that was given.
         name: String,
     },
-    /// The library of cryptography refuses the key.
+    /// The cryptographic library refused the key.
     #[error("the key is refused")]
     Refused,
-    /// Cryptography failed.
+    /// A cryptographic operation failed.
     #[error(transparent)]
     Crypto(#[from] CryptoError),
 }
 
-/// A private key and its name.
+/// A private key with its name.
 pub struct Identity {
     name: String,
     seed: [u8; 32],
@@ -70,26 +70,26 @@ pub struct Identity {
 }
 
 impl std::fmt::Debug for Identity {
-    /// Without the private half.
+    /// Shows the public half only.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.public_line())
     }
 }
 
-/// Makes a new identity.
+/// Generates a new identity.
 ///
 /// # Errors
-/// The name is not well formed, or there are no random bytes.
+/// The name is invalid, or no random bytes are available.
 pub fn generate(name: &str, random: &mut dyn Random) -> Result<Identity, KeyError> {
     let mut seed = [0; 32];
     random.fill(&mut seed)?;
     Identity::new(name, seed)
 }
 
-/// Reads a private key.
+/// Reads a private key from a file.
 ///
 /// # Errors
-/// The file cannot be read, others may read it, or it holds no private key.
+/// The file cannot be read, other users may read it, or it does not contain a private key.
 pub fn load(path: &Path) -> Result<Identity, KeyError> {
     let failed = |source| KeyError::File {
         path: path.into(),
@@ -110,10 +110,10 @@ pub fn load(path: &Path) -> Result<Identity, KeyError> {
     Identity::new(name, bytes)
 }
 
-/// Writes a private key into a new file that only its owner may read.
+/// Writes a private key to a new file that only its owner may read.
 ///
 /// # Errors
-/// The file is there already or cannot be written.
+/// The file exists already or cannot be written.
 pub fn store(identity: &Identity, path: &Path) -> Result<(), KeyError> {
     let failed = |source| KeyError::File {
         path: path.into(),
@@ -150,17 +150,17 @@ impl Identity {
         })
     }
 
-    /// Its name.
+    /// Name of the key.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The public half.
+    /// The public key.
     pub fn public(&self) -> &[u8; 32] {
         &self.public
     }
 
-    /// The public half as a line of a list of allowed keys, without the end of the line.
+    /// The public key as a line of a list of allowed keys, without a line end.
     pub fn public_line(&self) -> String {
         format!("{} {}", public_text(&self.public), self.name)
     }
@@ -173,22 +173,22 @@ impl Identity {
     }
 }
 
-/// A public key as text, without a name.
+/// A public key as text, without name.
 pub fn public_text(public: &[u8]) -> String {
     format!("{PUBLIC} {}", base64::encode(public))
 }
 
-/// Public keys that are let in, and their names.
+/// Public keys that are allowed, with their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     keys: BTreeMap<[u8; 32], String>,
 }
 
 impl Allowed {
-    /// Reads a list of lines; `place` says in errors where they come from.
+    /// Parses a list of lines. Errors name `place` as the origin of the lines.
     ///
     /// # Errors
-    /// A line is no public key, or a key is there twice.
+    /// A line is not a public key, or a key occurs twice.
     pub fn parse(text: &str, place: &str) -> Result<Allowed, KeyError> {
         let mut allowed = Allowed::default();
         for (index, line) in text.lines().enumerate() {
@@ -203,7 +203,7 @@ impl Allowed {
     /// Reads a list from a file.
     ///
     /// # Errors
-    /// The file cannot be read, or as [`Allowed::parse`] says.
+    /// The file cannot be read; or as for [`Allowed::parse`].
     pub fn load(path: &Path) -> Result<Allowed, KeyError> {
         let failed = |source| KeyError::File {
             path: path.into(),
@@ -214,10 +214,10 @@ impl Allowed {
         Allowed::parse(&text, &path.display().to_string())
     }
 
-    /// Lets the key of one line in.
+    /// Adds the key on one line.
     ///
     /// # Errors
-    /// It is no public key, or is there already.
+    /// The line is not a public key, or the key is in the list already.
     pub fn add(&mut self, line: &str, place: &str) -> Result<(), KeyError> {
         let (key, name) = parse_line(line, PUBLIC, place)?;
         match self.keys.insert(key, name.into()) {
@@ -226,13 +226,13 @@ impl Allowed {
         }
     }
 
-    /// Name of a key that is let in.
+    /// Name of a key, if the key is allowed.
     pub fn name(&self, public: &[u8]) -> Option<&str> {
         let key: &[u8; 32] = public.try_into().ok()?;
         self.keys.get(key).map(String::as_str)
     }
 
-    /// True when no key is allowed.
+    /// Whether no key is allowed.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -289,7 +289,7 @@ const PUBLIC: &str = "ed25519";
 /// Longest name of a key in bytes.
 const NAME_MAX: usize = 255;
 
-/// A list of a hundred thousand keys fits.
+/// Longest key file, in bytes: enough for a hundred thousand keys.
 const FILE_MAX: u64 = 16 << 20;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! SDU protection and authentication: what an IPCP needs of checksums, compression, cryptography.
+//! SDU protection and authentication: the checksums, compression and cryptography of an IPCP.
 //!
-//! [`Tools`] implements [`Toolbox`](carina_ipcp::security::Toolbox): it makes the policies of the
+//! [`Tools`] implements [`Toolbox`](carina_ipcp::security::Toolbox). It creates the policies of the
 //! components `sdu-protection` and `authentication` from this member's [`Credentials`].
-//! docs/explanation/security.md draws the formats and says what each policy protects against, and
-//! what not. Cryptography itself is AWS-LC's.
+//! docs/explanation/security.md draws the formats and states what each policy protects against. The
+//! cryptographic algorithms are those of AWS-LC.
 
 #![forbid(unsafe_code)]
 

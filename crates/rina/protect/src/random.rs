@@ -1,4 +1,4 @@
-//! Where nonces and ephemeral keys come from.
+//! Sources of random bytes for nonces and ephemeral keys.
 
 use aws_lc_rs::digest;
 
@@ -6,14 +6,14 @@ use crate::crypto_error::CryptoError;
 
 /// A source of random bytes.
 pub trait Random: Send {
-    /// Fills all of `out`.
+    /// Fills `out` with random bytes.
     ///
     /// # Errors
-    /// The source has no random bytes.
+    /// No random bytes are available.
     fn fill(&mut self, out: &mut [u8]) -> Result<(), CryptoError>;
 }
 
-/// The system's source.
+/// The random bytes of the operating system.
 #[derive(Debug, Default)]
 pub struct System;
 
@@ -23,7 +23,7 @@ impl Random for System {
     }
 }
 
-/// The same bytes for the same seed: for simulations, and no secret at all.
+/// Pseudo-random bytes that depend only on the seed, for simulations. They are not secret.
 #[derive(Debug)]
 pub struct Seeded {
     seed: u64,
@@ -31,7 +31,7 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// A source that starts at `seed`.
+    /// A source with this seed.
     pub fn new(seed: u64) -> Seeded {
         Seeded { seed, drawn: 0 }
     }

@@ -1,4 +1,4 @@
-//! The policies by name.
+//! Creates authentication and SDU protection policies by name.
 
 mod error;
 
@@ -14,24 +14,24 @@ use crate::sdu_protection::{Aead, Cipher, Lifetime, Outer, Protection};
 
 pub use error::PolicyError;
 
-/// What this member alone knows. It never becomes part of a DIF's configuration, which all members
-/// learn and may show.
+/// Secrets of this member. They are never part of a DIF's configuration, which all members receive
+/// and may show.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     /// Password of the DIF.
     pub password: Option<Secret>,
-    /// This member's key.
+    /// Private key of this member.
     pub identity: Option<Arc<Identity>>,
-    /// Keys of others that are let in, beside those that the policy names.
+    /// Allowed keys of other members, in addition to those that the policy names.
     pub allowed: Allowed,
 }
 
-/// Bytes that no log shows.
+/// Secret bytes, which logs do not show.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Wraps them.
+    /// Wraps secret bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
         Secret(bytes.into())
     }
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Makes authenticators and sealers for one member.
+/// Creates the authentication and SDU protection of one member.
 pub struct Tools {
     credentials: Credentials,
     stretched: Option<Stretched>,
@@ -51,17 +51,18 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// With random bytes of the system.
+    /// Uses the random bytes of the operating system.
     pub fn new(credentials: Credentials) -> Tools {
         Tools::with_random(credentials, Box::new(System))
     }
 
-    /// The same behaviour for the same seed: for simulations. It protects nothing.
+    /// Uses pseudo-random bytes that depend only on the seed, for simulations. It provides no
+    /// security.
     pub fn seeded(credentials: Credentials, seed: u64) -> Tools {
         Tools::with_random(credentials, Box::new(Seeded::new(seed)))
     }
 
-    /// With random bytes of any source.
+    /// Uses random bytes from any source.
     pub fn with_random(credentials: Credentials, random: Box<dyn Random>) -> Tools {
         Tools {
             credentials,
@@ -99,10 +100,10 @@ impl Tools {
 }
 
 impl Tools {
-    /// As [`Toolbox::authenticator`].
+    /// Creates an authenticator, like [`Toolbox::authenticator`].
     ///
     /// # Errors
-    /// An unknown policy or parameter, or missing credentials.
+    /// A policy or parameter is unknown, or credentials are missing.
     pub fn make_authenticator(
         &mut self,
         spec: &PolicySpec,
@@ -140,10 +141,10 @@ impl Tools {
         }
     }
 
-    /// As [`Toolbox::sdu_protection`].
+    /// Creates SDU protection, like [`Toolbox::sdu_protection`].
     ///
     /// # Errors
-    /// An unknown policy or parameter, an invalid value, or a missing secret.
+    /// A policy or parameter is unknown, a value is invalid, or the secret is missing.
     pub fn make_sdu_protection(
         &mut self,
         spec: &PolicySpec,
@@ -202,7 +203,7 @@ impl Toolbox for Tools {
     }
 }
 
-/// Checks a policy without credentials.
+/// Checks a policy, without credentials.
 fn check_policy(component: &str, spec: &PolicySpec) -> Result<(), PolicyError> {
     match component {
         "authentication" => {
@@ -213,7 +214,7 @@ fn check_policy(component: &str, spec: &PolicySpec) -> Result<(), PolicyError> {
     }
 }
 
-/// Lets in the keys that the policy names.
+/// Adds the keys that the policy names to `allowed`.
 fn more_keys(spec: &PolicySpec, allowed: &mut Allowed) -> Result<(), PolicyError> {
     let more = spec.params.get("allowed").map_or("", String::as_str);
     for (index, line) in more.split(';').map(str::trim).enumerate() {
@@ -225,11 +226,11 @@ fn more_keys(spec: &PolicySpec, allowed: &mut Allowed) -> Result<(), PolicyError
     Ok(())
 }
 
-/// What a policy of `sdu-protection` does, before there is a secret.
+/// Parameters of an `sdu-protection` policy.
 struct Settings {
     wrap: Wrap,
     is_compressing: bool,
-    /// 0 for any.
+    /// Longest lifetime in milliseconds; 0 for no limit.
     lifetime_ms: u32,
 }
 
@@ -240,7 +241,7 @@ enum Wrap {
 }
 
 impl Settings {
-    /// None when PDUs go as they are.
+    /// Parses the parameters; `None` if PDUs are not protected.
     fn of(spec: &PolicySpec) -> Result<Option<Settings>, PolicyError> {
         check_parameters(PROTECTION, spec)?;
         let wrap = match name_of(spec) {
@@ -284,7 +285,7 @@ type Parameters = &'static [(&'static str, &'static str, &'static str)];
 #[derive(Clone, Copy)]
 struct Component {
     name: &'static str,
-    /// Name, what it does, parameters.
+    /// Name, description and parameters of each policy.
     policies: &'static [(&'static str, &'static str, Parameters)],
 }
 
@@ -322,7 +323,7 @@ fn check_parameters(component: Component, spec: &PolicySpec) -> Result<(), Polic
     }
 }
 
-/// The value given, or the default.
+/// The given value of a parameter, or its default.
 fn value<'a>(component: Component, spec: &'a PolicySpec, name: &str) -> &'a str {
     let known = parameters_of(component, spec).unwrap_or_default();
     let default = known
@@ -332,7 +333,7 @@ fn value<'a>(component: Component, spec: &'a PolicySpec, name: &str) -> &'a str 
     spec.params.get(name).map_or(default, String::as_str)
 }
 
-/// The error that names a parameter and its valid values.
+/// The error for an invalid value, with the parameter's name and its valid values.
 fn bad_value(spec: &PolicySpec, parameter: &'static str, value: &str) -> PolicyError {
     let known = parameters_of(PROTECTION, spec).unwrap_or_default();
     let right = known.iter().find(|row| row.0 == parameter);
@@ -344,7 +345,7 @@ fn bad_value(spec: &PolicySpec, parameter: &'static str, value: &str) -> PolicyE
     }
 }
 
-/// A minute: lifetimes of PDUs are well below it.
+/// Longest configurable lifetime: one minute. Real lifetimes of PDUs are well below it.
 const LIFETIME_MAX_MS: u32 = 60_000;
 
 const AUTHENTICATION: Component = Component {

@@ -1,12 +1,12 @@
-//! Loop-free alternates: neighbours that can take over before routing has heard of a failure.
+//! Loop-free alternates: neighbours that can replace a failed next hop before routing has reacted.
 //!
 //! Notation of RFC 5286: S is this member, D the destination, E a next hop, N another neighbour.
 //!
-//! - loop-free: dist(N,D) < dist(N,S) + dist(S,D): N's shortest ways to D avoid S;
-//! - downstream: dist(N,D) < dist(S,D): N is nearer, so that no two members that both deviate can
-//!   pass a PDU to and fro;
-//! - node-protecting: dist(N,D) < dist(N,E) + dist(E,D) for every E: N's ways avoid the next hops,
-//!   should they and not only the links to them be gone.
+//! - loop-free: dist(N,D) < dist(N,S) + dist(S,D). The shortest paths from N to D avoid S.
+//! - downstream: dist(N,D) < dist(S,D). N is nearer to D than S. So two members that both use an
+//!   alternate cannot pass a PDU back and forth.
+//! - node-protecting: dist(N,D) < dist(N,E) + dist(E,D) for every E. The paths from N avoid the
+//!   next hops, so they work even if a next hop itself has failed, not only the link to it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,23 +15,23 @@ use crate::graph::{Change, Graph, Node};
 use crate::message::Address;
 use crate::tree::{FAR, Tree};
 
-/// Trees of this member's neighbours, from which alternates follow.
+/// Shortest-path trees of this member's neighbours, from which alternates are computed.
 #[derive(Debug, Default)]
 pub struct Alternates {
     trees: BTreeMap<Node, Tree>,
 }
 
-/// What an update of the neighbours' trees touches.
+/// The destinations whose alternates an update may have changed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Touched {
-    /// Alternates of all destinations may be others.
+    /// All destinations.
     All,
-    /// Those of these only.
+    /// Only these destinations.
     Nodes(BTreeSet<Node>),
 }
 
 impl Alternates {
-    /// Puts the trees right after `changes`; `own` is the tree of this member, right already.
+    /// Updates the trees after `changes`. `own` is the tree of this member, already updated.
     pub fn update(&mut self, graph: &Graph, own: &Tree, changes: &[Change]) -> Touched {
         let root = own.root();
         let near: BTreeSet<Node> = graph
@@ -49,7 +49,7 @@ impl Alternates {
         for node in candidates {
             if let Some(tree) = self.trees.get_mut(&node) {
                 let moved = tree.update(graph, changes);
-                // Distances between neighbours enter the conditions for all destinations.
+                // The conditions for all destinations depend on the distances between neighbours.
                 is_all |= moved.iter().any(|node| near.contains(node));
                 touched.extend(moved);
             } else {
@@ -64,8 +64,8 @@ impl Alternates {
         }
     }
 
-    /// Alternates for `dst`, best first: those that protect against the loss of the next hops and
-    /// are downstream, then those that protect, then downstream, then any; the cheaper first.
+    /// The alternates for `dst`, best first: node-protecting and downstream ones, then
+    /// node-protecting, then downstream, then any. Among equals the cheaper one comes first.
     pub fn of(&self, graph: &Graph, own: &Tree, dst: Node, next: &[Address]) -> Vec<Address> {
         let (root, whole) = (own.root(), own.dist(dst));
         if whole == FAR || dst == root {
@@ -101,7 +101,7 @@ impl Alternates {
     }
 }
 
-/// The nearest neighbours: each costs a tree, so their number is bounded.
+/// The nearest neighbours. Their number is limited, because each needs a tree.
 fn candidates(graph: &Graph, root: Node) -> BTreeSet<Node> {
     let mut near: Vec<(u32, Address, Node)> = graph
         .edges(root)
@@ -113,8 +113,8 @@ fn candidates(graph: &Graph, root: Node) -> BTreeSet<Node> {
     near.into_iter().map(|(.., node)| node).collect()
 }
 
-/// Alternates kept for one destination.
+/// Most alternates for one destination.
 pub const ALTERNATES_MAX: usize = 4;
 
-/// Neighbours whose trees are kept.
+/// Most neighbours for which trees are kept.
 pub const CANDIDATES_MAX: usize = 16;

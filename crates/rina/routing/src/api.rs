@@ -1,4 +1,4 @@
-//! What an IPCP asks of its routing policy, and the routes that it gets.
+//! The interface of a routing policy, and the routes that it computes.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -9,97 +9,99 @@ use carina_time::Instant;
 use crate::error::RoutingError;
 use crate::message::{Address, FlowState, Message};
 
-/// How PDUs for one member leave this one.
+/// The next hops for PDUs to one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where they go.
+    /// Address of the destination.
     pub dst: Address,
-    /// Neighbours that they may be given to, in ascending order; never empty. Several have equal
-    /// cost.
+    /// Neighbours to which PDUs for `dst` may be sent, in ascending order; never empty. If there
+    /// are several, their paths have equal cost.
     pub next: Vec<Address>,
-    /// Neighbours to give them to when all of `next` are gone, best first. None of them sends the
-    /// PDU back here when one link has failed; see docs/explanation/routing.md for the failure of a
-    /// member.
+    /// Neighbours to use when all of `next` have failed, best first. If one link has failed, none
+    /// of them sends the PDU back to this member. docs/explanation/routing.md describes the failure
+    /// of a member.
     pub alternates: Vec<Address>,
-    /// Cost of the way; 0 when the policy knows of no cost.
+    /// Cost of the path; 0 if the policy does not know costs.
     pub cost: u64,
 }
 
-/// What has changed in the table.
+/// Changes of the routing table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// Routes that are new or different, by address.
+    /// New or changed routes, by address.
     pub changed: Vec<Route>,
-    /// Members that cannot be reached any more.
+    /// Members that have become unreachable.
     pub removed: Vec<Address>,
 }
 
-/// What a policy shows to people.
+/// State of a policy, for people to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// All objects, tombstones included.
+    /// All flow-state objects, including tombstones.
     pub links: Vec<FlowState>,
-    /// Counters by name: messages, objects by fate, computations.
+    /// Counters with their names: messages, objects by outcome, computations.
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// A routing policy of one member. The time never goes back.
+/// The routing policy of one member. Times passed to it must never decrease.
 ///
-/// After each `handle_*`, drain [`poll_message`](Routing::poll_message) and
-/// [`poll_routes`](Routing::poll_routes) and read [`poll_timeout`](Routing::poll_timeout) again.
+/// After each `handle_*` call, call [`poll_message`](Routing::poll_message) and
+/// [`poll_routes`](Routing::poll_routes) until they return `None`, and call
+/// [`poll_timeout`](Routing::poll_timeout) again.
 pub trait Routing: Send {
-    /// This member's address and name. Called before anything else; later on when the address
-    /// changes, which withdraws what was reported under the old one.
+    /// Sets this member's address and name. Call it first. A later call with another address
+    /// withdraws everything that was reported under the old one.
     fn set_own(&mut self, now: Instant, address: Address, name: &str);
 
-    /// There is a link to this neighbour, or its cost has changed. Several N-1 flows to one
-    /// neighbour are one link. A cost of 0 counts as 1.
+    /// Notes that there is a link to this neighbour, or that its cost has changed. Several N-1
+    /// flows to one neighbour count as one link. A cost of 0 counts as 1.
     fn handle_link_up(&mut self, now: Instant, neighbour: Address, cost: u32);
 
-    /// The link to this neighbour is gone.
+    /// Notes that the link to this neighbour has failed.
     fn handle_link_down(&mut self, now: Instant, neighbour: Address);
 
-    /// A message of a neighbour.
+    /// Processes a message from a neighbour.
     fn handle_message(&mut self, now: Instant, from: Address, message: Message);
 
-    /// Withdraws everything that this member reports; it is about to leave the DIF. Drain
-    /// `poll_message` and send before the N-1 flows go.
+    /// Withdraws everything that this member reports, because it is about to leave the DIF. Send
+    /// all messages of `poll_message` before the N-1 flows are closed.
     fn handle_leave(&mut self, now: Instant);
 
-    /// To be called at the time that `poll_timeout` gave, or later.
+    /// Call this at the time that `poll_timeout` returned, or later.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// When `handle_timeout` is due; may lie in the past. May change after every `handle_*`.
+    /// When `handle_timeout` is due, possibly in the past. Each `handle_*` call may change it.
     #[must_use]
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The next message, and the neighbour that it is for; neighbours take turns. Objects are
-    /// batched, and what is not taken yet is replaced by newer versions.
+    /// Returns the next message and the neighbour to send it to. Neighbours are served in turn.
+    /// Objects are batched; those not fetched yet are replaced by newer versions.
     #[must_use]
     fn poll_message(&mut self, now: Instant) -> Option<(Address, Message)>;
 
-    /// What has changed in the table since the last call; `None` when nothing has.
+    /// Returns what has changed in the table since the last call; `None` if nothing has.
     #[must_use]
     fn poll_routes(&mut self) -> Option<Delta>;
 
-    /// The whole table by destination. It holds no route to this member itself.
+    /// The whole routing table, by destination. It has no route to this member itself.
     fn table(&self) -> &BTreeMap<Address, Route>;
 
-    /// Changes parameters while the DIF runs; those not named return to their defaults.
+    /// Changes parameters while the DIF runs. Parameters that are not given return to their
+    /// defaults.
     ///
     /// # Errors
-    /// An unknown parameter or an invalid value; then nothing has changed.
+    /// A parameter is unknown or its value is invalid; nothing has changed then.
     fn set_params(
         &mut self,
         now: Instant,
         params: &BTreeMap<String, String>,
     ) -> Result<(), RoutingError>;
 
-    /// What people may want to see.
+    /// The state of the policy, for people to read.
     fn show(&self, now: Instant) -> State;
 }
 
-/// Brings `table` to `wanted`, noting what changes.
+/// Replaces the contents of `table` by `wanted`, and adds changed destinations to `delta`.
 pub(crate) fn replace(
     table: &mut BTreeMap<Address, Route>,
     wanted: BTreeMap<Address, Route>,
@@ -118,10 +120,10 @@ pub(crate) fn replace(
     *table = wanted;
 }
 
-/// Destinations whose routes have changed since the last [`Routing::poll_routes`].
+/// Destinations whose routes have changed since the last call of [`Routing::poll_routes`].
 pub(crate) type PendingDelta = alloc::collections::BTreeSet<Address>;
 
-/// The answer of [`Routing::poll_routes`].
+/// Makes the result of [`Routing::poll_routes`] from the pending destinations, and clears these.
 pub(crate) fn take_delta(
     table: &BTreeMap<Address, Route>,
     pending: &mut PendingDelta,

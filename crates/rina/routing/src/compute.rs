@@ -1,4 +1,4 @@
-//! From the database to routes, recomputing only what a change affects.
+//! Computes routes from the database. Each change only recomputes what it affects.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,16 +10,16 @@ use crate::graph::{Change, Graph, Node};
 use crate::message::Address;
 use crate::tree::{FAR, NextHops, Tree};
 
-/// What is computed for each destination.
+/// What to compute for each destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Next hops at most; 1 for no sharing.
+    /// Most next hops for a destination; 1 for no load sharing.
     pub max: usize,
-    /// Loop-free alternates too.
+    /// Whether to compute loop-free alternates.
     pub has_alternates: bool,
 }
 
-/// Graph, trees and next hops as of the last update.
+/// The graph, the trees and the next hops after the last update.
 #[derive(Debug)]
 pub struct Computation {
     paths: Paths,
@@ -35,7 +35,7 @@ struct FromRoot {
 }
 
 impl Computation {
-    /// Of an empty database.
+    /// A computation for an empty database.
     pub fn new(paths: Paths) -> Computation {
         Computation {
             paths,
@@ -44,7 +44,7 @@ impl Computation {
         }
     }
 
-    /// Routes start at this member. To be said once, before the first update.
+    /// Sets this member as the start of all routes. Call it once, before the first update.
     pub fn set_root(&mut self, own: Address) {
         if own == 0 {
             return;
@@ -58,8 +58,8 @@ impl Computation {
         });
     }
 
-    /// Looks at the links between `pairs` of members anew: a link can be used when both ends report
-    /// it. Returns the destinations whose routes may be others now.
+    /// Updates the links between the given pairs of members from the database. A link is usable
+    /// when both ends report it. Returns the destinations whose routes may have changed.
     pub fn update(
         &mut self,
         database: &Database,
@@ -72,8 +72,8 @@ impl Computation {
         self.apply(links)
     }
 
-    /// Sets links: the costs from the first end and from the second, or no link. For callers that
-    /// have a database of their own. Returns the destinations whose routes may have changed.
+    /// Sets links: the costs from the first and from the second end, or `None` for no link. This is
+    /// for callers with their own database. Returns the destinations whose routes may have changed.
     pub fn apply(
         &mut self,
         links: impl IntoIterator<Item = ((Address, Address), Option<(u32, u32)>)>,
@@ -98,7 +98,8 @@ impl Computation {
         touched
     }
 
-    /// The route to a member as of the last update.
+    /// The route to a member after the last update; `None` if it is unreachable or this member
+    /// itself.
     pub fn route(&self, dst: Address) -> Option<Route> {
         let from_root = self.from_root.as_ref()?;
         let node = self.graph.node(dst)?;
@@ -122,13 +123,13 @@ impl Computation {
         })
     }
 
-    /// Numbers of nodes in use or free.
+    /// Number of node numbers, in use or free.
     #[cfg(test)]
     pub fn nodes(&self) -> usize {
         self.graph.len()
     }
 
-    /// Routes to all members.
+    /// The routes to all reachable members.
     pub fn routes(&self) -> BTreeMap<Address, Route> {
         let nodes = 0..self.graph.len() as Node;
         let routes = nodes.filter_map(|node| self.route(self.graph.address(node)));

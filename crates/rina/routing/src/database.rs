@@ -1,4 +1,4 @@
-//! What a member knows of all links of the DIF, and which version of a report wins.
+//! The database of all links in the DIF, and the rule which version of a report wins.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -8,8 +8,8 @@ use carina_time::{Duration, Instant};
 
 use crate::message::{Address, Digest, FlowState, OriginDigest, Summary};
 
-/// All flow-state objects that a member knows, its own among them. Bounded; memory is linear in
-/// the number of objects.
+/// All flow-state objects that a member knows, including its own. Their number is limited; memory
+/// is linear in the number of objects.
 ///
 /// ```text
 ///            newer seq                    age = max
@@ -27,14 +27,14 @@ pub struct Database {
     digest: Digest,
 }
 
-/// Bounds and times of a [`Database`].
+/// Limits and times of a [`Database`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Objects at most, tombstones included. Own objects are always accepted.
+    /// Most objects, including tombstones. A member's own objects are always accepted.
     pub objects: usize,
-    /// Age at which an object is forgotten; at most 49 days.
+    /// Age at which an object is removed; at most 49 days.
     pub age: Duration,
-    /// Age at which an own object is made anew; well below `age`.
+    /// Age at which a member sends a new version of its own object; well below `age`.
     pub refresh: Duration,
 }
 
@@ -43,8 +43,8 @@ struct Object {
     cost: u32,
     seq: u64,
     is_up: bool,
-    /// Milliseconds of this member's clock when the version was made; negative when that was
-    /// before the clock began.
+    /// When the version was made, in milliseconds of this member's clock. Negative if that was
+    /// before the clock's origin.
     born_ms: i64,
 }
 
@@ -54,28 +54,29 @@ struct Origin {
     digest: Digest,
 }
 
-/// The outcome of merging an object that came from a neighbour.
+/// The result of merging an object that a neighbour sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MergeOutcome {
-    /// It is new or newer: kept, and to be sent to the other neighbours.
+    /// The object is new or newer: it was stored, and must be sent to the other neighbours.
     Accepted,
-    /// It is known.
+    /// The object is already known.
     Known,
-    /// A newer one is known, which the neighbour should hear of.
+    /// A newer version is known, which must be sent to the neighbour.
     Outdated,
-    /// It claims to be this member's own and is newer than this member's, or unknown to it: this
-    /// member has made a still newer version, to be sent to all neighbours.
+    /// The object names this member as its reporter, but is newer than this member's version or
+    /// unknown to it. This member has made a still newer version, which must be sent to all
+    /// neighbours.
     Disputed,
-    /// It is too old.
+    /// The object is too old.
     Expired,
     /// The database is full.
     Full,
-    /// No object can look like this.
+    /// The object is invalid.
     Malformed,
 }
 
 impl Database {
-    /// An empty database of the member `own`.
+    /// An empty database of the member with address `own`.
     pub fn new(own: Address, name: &str, limits: Limits) -> Database {
         Database {
             own,
@@ -87,34 +88,35 @@ impl Database {
         }
     }
 
-    /// The member whose database it is.
+    /// Address of the member that owns the database.
     pub fn own(&self) -> Address {
         self.own
     }
 
-    /// Changes bounds and times; nothing is forgotten at once.
+    /// Changes limits and times. Removes nothing at once.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// Gives this member another address. Its old objects must have been withdrawn.
+    /// Changes the address and name of this member. Its objects under the old address must have
+    /// been withdrawn.
     pub fn set_own(&mut self, own: Address, name: &str) {
         self.own = own;
         self.own_name = name.into();
     }
 
-    /// Objects in it, tombstones included.
+    /// Number of objects, including tombstones.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Nothing is known.
+    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// This member reports its link to `to`; `None` withdraws it. Returns whether that made a new
-    /// version, to be sent to all neighbours.
+    /// Reports this member's link to `to`; a cost of `None` withdraws it. Returns whether this made
+    /// a new version, which must be sent to all neighbours.
     pub fn report(&mut self, now: Instant, to: Address, cost: Option<u32>) -> bool {
         let key = (self.own, to);
         let seq = match (self.objects.get(&key), cost) {
@@ -139,7 +141,7 @@ impl Database {
         origin.name.clone_from(&self.own_name);
     }
 
-    /// Takes an object that a neighbour sent.
+    /// Merges an object that a neighbour sent.
     pub fn insert(&mut self, now: Instant, new: &FlowState) -> MergeOutcome {
         let named = new.from != 0 && new.to != 0 && new.from != new.to;
         let sane = new.cost > 0 && (1..=SEQ_MAX).contains(&new.seq) && new.name.len() <= NAME_MAX;
@@ -179,8 +181,9 @@ impl Database {
         MergeOutcome::Accepted
     }
 
-    /// Another member has a version of this member's own object: left over from its former life,
-    /// or made up. This member's version must win, so it is sent with a higher sequence number.
+    /// Merges a version of this member's own object from another member. It is left over from
+    /// before a restart, or forged. This member's version must win, so it gets a higher sequence
+    /// number.
     fn insert_own(&mut self, now: Instant, new: &FlowState) -> MergeOutcome {
         let report = match self.objects.get(&(new.from, new.to)) {
             Some(own) if own.rank() == (new.seq, !new.is_up, new.cost) => {
@@ -194,8 +197,8 @@ impl Database {
         MergeOutcome::Disputed
     }
 
-    /// Withdraws an object that an earlier life of this member made under another address. Returns
-    /// whether that made a new version, to be sent to all neighbours.
+    /// Withdraws an object that this member reported under another address before a restart.
+    /// Returns whether this made a new version, which must be sent to all neighbours.
     pub fn withdraw(&mut self, now: Instant, key: (Address, Address)) -> bool {
         let Some(old) = self.objects.get(&key) else {
             return false;
@@ -213,11 +216,12 @@ impl Database {
         true
     }
 
-    /// Makes own objects anew that are old; returns the neighbours that they are about.
+    /// Makes new versions of old own objects. Returns the neighbours at the other ends of these
+    /// links.
     pub fn refresh(&mut self, now: Instant) -> Vec<Address> {
         let mut due = Vec::new();
         for (key, object) in self.objects.range((self.own, 0)..=(self.own, Address::MAX)) {
-            // Tombstones are not renewed: they are to go.
+            // Tombstones are not renewed, so that they expire.
             if object.is_up && now >= self.refresh_at(*key, object) {
                 due.push((key.1, object.cost, above(object.seq)));
             }
@@ -228,7 +232,7 @@ impl Database {
         due.into_iter().map(|(to, ..)| to).collect()
     }
 
-    /// When the next own object is to be made anew.
+    /// When the next own object must be renewed.
     pub fn refresh_due(&self) -> Option<Instant> {
         self.objects
             .range((self.own, 0)..=(self.own, Address::MAX))
@@ -237,8 +241,8 @@ impl Database {
             .min()
     }
 
-    /// Spread over the last eighth of the time, so that members that came up together do not
-    /// refresh together.
+    /// When an object must be renewed. The times are spread over the last eighth of the interval,
+    /// so that members that started together do not refresh together.
     fn refresh_at(&self, key: (Address, Address), object: &Object) -> Instant {
         let refresh_ms = self.limits.refresh.as_millis();
         let spread = (refresh_ms / 8).max(1);
@@ -247,7 +251,7 @@ impl Database {
         Instant::from_millis(u64::try_from(at_ms).unwrap_or(0))
     }
 
-    /// Forgets what is too old; returns the keys of what was.
+    /// Removes objects that are too old, and returns their keys.
     pub fn expire(&mut self, now: Instant) -> Vec<(Address, Address)> {
         let limit = self.limits.age.as_millis() as i64;
         let old: Vec<(Address, Address)> = self
@@ -262,11 +266,12 @@ impl Database {
         old
     }
 
-    /// The object of this key as it is sent to others at `now`.
+    /// The object with this key, with its age at `now`, as it is sent to neighbours.
     pub fn object(&self, now: Instant, key: (Address, Address)) -> Option<FlowState> {
         let object = self.objects.get(&key)?;
         let origin = self.origins.get(&key.0)?;
-        // One more than the truth, so that an object that travels in circles grows old.
+        // The age is one higher than the real one, so that an object that travels in circles
+        // expires.
         let age = millis(now).saturating_sub(object.born_ms).saturating_add(1);
         Some(FlowState {
             from: key.0,
@@ -279,12 +284,12 @@ impl Database {
         })
     }
 
-    /// Cost of sending from one member to a neighbour, if it reports the link as up.
+    /// Cost of sending from a member to its neighbour, if the member reports the link as up.
     pub fn cost(&self, from: Address, to: Address) -> Option<u32> {
         self.objects.get(&(from, to))?.report()
     }
 
-    /// Keys of all objects in order.
+    /// Keys of all objects, in ascending order.
     pub fn keys(&self) -> impl Iterator<Item = (Address, Address)> + '_ {
         self.objects.keys().copied()
     }
@@ -295,12 +300,12 @@ impl Database {
         range.map(|(key, _)| *key)
     }
 
-    /// Digest of everything.
+    /// Digest of the whole database.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Digest of what one member reports.
+    /// Digest of the objects that one member reports.
     pub fn digest_of(&self, origin: Address) -> Digest {
         self.origins
             .get(&origin)
@@ -308,8 +313,8 @@ impl Database {
             .unwrap_or_default()
     }
 
-    /// Digests by origin, of at most `max` origins from `first` on. The next summary starts one
-    /// after its `last`, unless that is [`Address::MAX`].
+    /// Digests by origin, of at most `max` origins starting at `first`. The next summary starts one
+    /// above its `last`, unless that is [`Address::MAX`].
     pub fn summary(&self, first: Address, max: usize) -> Summary {
         let mut rest = self.origins.range(first..);
         let origins: Vec<OriginDigest> = rest
@@ -331,9 +336,9 @@ impl Database {
         }
     }
 
-    /// Origins between `first` and `last` of which this database knows something.
+    /// The members from `first` to `last` that have objects in this database.
     pub fn origins(&self, first: Address, last: Address) -> impl Iterator<Item = Address> + '_ {
-        // A summary from a peer may have its ends the wrong way round.
+        // In a summary from a peer, the last address may be below the first.
         let last = last.max(first);
         self.origins
             .range(first..=last)
@@ -377,8 +382,9 @@ impl Object {
         self.is_up.then_some(self.cost)
     }
 
-    /// Orders versions. The same sequence number with different content happens when a member has
-    /// lost its memory; all must choose alike, and the careful choice is the withdrawn or dear one.
+    /// Orders versions. The same sequence number with different contents occurs when a member has
+    /// lost its state. All members must choose the same version; the safe choice is the withdrawn
+    /// or more expensive one.
     fn rank(&self) -> (u64, bool, u32) {
         (self.seq, !self.is_up, self.cost)
     }
@@ -389,13 +395,13 @@ impl Object {
     }
 }
 
-/// The next sequence number. At the end of the range it stays: no higher number exists, and the
-/// object has to expire first. A correct member never gets there.
+/// The next sequence number. The highest number is not exceeded; an object with it must expire
+/// first. A correct member never reaches it.
 fn above(seq: u64) -> u64 {
     (seq + 1).min(SEQ_MAX)
 }
 
-/// The finisher of SplitMix64: every bit of the input changes half of the output.
+/// The mixing function of SplitMix64: each bit of the input changes about half of the output bits.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -403,13 +409,13 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Highest sequence number: room for a version each nanosecond during 292 years.
+/// Highest sequence number: enough for a new version each nanosecond for 292 years.
 pub const SEQ_MAX: u64 = i64::MAX as u64;
 
 /// Longest name of a member in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// Whole milliseconds since the origin of the clock.
+/// The time in whole milliseconds since the clock's origin.
 fn millis(now: Instant) -> i64 {
     now.as_millis() as i64
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a routing policy or its parameters.
+//! Errors in routing policies and their parameters.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -7,44 +7,44 @@ use core::fmt;
 
 use crate::message::Address;
 
-/// Why a routing policy cannot be made, or its parameters cannot be changed.
+/// Why a routing policy could not be created, or its parameters could not be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RoutingError {
-    /// There is no policy of this name.
+    /// No policy has this name.
     UnknownPolicy {
-        /// The name given.
+        /// The name that was given.
         name: String,
-        /// The names that exist.
+        /// The names of the existing policies.
         known: Vec<&'static str>,
     },
     /// The policy has no parameter of this name.
     UnknownParameter(String),
-    /// The value of a parameter does not parse.
+    /// The value of a parameter cannot be parsed.
     Value {
-        /// The parameter.
+        /// Name of the parameter.
         parameter: &'static str,
-        /// The value given.
+        /// The value that was given.
         value: String,
         /// What the parameter means.
         meaning: &'static str,
     },
     /// The value of a parameter is out of range.
     Range {
-        /// The parameter.
+        /// Name of the parameter.
         parameter: &'static str,
-        /// The value given.
+        /// The value that was given.
         value: u64,
-        /// The least value.
+        /// Smallest valid value.
         min: u64,
-        /// The greatest value.
+        /// Largest valid value.
         max: u64,
     },
-    /// Own objects would be refreshed too late.
+    /// A member would refresh its own objects only after they have expired elsewhere.
     Refresh {
-        /// `refresh_s`.
+        /// The value of `refresh_s`.
         refresh_s: u64,
-        /// `max_age_s`.
+        /// The value of `max_age_s`.
         max_age_s: u64,
     },
     /// A text is not the address of a member.
@@ -55,13 +55,13 @@ pub enum RoutingError {
     NoNextHop,
     /// A route names a next hop twice.
     SameNextHop(Address),
-    /// Two routes have one destination.
+    /// Two routes have the same destination.
     SameDestination(Address),
-    /// A route is wrong.
+    /// A configured route is invalid.
     Route {
-        /// What is wrong.
+        /// What is wrong with the route.
         error: Box<RoutingError>,
-        /// The route as given.
+        /// The route as it was given.
         route: String,
     },
 }

@@ -1,7 +1,7 @@
-//! What is still to be sent to each neighbour.
+//! What must still be sent to each neighbour.
 //!
-//! Only keys wait here, so that a slow neighbour costs no more than one entry for each object and
-//! hears the newest version of each.
+//! Only keys of objects are queued. So a slow neighbour costs at most one entry for each object,
+//! and gets only the newest version.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,28 +11,28 @@ use carina_time::Instant;
 use crate::database::Database;
 use crate::message::{Address, Message};
 
-/// All neighbours.
+/// The send queues of all neighbours.
 #[derive(Debug, Default)]
 pub struct Peers {
     peers: BTreeMap<Address, Peer>,
-    /// Served last; the next one is served first.
+    /// The neighbour that was served last; the next one is served first.
     last: Address,
 }
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// Objects to send.
+    /// Keys of the objects to send.
     pending: BTreeSet<(Address, Address)>,
-    /// Origins to ask for.
+    /// Origins whose objects must be requested.
     wanted: BTreeSet<Address>,
     /// First address of the next summary to send.
     summary_from: Option<Address>,
-    /// A digest is to be sent.
+    /// Whether a digest must be sent.
     compare: bool,
 }
 
 impl Peers {
-    /// A neighbour is there: it is compared with.
+    /// Adds a neighbour, and schedules a comparison of databases with it.
     pub fn add(&mut self, neighbour: Address) {
         let peer = Peer {
             compare: true,
@@ -41,12 +41,12 @@ impl Peers {
         self.peers.insert(neighbour, peer);
     }
 
-    /// It is gone.
+    /// Removes a neighbour.
     pub fn remove(&mut self, neighbour: Address) {
         self.peers.remove(&neighbour);
     }
 
-    /// All neighbours but `except` are to hear of an object.
+    /// Queues an object for all neighbours except `except`.
     pub fn flood(&mut self, key: (Address, Address), except: Option<Address>) {
         for (address, peer) in &mut self.peers {
             if Some(*address) != except {
@@ -55,14 +55,14 @@ impl Peers {
         }
     }
 
-    /// A neighbour has our version of this object.
+    /// Notes that a neighbour has this member's version of an object.
     pub fn has(&mut self, neighbour: Address, key: (Address, Address)) {
         if let Some(peer) = self.peers.get_mut(&neighbour) {
             peer.pending.remove(&key);
         }
     }
 
-    /// A neighbour is to hear of these objects.
+    /// Queues objects for one neighbour.
     pub fn lacks(
         &mut self,
         neighbour: Address,
@@ -73,43 +73,44 @@ impl Peers {
         }
     }
 
-    /// The object is no more.
+    /// Removes an object from all queues, because it no longer exists.
     pub fn forget(&mut self, key: (Address, Address)) {
         for peer in self.peers.values_mut() {
             peer.pending.remove(&key);
         }
     }
 
-    /// A neighbour is to be asked for the objects of an origin.
+    /// Queues a request to a neighbour for the objects of an origin.
     pub fn want(&mut self, neighbour: Address, origin: Address) {
         if let Some(peer) = self.peers.get_mut(&neighbour) {
             peer.wanted.insert(origin);
         }
     }
 
-    /// Queues a summary of what this member has, origin by origin, for a neighbour.
+    /// Queues a summary of this member's database for a neighbour.
     pub fn summarise(&mut self, neighbour: Address) {
         if let Some(peer) = self.peers.get_mut(&neighbour) {
-            // One that is under way starts again: it may have passed what has changed.
+            // A summary that is partly sent starts again, because the changed part may already be
+            // sent.
             peer.summary_from = Some(0);
         }
     }
 
-    /// A neighbour is to be sent the digest.
+    /// Queues the digest of this member's database for a neighbour.
     pub fn compare(&mut self, neighbour: Address) {
         if let Some(peer) = self.peers.get_mut(&neighbour) {
             peer.compare = true;
         }
     }
 
-    /// All are.
+    /// Queues the digest for all neighbours.
     pub fn compare_all(&mut self) {
         for peer in self.peers.values_mut() {
             peer.compare = true;
         }
     }
 
-    /// The next message; neighbours take turns.
+    /// Returns the next message. Neighbours are served in turn.
     pub fn poll(
         &mut self,
         database: &Database,
@@ -141,7 +142,8 @@ impl Peer {
         is_told && self.summary_from.is_none() && !self.compare
     }
 
-    /// Objects come first, so that a digest speaks of what the neighbour has heard.
+    /// Returns the next message for this neighbour. Objects come first, so that a digest covers
+    /// what the neighbour has received.
     fn poll(&mut self, database: &Database, now: Instant, batch: usize) -> Option<Message> {
         let mut objects = Vec::new();
         while objects.len() < batch {
@@ -175,5 +177,5 @@ impl Peer {
     }
 }
 
-/// Origins in one summary or request.
+/// Most origins in one summary or request.
 pub const ORIGINS_MAX: usize = 256;

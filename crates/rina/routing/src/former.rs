@@ -1,8 +1,8 @@
-//! Links that an earlier life of this member reported under another address.
+//! Withdraws links that this member reported under another address before a restart.
 //!
-//! A member that dies withdraws nothing. When it comes back under its old address, it disputes
-//! what is left of its old objects. Under another address it is not the owner of these, so each
-//! member withdraws what comes under its own name and another address.
+//! A member that crashes withdraws nothing. If it restarts with its old address, it disputes its
+//! old objects. With another address it does not own them. So each member withdraws objects that
+//! have its own name and another address.
 //!
 //! ```text
 //!   object of this name,      WITHDRAWN_AFTER
@@ -27,8 +27,8 @@ pub(crate) struct FormerLinks {
 }
 
 impl FormerLinks {
-    /// A version of an object is believed. `is_former`: it reports a link as up, with this
-    /// member's name and another address.
+    /// Notes that a version of an object was accepted. `is_former` is true if it reports a link as
+    /// up, with this member's name and another address.
     pub(crate) fn note(&mut self, now: Instant, key: (Address, Address), is_former: bool) {
         if is_former {
             self.keys.insert(key);
@@ -38,12 +38,12 @@ impl FormerLinks {
         }
     }
 
-    /// When [`FormerLinks::take_due`] has something.
+    /// When [`FormerLinks::take_due`] will return objects.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// The objects to withdraw at `now`.
+    /// Removes and returns the objects to withdraw at `now`.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<(Address, Address)> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -53,6 +53,6 @@ impl FormerLinks {
     }
 }
 
-/// Two living members may have one name until one of them gives way, and each disputes what the
-/// other withdraws; so they do it seldom.
+/// Delay before a withdrawal. Two running members may have the same name until one of them gives it
+/// up. Each disputes what the other withdraws, so withdrawals must be rare.
 const WITHDRAWN_AFTER: Duration = Duration::from_secs(5);

@@ -1,12 +1,12 @@
-//! The links that can be used, as a graph with small node numbers.
+//! The usable links, as a graph whose nodes have small numbers.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::message::Address;
 
-/// A directed graph in which every edge has its reverse, perhaps at another cost. Nodes have
-/// dense numbers, reused when a node has lost its last edge.
+/// A directed graph in which every edge has a reverse edge, perhaps with another cost. Node numbers
+/// are dense, and reused when a node has lost its last edge.
 #[derive(Debug, Default)]
 pub struct Graph {
     numbers: BTreeMap<Address, Node>,
@@ -21,27 +21,27 @@ pub type Node = u32;
 struct Place {
     address: Address,
     edges: Vec<Edge>,
-    /// Kept although it has no edge, as the root of a tree is.
+    /// Whether the node is kept without edges, as the root of a tree must be.
     is_pinned: bool,
 }
 
-/// An edge as one of its ends sees it.
+/// An edge, from the point of view of one of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// The other end.
+    /// The node at the other end.
     pub to: Node,
-    /// Cost of sending to it.
+    /// Cost of sending to `to`.
     pub out: u32,
-    /// Cost of sending from it to here.
+    /// Cost of sending from `to`.
     pub back: u32,
 }
 
-/// A link that appeared, vanished or changed its cost.
+/// The ends of a link that appeared, disappeared or changed its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// One end.
+    /// The node at one end.
     pub a: Node,
-    /// The other.
+    /// The node at the other end.
     pub b: Node,
 }
 
@@ -51,35 +51,35 @@ impl Graph {
         Graph::default()
     }
 
-    /// One more than the highest number of a node.
+    /// One above the highest node number.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Number of the node with this address.
+    /// The number of the node with this address.
     pub fn node(&self, address: Address) -> Option<Node> {
         self.numbers.get(&address).copied()
     }
 
-    /// Address of a node; 0 when the number is free.
+    /// The address of a node; 0 if the number is free.
     pub fn address(&self, node: Node) -> Address {
         self.nodes[node as usize].address
     }
 
-    /// Edges of a node.
+    /// The edges of a node.
     pub fn edges(&self, node: Node) -> &[Edge] {
         &self.nodes[node as usize].edges
     }
 
-    /// Keeps a number for this address even without edges.
+    /// Gives an address a node number that it keeps even without edges.
     pub fn pin(&mut self, address: Address) -> Node {
         let node = self.number(address);
         self.nodes[node as usize].is_pinned = true;
         node
     }
 
-    /// Makes the link between two members look so: (cost from `a`, cost from `b`), or no link.
-    /// Returns the change, if it is one.
+    /// Sets the link between two members to these costs (from `a`, from `b`), or removes it.
+    /// Returns the change, or `None` if nothing has changed.
     ///
     /// Nodes that lose their last edge keep their number until [`Graph::collect`].
     pub fn set(&mut self, a: Address, b: Address, costs: Option<(u32, u32)>) -> Option<Change> {
@@ -105,7 +105,7 @@ impl Graph {
         Some((edge.out, edge.back))
     }
 
-    /// Frees the number of a node that has no edges and is not pinned.
+    /// Frees the number of a node if it has no edges and is not pinned.
     pub fn collect(&mut self, node: Node) {
         let place = &mut self.nodes[node as usize];
         if place.edges.is_empty() && !place.is_pinned && place.address != 0 {

@@ -1,9 +1,10 @@
-//! Routing of a DIF as a machine without I/O: link-state database, incremental SPF, equal-cost
-//! multipath and loop-free alternates; and static routes.
+//! Routing of a DIF, as a machine without I/O. It has a link-state database, incremental
+//! computation of shortest paths, equal-cost multipath and loop-free alternates; and static routes.
 //!
-//! [`policy::make`] gives a [`Routing`] by name. It hears of links to neighbours and of messages of
-//! neighbours, and gives messages for neighbours and a [`table`](Routing::table). The IPCP encodes
-//! [`Message`] as it likes; docs/explanation/routing.md describes each of them.
+//! [`policy::make`] creates a [`Routing`] policy by name. Its inputs are the links to neighbours
+//! and the messages of neighbours. Its outputs are messages for neighbours and a
+//! [`table`](Routing::table). The IPCP chooses the encoding of a [`Message`].
+//! docs/explanation/routing.md describes each message.
 //!
 //! ```text
 //!   handle_link_up, handle_link_down        handle_message     handle_timeout

@@ -1,4 +1,4 @@
-//! The policy `link-state`.
+//! The routing policy `link-state`.
 //!
 //! ```text
 //!  report or message        delay, hold                          drained
@@ -22,17 +22,17 @@ use crate::former::FormerLinks;
 use crate::message::{Address, FlowState, Message, Summary};
 use crate::parameters::Parameters;
 
-/// Link-state routing: every member reports its links to all others, and each computes
+/// Link-state routing: every member reports its links to all others, and each member computes
 /// shortest paths.
 pub struct LinkState {
     parameters: Parameters,
     database: Database,
     name: String,
-    /// Costs of the links to neighbours.
+    /// The links to neighbours, with their costs.
     links: BTreeMap<Address, u32>,
     peers: Peers,
     computation: Computation,
-    /// Pairs of members, the lower address first, whose reports have changed.
+    /// Pairs of members whose reports have changed, the lower address first.
     stale: BTreeSet<(Address, Address)>,
     table: BTreeMap<Address, Route>,
     delta: PendingDelta,
@@ -43,7 +43,7 @@ pub struct LinkState {
     counters: Counters,
 }
 
-/// Deadlines.
+/// The times at which the policy must act.
 #[derive(Default)]
 struct Timers {
     spf_at: Option<Instant>,
@@ -53,8 +53,8 @@ struct Timers {
     refresh_at: Option<Instant>,
 }
 
-/// How often this member may outdo others' versions of its own objects. Two members that were
-/// given the same address would otherwise do nothing else.
+/// Limits how often this member replaces other members' versions of its own objects. Otherwise two
+/// members with the same address would do nothing else.
 #[derive(Default)]
 struct Disputes {
     second: u64,
@@ -79,6 +79,8 @@ struct Counters {
 }
 
 impl LinkState {
+    /// Creates the policy.
+    ///
     /// # Errors
     /// A parameter is unknown or its value is invalid.
     pub fn new(params: &BTreeMap<String, String>) -> Result<LinkState, RoutingError> {
@@ -104,7 +106,7 @@ impl LinkState {
     fn report(&mut self, now: Instant, to: Address, cost: Option<u32>) {
         if self.database.own() != 0 && self.database.report(now, to, cost) {
             self.own_changed(now, to);
-            // What this member sees with its own eyes need not wait for company.
+            // A change that this member detects itself need not wait for further changes.
             self.timers.spf_at = Some(now);
         }
     }
@@ -153,7 +155,7 @@ impl LinkState {
         }
     }
 
-    /// Everything anew: another root, or other parameters.
+    /// Recomputes everything, after the root or the parameters have changed.
     fn restart(&mut self, now: Instant) {
         self.computation = Computation::new(self.parameters.paths);
         self.computation.set_root(self.database.own());
@@ -203,8 +205,9 @@ impl LinkState {
         }
     }
 
-    /// The neighbour lacks what this member knows of an origin about which they disagree, and this
-    /// member wants what the neighbour knows. What both have, they recognise.
+    /// Compares a summary of a neighbour with the database. For each origin on which the two
+    /// disagree, queues this member's objects for the neighbour and requests the neighbour's. Each
+    /// side ignores what it already has.
     fn take_summary(&mut self, from: Address, summary: &Summary) {
         if summary.first > summary.last {
             self.counters.malformed += 1;
@@ -225,7 +228,7 @@ impl LinkState {
         }
     }
 
-    /// Withdraws what an earlier life of this member reported.
+    /// Withdraws what this member reported under another address before a restart.
     fn withdraw_former(&mut self, now: Instant) {
         for key in self.former.take_due(now) {
             if self.database.withdraw(now, key) {
@@ -265,7 +268,8 @@ impl Routing for LinkState {
         for (neighbour, cost) in links {
             self.report(now, neighbour, Some(cost));
         }
-        // Whatever others still believe of this address is disputed when they tell.
+        // If other members still have objects of this address, this member disputes them when they
+        // arrive.
         self.restart(now);
     }
 
@@ -296,7 +300,7 @@ impl Routing for LinkState {
         match message {
             Message::Objects(objects) => self.take_objects(now, from, &objects),
             Message::Digest(theirs) if theirs == self.database.digest() => {}
-            // One of the two says what it has, and the other acts on it.
+            // The member with the lower address sends its summary, and the other one reacts to it.
             Message::Digest(_) if self.database.own() < from => self.peers.summarise(from),
             Message::Digest(_) => self.peers.compare(from),
             Message::Summary(summary) => self.take_summary(from, &summary),
@@ -421,5 +425,6 @@ impl Disputes {
     }
 }
 
-/// Enough for a member that comes back with the address of its former life and many links.
+/// Most disputes in one second. This is enough for a member with many links that restarts with its
+/// old address.
 const DISPUTES_PER_SECOND: u32 = 256;

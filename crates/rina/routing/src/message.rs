@@ -1,73 +1,76 @@
-//! Messages between members. Only their structure: the IPCP encodes them.
+//! The messages between members. Only their structure is defined here: the IPCP encodes them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Address of a member, the node of the graph. 0 is no address.
+/// Address of a member. 0 is not an address.
 pub type Address = u64;
 
-/// A flow-state object: one end of a link as the member at that end reports it.
+/// A flow-state object: one end of a link, as the member at that end reports it.
 ///
-/// The pair (`from`, `to`) is its key. A higher `seq` replaces a lower one.
+/// The pair (`from`, `to`) is the key of the object. A version with a higher `seq` replaces one
+/// with a lower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowState {
-    /// The member that reports.
+    /// Address of the reporting member.
     pub from: Address,
-    /// Its name, carried along for people and for the directory.
+    /// Name of the reporting member, for people and for the directory.
     pub name: String,
-    /// The neighbour at the other end.
+    /// Address of the neighbour at the other end.
     pub to: Address,
     /// Cost of sending from `from` to `to`, 1 or more.
     pub cost: u32,
-    /// Version, 1 or more; only `from` makes new ones.
+    /// Version number, 1 or more. Only `from` makes new versions.
     pub seq: u64,
-    /// The link is there; otherwise this is a tombstone that keeps older versions from coming back.
+    /// Whether the link is up. Otherwise the object is a tombstone, which prevents older versions
+    /// from returning.
     pub is_up: bool,
-    /// Milliseconds since `from` made this version, in whole ones, rounded up.
+    /// Time since `from` made this version, in whole milliseconds, rounded up.
     pub age_ms: u32,
 }
 
-/// What a set of objects amounts to. Equal sets have equal digests; different ones do not, but for
-/// accidents (it is no defence against a member that lies).
+/// Digest of a set of objects. Equal sets have equal digests; different sets have different ones
+/// with high probability. It does not protect against a member that lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
-    /// How many objects.
+    /// Number of objects.
     pub objects: u32,
-    /// Sum of their hashes: key, sequence number, cost and whether the link is up.
+    /// Sum of the objects' hashes over key, sequence number, cost and state.
     pub hash: u64,
 }
 
-/// The digest of what one member reports.
+/// Digest of the objects that one member reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginDigest {
-    /// The member.
+    /// Address of the member.
     pub origin: Address,
-    /// Digest of its objects.
+    /// Digest of the member's objects.
     pub digest: Digest,
 }
 
-/// Digests by origin of a part of a database.
+/// Digests by origin, of a part of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// First address that it speaks about.
+    /// First address of the part.
     pub first: Address,
-    /// Last address that it speaks about: of the origins from `first` to `last`, the sender knows
-    /// those in `origins` and no others.
+    /// Last address of the part. The sender has objects of the members in `origins`, and of no
+    /// other members from `first` to `last`.
     pub last: Address,
-    /// In ascending order.
+    /// Digests of the members in the part, in ascending order.
     pub origins: Vec<OriginDigest>,
 }
 
 /// A message between neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Objects that the sender believes the receiver lacks.
+    /// Objects that the receiver may lack.
     Objects(Vec<FlowState>),
-    /// Digest of the sender's whole database. A receiver that disagrees answers with summaries.
+    /// Digest of the sender's whole database. A receiver with a different digest starts an exchange
+    /// of summaries.
     Digest(Digest),
-    /// Digests by origin. The receiver answers with the objects in which it is ahead and asks for
-    /// the others.
+    /// Digests by origin. The receiver answers with the objects of origins on which it disagrees,
+    /// and requests the sender's.
     Summary(Summary),
-    /// Asks for all objects of these origins.
+    /// Requests all objects of these origins.
     Want(Vec<Address>),
 }

@@ -1,4 +1,4 @@
-//! Parameters of routing policies: how they are read, and those of `link-state`.
+//! Parameters of routing policies: how they are parsed, and the parameters of `link-state`.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,7 +11,7 @@ use crate::database::Limits;
 use crate::error::RoutingError;
 use crate::message::Address;
 
-/// Parameters with defaults and meaning.
+/// Parameters of `link-state`: name, default and meaning.
 pub const PARAMETERS: &[(&str, &str, &str)] = &[
     ("ecmp", "true", "spread load over paths of equal cost"),
     (
@@ -49,24 +49,26 @@ pub const PARAMETERS: &[(&str, &str, &str)] = &[
     ("batch", "32", "most objects in one message, 1 to 1000"),
 ];
 
-/// The same, understood.
+/// The parameters of `link-state`, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// How ways are computed.
+    /// What to compute for each destination.
     pub paths: Paths,
-    /// Bounds of the database.
+    /// Limits of the database.
     pub limits: Limits,
-    /// Time from news to computation.
+    /// Time from a change to the computation.
     pub delay: Duration,
-    /// Time between computations at least.
+    /// Shortest time between two computations.
     pub hold: Duration,
-    /// Interval of comparisons.
+    /// Interval between comparisons of databases; `None` for no comparisons.
     pub sync: Option<Duration>,
-    /// Objects in a message.
+    /// Most objects in a message.
     pub batch: usize,
 }
 
 impl Parameters {
+    /// Parses the parameters of `link-state`.
+    ///
     /// # Errors
     /// A parameter is unknown or its value is invalid.
     pub fn parse(params: &BTreeMap<String, String>) -> Result<Parameters, RoutingError> {
@@ -76,7 +78,7 @@ impl Parameters {
         let max_paths = number("max_paths", 1, 64)? as usize;
         let age_s = number("max_age_s", 1, 86_400)?;
         let refresh_s = number("refresh_s", 1, 86_400);
-        // A shorter `max_age_s` alone is enough: the default of `refresh_s` follows it.
+        // If only `max_age_s` is given, the default of `refresh_s` is lowered to match.
         let refresh_s = if params.contains_key("refresh_s") {
             refresh_s?
         } else {
@@ -107,7 +109,7 @@ impl Parameters {
         })
     }
 
-    /// How often objects are looked at for their age.
+    /// Interval at which expired objects are removed.
     pub fn sweep(&self) -> Duration {
         Duration::from_millis((self.limits.age.as_millis() / 16).clamp(100, 10_000))
     }
@@ -131,10 +133,10 @@ fn bounded(
     })
 }
 
-/// Reads the parameter `name`, or its default from `table`.
+/// Parses the parameter `name`, or its default from `table`.
 ///
 /// # Errors
-/// The value does not parse.
+/// The value cannot be parsed.
 pub(crate) fn value<T: FromStr>(
     params: &BTreeMap<String, String>,
     table: &[(&'static str, &str, &'static str)],
@@ -151,8 +153,10 @@ pub(crate) fn value<T: FromStr>(
     })
 }
 
+/// Checks that all parameters exist.
+///
 /// # Errors
-/// A parameter that is not in `table`.
+/// A parameter is not in `table`.
 pub(crate) fn check_names(
     params: &BTreeMap<String, String>,
     table: &[(&str, &str, &str)],
@@ -166,6 +170,8 @@ pub(crate) fn check_names(
     }
 }
 
+/// Parses the address of a member.
+///
 /// # Errors
 /// The text is not an address.
 pub(crate) fn address(text: &str) -> Result<Address, RoutingError> {

@@ -1,4 +1,4 @@
-//! The routing policies by name.
+//! The routing policies, by name.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -9,23 +9,22 @@ use crate::error::RoutingError;
 use crate::link_state::LinkState;
 use crate::static_routes::StaticRoutes;
 
-/// A policy for the catalogue: its name, and its parameters with defaults and meaning.
+/// Description of a policy: its name, and its parameters with default and meaning.
 pub type Entry = (
     &'static str,
     &'static [(&'static str, &'static str, &'static str)],
 );
 
-/// The policies of component `routing`. The parameters of all of them can be changed on a living
-/// DIF.
+/// The policies of the component `routing`. All their parameters can be changed while the DIF runs.
 pub const POLICIES: &[Entry] = &[
     ("link-state", crate::parameters::PARAMETERS),
     ("static", crate::static_routes::PARAMETERS),
 ];
 
-/// Makes the policy `name`; an empty name means the first of [`POLICIES`].
+/// Creates the policy `name`. An empty name means the first one of [`POLICIES`].
 ///
 /// # Errors
-/// An unknown policy or parameter, or an invalid value.
+/// The policy or a parameter is unknown, or a value is invalid.
 pub fn make(
     name: &str,
     params: &BTreeMap<String, String>,

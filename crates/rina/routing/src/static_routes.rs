@@ -1,4 +1,4 @@
-//! The policy `static`: routes are given as a parameter, and no messages are sent.
+//! The routing policy `static`: routes are configured as a parameter. It sends no messages.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -11,22 +11,22 @@ use crate::error::RoutingError;
 use crate::message::{Address, Message};
 use crate::parameters::{address, check_names, value};
 
-/// Parameters with defaults and meaning.
+/// Parameters of `static`: name, default and meaning.
 pub const PARAMETERS: &[(&str, &str, &str)] = &[(
     "routes",
     "",
     "`DST via NEXT [NEXT ...] [alt NEXT ...]`, addresses, separated by `;`",
 )];
 
-/// Routes as configured. A next hop counts only while it is a neighbour; alternates take over when
-/// all of a route's next hops are gone.
+/// Configured routes. A next hop is used only while it is a neighbour. Alternates are used when all
+/// next hops of a route have failed.
 pub struct StaticRoutes {
     own: Address,
     configured: BTreeMap<Address, Configured>,
     neighbours: BTreeMap<Address, u32>,
     table: BTreeMap<Address, Route>,
     pending: PendingDelta,
-    /// Messages of neighbours, which this policy has no use for.
+    /// Messages of neighbours, which this policy ignores.
     ignored: u64,
 }
 
@@ -36,6 +36,8 @@ struct Configured {
 }
 
 impl StaticRoutes {
+    /// Creates the policy.
+    ///
     /// # Errors
     /// A parameter is unknown or its value is invalid.
     pub fn new(params: &BTreeMap<String, String>) -> Result<StaticRoutes, RoutingError> {
@@ -75,7 +77,8 @@ impl StaticRoutes {
             wanted.insert(*dst, route);
         }
         for (neighbour, cost) in &self.neighbours {
-            // A configured route wins: it may deliberately take a longer path to a neighbour.
+            // A configured route takes precedence: it may deliberately lead to a neighbour over a
+            // longer path.
             wanted.entry(*neighbour).or_insert_with(|| Route {
                 dst: *neighbour,
                 next: Vec::from([*neighbour]),

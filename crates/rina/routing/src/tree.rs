@@ -1,10 +1,10 @@
-//! Distances from one root, kept up to date as links change.
+//! Distances from a root to all nodes, updated as links change.
 //!
-//! DynamicSWSF-FP of Ramalingam and Reps ("An incremental algorithm for a generalization of the
-//! shortest-path problem", 1996): every node has the distance `dist` and what its neighbours'
-//! distances make of it, `rhs`. A change of links makes some nodes inconsistent (`dist != rhs`);
-//! they are put right in order of distance, which touches only nodes whose distance changes and
-//! their neighbours. From nothing it is Dijkstra's algorithm.
+//! The algorithm is DynamicSWSF-FP of Ramalingam and Reps ("An incremental algorithm for a
+//! generalization of the shortest-path problem", 1996). Every node has a distance `dist`, and a
+//! distance `rhs` computed from its neighbours' distances. A change of links makes some nodes
+//! inconsistent (`dist != rhs`). They are corrected in order of distance. This only touches nodes
+//! whose distance changes, and their neighbours. For a new tree it is Dijkstra's algorithm.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -18,17 +18,17 @@ pub struct Tree {
     root: Node,
     dist: Vec<u64>,
     rhs: Vec<u64>,
-    /// Inconsistent nodes by the lower of their two distances.
+    /// Inconsistent nodes, ordered by the lower of their two distances.
     queue: BTreeSet<(u64, Node)>,
-    /// Distances before the present update.
+    /// Distances before the current update, of nodes that the update touched.
     before: BTreeMap<Node, u64>,
 }
 
-/// No way.
+/// The distance of an unreachable node.
 pub const FAR: u64 = u64::MAX;
 
 impl Tree {
-    /// Distances from `root` as the graph is.
+    /// Computes the distances from `root`.
     pub fn new(graph: &Graph, root: Node) -> Tree {
         let mut tree = Tree {
             root,
@@ -43,18 +43,18 @@ impl Tree {
         tree
     }
 
-    /// The root.
+    /// The root node.
     pub fn root(&self) -> Node {
         self.root
     }
 
-    /// Distance to a node; [`FAR`] when there is no way.
+    /// Distance from the root to a node; [`FAR`] if the node is unreachable.
     pub fn dist(&self, node: Node) -> u64 {
         self.dist.get(node as usize).copied().unwrap_or(FAR)
     }
 
-    /// Puts the distances right after links have changed. Returns the nodes whose distance is
-    /// another now, in order.
+    /// Updates the distances after links have changed. Returns the nodes whose distance has
+    /// changed, in ascending order.
     pub fn update(&mut self, graph: &Graph, changes: &[Change]) -> Vec<Node> {
         self.grow(graph);
         for change in changes {
@@ -83,8 +83,8 @@ impl Tree {
                     }
                 }
             } else {
-                // It was too optimistic: without this distance its neighbours look elsewhere, and
-                // it comes up again when its true distance is due.
+                // The distance was too low. It is removed, so that neighbours which used it are
+                // recomputed. The node is processed again when its correct distance is due.
                 self.dist[node as usize] = FAR;
                 if new != FAR {
                     self.queue.insert((new, node));
@@ -127,16 +127,17 @@ impl Tree {
     }
 }
 
-/// For every node, the root's neighbours through which shortest ways lead to it.
+/// For every node, the neighbours of the root through which shortest paths lead to it.
 #[derive(Clone, Debug, Default)]
 pub struct NextHops {
-    /// In ascending order, at most `max` each.
+    /// Addresses in ascending order, at most `max` for each node.
     sets: Vec<Vec<Address>>,
     max: usize,
 }
 
 impl NextHops {
-    /// Next hops in the tree as it is, at most `max` for a node: those with the lowest addresses.
+    /// Computes the next hops from a tree. If a node has more than `max`, those with the lowest
+    /// addresses are kept.
     pub fn new(graph: &Graph, tree: &Tree, max: usize) -> NextHops {
         let mut hops = NextHops {
             sets: Vec::new(),
@@ -147,13 +148,13 @@ impl NextHops {
         hops
     }
 
-    /// Next hops to a node, in ascending order; empty when there is no way.
+    /// Next hops to a node, in ascending order; empty if the node is unreachable.
     pub fn to(&self, node: Node) -> &[Address] {
         self.sets.get(node as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Puts the sets right after `changes` moved the distances of `moved`. Returns the nodes whose
-    /// set is another now, in no order.
+    /// Updates the sets after `changes` have changed the distances of `moved`. Returns the nodes
+    /// whose set has changed, in no particular order.
     pub fn update(
         &mut self,
         graph: &Graph,
@@ -162,7 +163,7 @@ impl NextHops {
         moved: &[Node],
     ) -> Vec<Node> {
         self.sets.resize(graph.len(), Vec::new());
-        // Every node that may have won or lost a parent.
+        // All nodes that may have gained or lost a parent.
         let mut queue: BTreeSet<(u64, Node)> = BTreeSet::new();
         let ends = changes.iter().flat_map(|change| [change.a, change.b]);
         queue.extend(ends.map(|node| (tree.dist(node), node)));
@@ -172,7 +173,7 @@ impl NextHops {
             queue.extend(around.map(|edge| (tree.dist(edge.to), edge.to)));
         }
         let mut changed = Vec::new();
-        // Costs are at least 1, so a parent comes before its children.
+        // Costs are at least 1, so a parent is processed before its children.
         while let Some((dist, node)) = queue.pop_first() {
             let set = self.union_of_parents(graph, tree, node);
             if set == self.sets[node as usize] {

@@ -1,4 +1,5 @@
-//! The policy `ed25519`: a signed Diffie-Hellman exchange, after SIGMA (Krawczyk, CRYPTO 2003).
+//! The authentication policy `ed25519`: a signed Diffie-Hellman exchange, after SIGMA (Krawczyk,
+//! CRYPTO 2003).
 //!
 //! ```text
 //!  1:  | ephemeral: 32 |
@@ -12,9 +13,9 @@
 //! ```
 //!
 //! The ephemeral keys are X25519, the identities Ed25519. A signature proves the identity of its
-//! sender; the MAC proves that the sender has the shared secret, so that no member can put its
-//! identity under the exchange of another. Keys are forgotten with the flow: an identity that is
-//! stolen later does not decrypt earlier traffic (forward secrecy).
+//! sender. The MAC proves that the sender has the shared secret, so that no member can present
+//! another member's exchange as its own. Keys are discarded when the flow ends: an identity key
+//! that is stolen later does not decrypt earlier traffic (forward secrecy).
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ use crate::crypto_error::CryptoError;
 use crate::key::{Allowed, Identity};
 use crate::random::Random;
 
-/// One side of a conversation.
+/// One side of an `ed25519` conversation.
 pub struct Ed25519(Conversation<State>);
 
 struct State {
@@ -40,19 +41,21 @@ struct State {
     context: Vec<u8>,
     ephemeral: PrivateKey,
     ephemeral_public: [u8; 32],
-    /// What the responder remembers between the messages 1 and 3.
+    /// What the responder keeps between messages 1 and 3.
     answered: Option<Shared>,
 }
 
-/// What both know after both ephemeral keys.
+/// Values that both sides know once they have both ephemeral keys.
 struct Shared {
     prk: Prk,
     transcript: [u8; 32],
 }
 
 impl Ed25519 {
+    /// Creates one side of a conversation, with a new ephemeral key.
+    ///
     /// # Errors
-    /// There are no random bytes.
+    /// No random bytes are available, or the library refuses the ephemeral key.
     pub fn new(
         identity: Arc<Identity>,
         allowed: Arc<Allowed>,
@@ -131,7 +134,7 @@ impl State {
         done(&prk, &transcript, Some(write(KIND, 3, &[&signed])), name)
     }
 
-    /// The shared value of both ephemeral keys, made fit for deriving from.
+    /// Computes the shared secret of both ephemeral keys, as a key for key derivation.
     fn agree(&self, theirs: &[u8]) -> Result<Prk, CryptoError> {
         let theirs = UnparsedPublicKey::new(&X25519, theirs);
         let refused = CryptoError::PeerEphemeralKey;
@@ -140,7 +143,7 @@ impl State {
         })
     }
 
-    /// Identity, signature and MAC over a role and a transcript.
+    /// The identity, a signature and a MAC over `role` and `transcript`.
     fn sign(&self, role: &[u8], transcript: &[u8; 32], prk: &Prk) -> Result<Vec<u8>, CryptoError> {
         let text = [role, transcript].concat();
         let signature = self.identity.sign(&text);
@@ -148,7 +151,8 @@ impl State {
         Ok([self.identity.public().as_slice(), &signature, mac.as_ref()].concat())
     }
 
-    /// Checks what [`State::sign`] of the other side made. Returns the name of its key.
+    /// Checks what [`State::sign`] of the other side has made. Returns the name of the other side's
+    /// key.
     fn check(
         &self,
         role: &[u8],
@@ -207,5 +211,5 @@ const LABEL: &[u8] = b"carina ed25519 1";
 const INITIATOR: &[u8] = b"initiator ";
 const RESPONDER: &[u8] = b"responder ";
 
-/// Identity, signature, MAC.
+/// Length of identity, signature and MAC.
 const SIGNED: usize = 32 + 64 + 32;

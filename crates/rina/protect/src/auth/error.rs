@@ -1,19 +1,19 @@
-//! Why an authentication fails.
+//! Errors of authentication.
 
 use crate::crypto_error::CryptoError;
 
-/// Why an authentication fails. The text is for the local log; the other side learns only that it
-/// failed.
+/// Why an authentication fails. The text is for the local log; the other side only learns that the
+/// authentication has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// Cryptography failed.
+    /// A cryptographic operation failed.
     #[error(transparent)]
     Crypto(#[from] CryptoError),
     /// The password is empty.
     #[error("authentication `{policy}`: the password is empty")]
     EmptyPassword {
-        /// The policy.
+        /// Name of the policy.
         policy: &'static str,
     },
     /// The other side sent no authentication message.
@@ -22,40 +22,40 @@ pub enum AuthError {
     /// A message is shorter than its header.
     #[error("the authentication message is too short")]
     Short,
-    /// A message of an unknown version.
+    /// The message has an unknown version.
     #[error("authentication of version {0} is unknown")]
     Version(u8),
-    /// A message of another policy.
+    /// The message belongs to another policy.
     #[error("the other side has another authentication policy")]
     OtherPolicy,
-    /// Another message than the expected one.
+    /// The message is not the expected one.
     #[error("authentication message {given} came where {due} is due")]
     Order {
-        /// Number of the message that came.
+        /// Number of the received message.
         given: u8,
         /// Number of the expected message.
         due: u8,
     },
-    /// The fields of a message have another length than they must have.
+    /// The fields of the message have a wrong length.
     #[error("authentication message {number} has {given} bytes in place of {due}")]
     Length {
         /// Number of the message.
         number: u8,
-        /// Bytes that it has.
+        /// Length of the fields in bytes.
         given: usize,
-        /// Bytes that it must have.
+        /// Expected length in bytes.
         due: usize,
     },
-    /// The proof of the other side does not match.
+    /// The proof of the other side is wrong.
     #[error("the other side has another password, or means another DIF or member")]
     Proof,
     /// The list of allowed keys does not contain the key of the other side.
     #[error("the key `{key}` of the other side is not on the list of allowed ones")]
     NotAllowed {
-        /// The public key, as text.
+        /// The public key of the other side, as text.
         key: String,
     },
-    /// The other side has this member's own key.
+    /// The other side uses this member's own key.
     #[error(
         "the other side has this member's own key, `{key}`: each member needs a key of its own; \
          `carina key generate` makes one"
@@ -64,13 +64,13 @@ pub enum AuthError {
         /// The public key, as text.
         key: String,
     },
-    /// The signature does not verify.
+    /// The signature is wrong.
     #[error("the signature of `{name}` is wrong")]
     Signature {
         /// Name of the key.
         name: String,
     },
-    /// The MAC does not verify: the signature belongs to another exchange.
+    /// The MAC is wrong: the signature belongs to another exchange.
     #[error("`{name}` has signed an exchange that is not this one")]
     OtherExchange {
         /// Name of the key.

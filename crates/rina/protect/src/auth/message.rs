@@ -1,4 +1,4 @@
-//! Framing of authentication messages: version, policy, number, then fields of fixed length.
+//! Format of authentication messages: version, policy, number, and fields of fixed length.
 //!
 //! ```text
 //!   0         1         2
@@ -11,16 +11,16 @@ use aws_lc_rs::digest;
 
 use super::AuthError;
 
-/// Policies as messages name them.
+/// Numbers of policies in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `password`
+    /// Policy `password`.
     Password = 1,
-    /// `ed25519`
+    /// Policy `ed25519`.
     Ed25519 = 2,
 }
 
-/// A message of these fields.
+/// Encodes a message with these fields.
 pub fn write(kind: Kind, number: u8, fields: &[&[u8]]) -> Vec<u8> {
     let mut message = vec![VERSION, kind as u8, number];
     for field in fields {
@@ -29,10 +29,10 @@ pub fn write(kind: Kind, number: u8, fields: &[&[u8]]) -> Vec<u8> {
     message
 }
 
-/// The fields of the message that is expected.
+/// Decodes the expected message and returns its fields.
 ///
 /// # Errors
-/// It is another one, or not as long as it should be.
+/// The message is another one, or has a wrong length.
 pub fn read<const N: usize>(kind: Kind, number: u8, message: &[u8]) -> Result<&[u8; N], AuthError> {
     let (head, fields) = message.split_first_chunk::<3>().ok_or(AuthError::Short)?;
     let [version, policy, given] = *head;
@@ -52,7 +52,8 @@ pub fn read<const N: usize>(kind: Kind, number: u8, message: &[u8]) -> Result<&[
     })
 }
 
-/// Hash of texts, each with its length, so that no two lists of texts are hashed alike.
+/// Hash of several texts. The length of each is hashed too, so that different lists of texts have
+/// different hashes.
 pub fn hash(texts: &[&[u8]]) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
     for text in texts {

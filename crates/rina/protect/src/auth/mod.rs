@@ -1,8 +1,8 @@
-//! Authentication policies.
+//! The authentication policies.
 //!
-//! A conversation is bound to a context (the DIF and both names), to roles and to fresh random
-//! values of both sides, so that no message is of use in another conversation, in another
-//! direction or at another place.
+//! A conversation is bound to a context (the DIF and both names), to the roles, and to fresh random
+//! values of both sides. So a message is useless in another conversation, in the other direction,
+//! or at another point.
 //!
 //! ```text
 //!                 initiator                      responder
@@ -16,8 +16,8 @@
 //!                   3 identity, signature, MAC -->
 //! ```
 //!
-//! Messages may come again, because the PDUs that carry them do: a repetition of the last message
-//! gets the same step again. Any other message that is not the expected one ends the conversation.
+//! PDUs may be duplicated, so messages may be repeated. A repetition of the last message gets the
+//! same answer again. Any other unexpected message ends the conversation.
 
 mod ed25519;
 mod error;
@@ -33,7 +33,7 @@ pub use error::AuthError;
 pub use password::{Password, Stretched};
 pub use xor::XorPassword;
 
-/// The policy `none`: every peer is accepted, and no identity is proved.
+/// The policy `none`: it accepts every peer and proves no identity.
 #[derive(Debug, Default)]
 pub struct Nobody;
 
@@ -54,19 +54,20 @@ impl Authenticator for Nobody {
     }
 }
 
-/// What a policy has to say for itself; repetitions and the end are [`Conversation`]'s business.
+/// The part of a conversation that depends on the policy. [`Conversation`] handles repetitions and
+/// errors.
 trait Steps {
-    /// The first message of the initiator.
+    /// Returns the first message of the initiator. For a responder, an error.
     fn begin(&mut self) -> Result<AuthStep, AuthError>;
 
-    /// The next step after a message that is new.
+    /// Processes a new message and returns the next step.
     fn take(&mut self, message: &[u8]) -> Result<AuthStep, AuthError>;
 }
 
-/// A conversation of one policy, which survives repetitions and ends at the first error.
+/// A conversation of one policy. It tolerates repeated messages and ends at the first error.
 struct Conversation<S> {
     steps: S,
-    /// The last message and what it led to.
+    /// The last received message, and the step that followed it.
     last: Option<(Option<Vec<u8>>, AuthStep)>,
     failed: bool,
 }

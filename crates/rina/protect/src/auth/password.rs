@@ -1,12 +1,13 @@
-//! The policy `password`: both sides prove that they know it, and neither says it.
+//! The authentication policy `password`: both sides prove that they know the password without
+//! sending it.
 //!
 //! ```text
 //!  1, 2:  | nonce: 32 |
 //!  3, 4:  | HMAC-SHA-256(key, "3" or "4" and hash(context, nonce 1, nonce 2)): 32 |
 //! ```
 //!
-//! The initiator proves first, so that a stranger that connects learns nothing to test passwords
-//! against.
+//! The initiator proves first. So a stranger that connects gets nothing with which to test guessed
+//! passwords.
 
 use std::num::NonZeroU32;
 
@@ -20,12 +21,12 @@ use super::{AuthError, Conversation, Steps};
 use crate::crypto_error::CryptoError;
 use crate::random::Random;
 
-/// A key made from a password by PBKDF2. It takes a few milliseconds; make it once.
+/// A key derived from a password by PBKDF2. Deriving it takes a few milliseconds; do it once.
 #[derive(Clone)]
 pub struct Stretched(pub(super) [u8; 32]);
 
 impl Stretched {
-    /// Stretches a password.
+    /// Derives the key from a password.
     pub fn new(password: &[u8]) -> Stretched {
         let mut key = [0; 32];
         let rounds = NonZeroU32::MIN.saturating_add(ROUNDS - 1);
@@ -34,13 +35,13 @@ impl Stretched {
         Stretched(key)
     }
 
-    /// A key that is stretched already.
+    /// Wraps a key that is already derived.
     pub(crate) fn of_key(key: [u8; 32]) -> Stretched {
         Stretched(key)
     }
 }
 
-/// One side of a conversation.
+/// One side of a `password` conversation.
 pub struct Password(Conversation<State>);
 
 struct State {
@@ -48,13 +49,15 @@ struct State {
     is_initiator: bool,
     context: Vec<u8>,
     nonce: [u8; 32],
-    /// Nonces and context of both, once they are known.
+    /// Hash of the context and both nonces, once both are known.
     transcript: Option<[u8; 32]>,
 }
 
 impl Password {
+    /// Creates one side of a conversation, with a new nonce.
+    ///
     /// # Errors
-    /// There are no random bytes.
+    /// No random bytes are available.
     pub fn new(
         key: &Stretched,
         is_initiator: bool,
@@ -128,7 +131,7 @@ impl State {
         hmac::sign(&key, &[&[number], transcript.as_slice()].concat())
     }
 
-    /// In constant time.
+    /// Checks the proof of the other side, in constant time.
     fn check(&self, number: u8, transcript: &[u8; 32], proof: &[u8; 32]) -> Result<(), AuthError> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key.0);
         let text = [&[number], transcript.as_slice()].concat();
@@ -152,6 +155,6 @@ impl State {
 
 const KIND: Kind = Kind::Password;
 
-/// Rounds of PBKDF2: what a member can afford at its start. They make guessing dearer, not hard: a
-/// password for this policy should be long.
+/// Iterations of PBKDF2, as many as a member can afford when it starts. They make guessing more
+/// expensive, but not infeasible: a password for this policy should be long.
 const ROUNDS: u32 = 10_000;

@@ -1,4 +1,4 @@
-//! Conversations, right and wrong.
+//! Conversations that succeed, and conversations with wrong messages.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::key::{Allowed, Identity, generate};
 use crate::random::Seeded;
 use carina_time::Instant;
 
-/// A way to make either side of a conversation.
+/// A function that creates either side of a conversation.
 type Make = Box<dyn Fn(bool, &[u8], u64) -> Box<dyn Authenticator>>;
 
 fn password(key: u8) -> Make {
@@ -44,7 +44,7 @@ fn policies() -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// What a side has come to.
+/// The result of one side.
 #[derive(Debug, Default, PartialEq)]
 struct End {
     done: Option<(Option<[u8; 32]>, String)>,
@@ -71,8 +71,8 @@ impl End {
     }
 }
 
-/// Runs a conversation in which `wire` may change the message of each number, from 0 on. Returns
-/// both ends and all messages as they were sent.
+/// Runs a conversation. `wire` may change each message; it gets the message's number, from 0.
+/// Returns both results, and all messages as they were sent.
 fn run(
     mut a: Box<dyn Authenticator>,
     mut b: Box<dyn Authenticator>,
@@ -172,11 +172,11 @@ fn every_single_byte_of_every_message_counts() {
     }
 }
 
-/// The reader of a changed message, or the reader of the next one, refuses; and no side ends with a
-/// key that the other side does not have.
+/// Checks that the receiver of the changed message, or of the next one, refuses it, and that no
+/// side ends with a key that the other side does not have.
 fn check_refused(name: &str, number: usize, at: usize, a: &End, b: &End) {
-    // The top bit of an X25519 key is ignored by the exchange (RFC 7748, section 5), but not by the
-    // transcript.
+    // The exchange ignores the top bit of an X25519 key (RFC 7748, section 5), but the transcript
+    // includes it.
     let place = format!("{name}: message {}, byte {at}", number + 1);
     assert!(a.failed.is_some() || b.failed.is_some(), "{place}");
     assert!(a.done.is_none() || b.done.is_none(), "{place}");
@@ -202,7 +202,7 @@ fn repeated_message_gets_the_same_answer_again() {
         let done = b.step(Instant::ZERO, Some(&third));
         assert_eq!(b.step(Instant::ZERO, Some(&third)), done);
         assert!(matches!(done, AuthStep::Done { .. }));
-        // What came before the last message is out of order now.
+        // An earlier message is out of order now.
         assert!(matches!(
             b.step(Instant::ZERO, Some(&first)),
             AuthStep::Fail(_)
@@ -218,13 +218,13 @@ fn repeated_message_gets_the_same_answer_again() {
 fn messages_of_another_conversation_are_of_no_use() {
     for (name, make) in policies() {
         let old = honest(&make, 1).2;
-        // An attacker plays the old initiator to a new responder.
+        // An attacker replays the old initiator's messages to a new responder.
         let mut b = make(false, b"context", 77);
         for (index, message) in old.iter().enumerate().step_by(2) {
             let step = b.step(Instant::ZERO, Some(message));
             assert!(!matches!(step, AuthStep::Done { .. }), "{name}: {index}");
         }
-        // And the old responder to a new initiator.
+        // The attacker also replays the old responder's messages to a new initiator.
         let mut a = make(true, b"context", 78);
         let mut end = End::default();
         end.take(a.step(Instant::ZERO, None));
@@ -246,7 +246,8 @@ fn own_messages_coming_back_are_refused() {
             matches!(a.step(Instant::ZERO, Some(&first)), AuthStep::Fail(_)),
             "{name}"
         );
-        // Two calls at once, each answered with what the member says in the other one.
+        // Two simultaneous conversations: the attacker answers each with the member's messages of
+        // the other.
         let (mut a, mut b) = (make(true, b"context", 1), make(false, b"context", 2));
         let first = end.take(a.step(Instant::ZERO, None)).expect("a message");
         let second = end
@@ -309,8 +310,9 @@ fn key_that_is_not_allowed_is_refused_with_its_text() {
 
 #[test]
 fn an_allowed_key_cannot_sign_the_exchange_of_another() {
-    // Mallory, who is allowed, sits between alice and bob and signs alice's exchange as his own. He
-    // sees all that is signed, but does not know the secret, and so cannot make the MAC.
+    // Mallory, who is allowed, intercepts the exchange between alice and bob and signs alice's
+    // exchange as his own. He sees everything that is signed, but does not know the secret. So he
+    // cannot make the MAC.
     let make = ed25519("alice", "bob", &["alice", "bob", "mallory"]);
     let mallory = identity("mallory");
     let mut seen: Vec<Vec<u8>> = Vec::new();

@@ -1,4 +1,5 @@
-//! The policy `xor-password`: IRATI's `PSOC_authentication-password`, for DIFs of that dialect.
+//! The authentication policy `xor-password`: IRATI's `PSOC_authentication-password`, for DIFs of
+//! that dialect.
 //!
 //! ```text
 //!                 initiator                      responder
@@ -7,8 +8,8 @@
 //!                   challenge xor password ----->
 //! ```
 //!
-//! The responder proves nothing, and an eavesdropper on both messages learns the password. The
-//! policy keeps out only peers that cannot eavesdrop.
+//! The responder proves nothing. An eavesdropper on both messages learns the password. The policy
+//! only keeps out peers that cannot eavesdrop.
 
 use carina_ipcp::security::{AuthStep, Authenticator};
 use carina_time::Instant;
@@ -17,10 +18,10 @@ use super::AuthError;
 use crate::crypto_error::CryptoError;
 use crate::random::Random;
 
-/// One side of a conversation.
+/// One side of an `xor-password` conversation.
 pub struct XorPassword {
     password: Vec<u8>,
-    /// What the responder says; the initiator has none.
+    /// The challenge that the responder sends; `None` for the initiator.
     challenge: Option<Vec<u8>>,
     is_over: bool,
 }
@@ -28,8 +29,10 @@ pub struct XorPassword {
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 impl XorPassword {
+    /// Creates one side of a conversation.
+    ///
     /// # Errors
-    /// There are no random bytes, or the password is empty.
+    /// No random bytes are available, or the password is empty.
     pub fn new(
         password: &[u8],
         is_initiator: bool,
@@ -58,13 +61,14 @@ impl XorPassword {
     }
 }
 
-/// Letters and digits.
+/// Draws `count` random letters and digits.
 fn draw(count: usize, random: &mut dyn Random) -> Result<Vec<u8>, CryptoError> {
     let mut text = Vec::with_capacity(count);
     while text.len() < count {
         let mut byte = [0];
         random.fill(&mut byte)?;
-        // The six low bits; those of the last two values would make some letters likelier.
+        // Takes the six low bits. Two of their values have no letter and are skipped, so that all
+        // letters are equally likely.
         text.extend(LETTERS.get(usize::from(byte[0] & 0x3f)));
     }
     Ok(text)

@@ -1,4 +1,4 @@
-//! Key files, right and wrong.
+//! Valid and invalid key files.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,7 +1,7 @@
-//! Encryption with authentication.
+//! Authenticated encryption of PDUs.
 //!
-//! Keys follow from the secret by HKDF-SHA256, one for each direction and each 2^32 PDUs (an
-//! epoch), so that no key is used too long and no two PDUs share a nonce.
+//! Keys are derived from the shared secret by HKDF-SHA256, one for each direction and each epoch of
+//! 2^32 PDUs. So no key is used for too long, and no two PDUs share a nonce.
 
 use aws_lc_rs::aead::{
     AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
@@ -12,12 +12,12 @@ use carina_ipcp::security::Reject;
 use super::replay::Replay;
 use crate::crypto_error::CryptoError;
 
-/// Which algorithm.
+/// The encryption algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
-    /// AES-256-GCM: fast where the processor has AES instructions.
+    /// AES-256-GCM: fast on processors with AES instructions.
     Aes256Gcm,
-    /// ChaCha20-Poly1305: fast everywhere.
+    /// ChaCha20-Poly1305: fast on all processors.
     ChaCha20Poly1305,
 }
 
@@ -37,7 +37,7 @@ impl Cipher {
     }
 }
 
-/// Both directions of one N-1 flow.
+/// Encryption and decryption at one end of an N-1 flow.
 pub struct Aead {
     sending: Direction,
     receiving: Direction,
@@ -47,12 +47,12 @@ pub struct Aead {
     epoch_bits: u32,
 }
 
-/// Makes the keys of one direction.
+/// Derives the keys of one direction.
 struct Direction {
     prk: Prk,
     label: &'static [u8],
     cipher: Cipher,
-    /// Keys of two epochs that follow one another, by the epoch's last bit.
+    /// Keys of two consecutive epochs, indexed by the last bit of the epoch.
     keys: [Option<(u64, EpochKey)>; 2],
 }
 
@@ -62,10 +62,10 @@ struct EpochKey {
 }
 
 impl Aead {
-    /// The initiator's or the responder's end of an N-1 flow, with the secret that both share.
+    /// Creates the initiator's or the responder's end of an N-1 flow from the shared secret.
     ///
     /// # Errors
-    /// The algorithm refuses the key.
+    /// A key could not be derived.
     pub fn new(cipher: Cipher, secret: &[u8; 32], is_initiator: bool) -> Result<Aead, CryptoError> {
         Aead::with_epochs_of(EPOCH_BITS, cipher, secret, is_initiator)
     }
@@ -88,7 +88,7 @@ impl Aead {
         } else {
             (back, there)
         };
-        // The first key is derived here, so that a failure is reported to the caller.
+        // Derive the first key now, to report a failure to the caller.
         sending.key(0).map_err(|_| CryptoError::Key)?;
         Ok(Aead {
             sending,
@@ -99,7 +99,7 @@ impl Aead {
         })
     }
 
-    /// Encrypts in place and appends tag and counter.
+    /// Encrypts a PDU in place, and appends tag and counter.
     pub fn protect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         let counter = self.next;
         if counter == u64::MAX {
@@ -116,7 +116,7 @@ impl Aead {
         Ok(())
     }
 
-    /// Undoes [`Aead::protect`] of the other side.
+    /// Checks and decrypts a PDU that [`Aead::protect`] of the other side has made.
     pub fn unprotect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         let protected = pdu.len().checked_sub(COUNTER_LEN).ok_or(Reject::Short)?;
         if protected < TAG_LEN {
@@ -132,7 +132,8 @@ impl Aead {
             return Err(Reject::Replayed);
         }
         let epoch = counter >> self.epoch_bits;
-        // A forger must not make us derive keys of far epochs: at most the next one.
+        // A forged counter must not make this end derive keys of distant epochs. At most the next
+        // epoch is accepted.
         if epoch > (self.replay.end() >> self.epoch_bits) + 1 {
             return Err(Reject::Forged);
         }
@@ -186,7 +187,8 @@ impl Direction {
 }
 
 impl EpochKey {
-    /// The secret start value with the counter added in, as TLS 1.3 does (RFC 8446, section 5.3).
+    /// The secret initialization vector XORed with the counter, as in TLS 1.3 (RFC 8446, section
+    /// 5.3).
     fn nonce(&self, counter: u64) -> Nonce {
         let mut nonce = self.iv;
         for (byte, more) in nonce[IV_LEN - COUNTER_LEN..]
@@ -207,11 +209,11 @@ impl KeyType for Material {
     }
 }
 
-/// Bytes that encryption adds.
+/// Bytes that encryption adds to a PDU.
 pub const OVERHEAD: usize = TAG_LEN + COUNTER_LEN;
 
-/// PDUs under one key, as a power of two. With PDUs of 1500 bytes, 2^32 of them leave an attacker
-/// on AES-GCM an advantage of about 2^-51 (blocks squared over 2^129).
+/// Number of PDUs under one key, as a power of two. With PDUs of 1500 bytes, 2^32 PDUs give an
+/// attacker on AES-GCM an advantage of about 2^-51 (blocks squared over 2^129).
 const EPOCH_BITS: u32 = 32;
 
 const TAG_LEN: usize = 16;

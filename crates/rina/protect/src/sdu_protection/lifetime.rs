@@ -1,26 +1,26 @@
-//! How long a PDU may spend in an N-1 flow.
+//! Limits how long a PDU may spend in an N-1 flow.
 //!
-//! Delta-t rests on a bound for the life of a PDU. A PDU carries the millisecond of its sending;
-//! the two clocks need not agree, because what counts is how much longer it took than the fastest
-//! of late. An N-1 flow or an attacker that holds PDUs back gains no more than the
-//! lifetime.
+//! Delta-t relies on a limit for the lifetime of a PDU. Each PDU carries the millisecond of its
+//! sending. The two clocks need not agree: the receiver compares the PDU's time in transit with
+//! that of the fastest recent PDU. An N-1 flow or an attacker that delays PDUs can delay them by
+//! the lifetime at most.
 
 use carina_time::Instant;
 
-/// Lifetime of PDUs in one N-1 flow, both directions.
+/// The lifetime check of one end of an N-1 flow, for both directions.
 #[derive(Clone, Debug)]
 pub struct Lifetime {
     max_ms: u32,
     now_ms: u32,
-    /// Difference of the clocks as the first PDU showed it; all others are relative to it.
+    /// Difference of the two clocks at the first PDU. All other differences are relative to it.
     anchor: Option<u32>,
-    /// Least differences: of the present minute and of the one before.
+    /// Smallest difference in the current minute, and in the minute before.
     least: [Option<i32>; 2],
     minute_began_ms: u32,
 }
 
 impl Lifetime {
-    /// PDUs may take `max_ms` longer than the fastest of the last one or two minutes.
+    /// PDUs may take up to `max_ms` longer than the fastest PDU of the last one to two minutes.
     pub fn new(max_ms: u32) -> Lifetime {
         Lifetime {
             max_ms,
@@ -31,24 +31,26 @@ impl Lifetime {
         }
     }
 
-    /// Sets the time.
+    /// Sets the current time.
     pub fn set_now(&mut self, now: Instant) {
-        // Wraps after 49 days; only differences are used.
+        // Wraps after 49 days, which is harmless because only differences are used.
         self.now_ms = now.as_millis() as u32;
     }
 
-    /// What a PDU carries that is sent now.
+    /// The time stamp for a PDU that is sent now.
     pub fn stamp(&self) -> u32 {
         self.now_ms
     }
 
-    /// Whether a PDU that was sent at `sent` by the other side's clock and arrives now still lives.
+    /// Whether a PDU that arrives now may be accepted. `sent` is its time stamp, by the clock of
+    /// the other side.
     pub fn is_alive(&mut self, sent: u32) -> bool {
         let difference = self.now_ms.wrapping_sub(sent);
         let anchor = *self.anchor.get_or_insert(difference);
         let took = difference.wrapping_sub(anchor) as i32;
         self.turn();
-        // The dead count as well: after a clock has jumped, its new time is the measure in the end.
+        // Expired PDUs count too, so that the new time is accepted some time after a clock has
+        // jumped.
         let least = &mut self.least[0];
         *least = Some(least.map_or(took, |least| least.min(took)));
         let fastest = self.least.into_iter().flatten().min().unwrap_or(took);
@@ -59,7 +61,7 @@ impl Lifetime {
         let passed = self.now_ms.wrapping_sub(self.minute_began_ms);
         if passed >= MINUTE_MS {
             let [present, _] = self.least;
-            // After a long silence, what was before says nothing.
+            // After a long silence, the earlier minimum is out of date.
             let before = present.filter(|_| passed < 2 * MINUTE_MS);
             self.least = [None, before];
             self.minute_began_ms = self.now_ms;
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn drift_of_the_clocks_does_no_harm() {
         let mut lifetime = Lifetime::new(20);
-        // 100 parts per million, for a day: 8.6 s in all.
+        // The clocks differ by 100 parts per million: 8.6 s in a day.
         for minute in 0..(24 * 60 * 4) {
             let now_ms = minute * 15_000u64;
             let sent = (now_ms - now_ms / 10_000) as u32;

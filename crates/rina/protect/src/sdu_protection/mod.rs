@@ -1,9 +1,9 @@
-//! SDU protection of one N-1 flow.
+//! SDU protection of an N-1 flow.
 //!
-//! After the Pouzin Society's *SDU Protection Specification*: integrity, confidentiality and a
-//! bound on the lifetime of PDUs. The format is Carina's own.
+//! Specified in the Pouzin Society's *SDU Protection Specification*: integrity, confidentiality and
+//! a limit on the lifetime of PDUs. The format is Carina's own.
 //!
-//! Everything is a trailer, so that a PDU is protected without being moved:
+//! All fields are in a trailer, so that a PDU is protected without moving it:
 //!
 //! ```text
 //!  | PDU, or LZ4 block | inflated: u16 | padding | sent: u32     | info: u8 | outer             |
@@ -12,8 +12,8 @@
 //!                                                                            | tag, counter: u64 |
 //! ```
 //!
-//! `info`: bit 7 is set when the PDU is compressed, bit 6 is zero, bits 0 to 5 count the bytes of
-//! padding. All numbers are in network byte order.
+//! `info`: bit 7 is set if the PDU is compressed, bit 6 is zero, bits 0 to 5 are the number of
+//! padding bytes. All numbers are in network byte order.
 
 mod aead;
 mod lifetime;
@@ -26,27 +26,27 @@ pub use aead::{Aead, Cipher};
 pub use lifetime::Lifetime;
 pub use replay::WINDOW;
 
-/// What is done to the PDUs of one N-1 flow.
+/// SDU protection at one end of an N-1 flow.
 pub struct Protection {
     outer: Outer,
     lifetime: Option<Lifetime>,
     is_compressing: bool,
-    /// Where compression works; kept so that no PDU costs an allocation.
+    /// Buffer for compression, reused so that no PDU needs an allocation.
     scratch: Vec<u8>,
 }
 
-/// The outermost layer.
+/// The outermost layer of protection.
 pub enum Outer {
-    /// Nothing.
+    /// No protection.
     Plain,
-    /// CRC-32 (IEEE 802.3) over everything before it: against accidents, not attackers.
+    /// CRC-32 (IEEE 802.3) over all bytes before it. It detects accidental damage, not attacks.
     Crc32,
-    /// Encryption with authentication.
+    /// Authenticated encryption.
     Aead(Box<Aead>),
 }
 
 impl Protection {
-    /// Layers from outside in.
+    /// Creates the protection from its layers, the outermost first.
     pub fn new(outer: Outer, lifetime: Option<Lifetime>, is_compressing: bool) -> Protection {
         Protection {
             outer,
@@ -64,7 +64,7 @@ impl Protection {
         }
     }
 
-    /// Compresses if that makes it shorter.
+    /// Compresses the PDU if that makes it shorter. Returns whether it was compressed.
     fn deflate(&mut self, pdu: &mut Vec<u8>) -> bool {
         let Ok(inflated) = u16::try_from(pdu.len()) else {
             return false;
@@ -86,7 +86,7 @@ impl Protection {
         true
     }
 
-    /// The length that is written there bounds the result, and is itself below 64 KiB.
+    /// Decompresses the PDU. The length field in the PDU, which is below 64 KiB, limits the result.
     fn inflate(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         let inflated = usize::from(u16::from_be_bytes(take(pdu)?));
         if self.scratch.len() < inflated {
@@ -163,12 +163,12 @@ impl SduProtection for Protection {
         let padding = usize::from(info & PADDING);
         let len = pdu.len().checked_sub(padding).ok_or(Reject::Short)?;
         if info & RESERVED != 0 || pdu[len..].iter().any(|byte| *byte != 0) {
-            // Only a peer that has the key can write this, or any peer when the policy has no MAC.
+            // Only a peer with the key can cause this; without a MAC, any peer can.
             return Err(Reject::Forged);
         }
         pdu.truncate(len);
         if info & COMPRESSED != 0 {
-            // Both sides have the same parameters.
+            // Both sides have the same parameters, so the peer may not compress either.
             if !self.is_compressing {
                 return Err(Reject::Inflated);
             }
@@ -178,7 +178,7 @@ impl SduProtection for Protection {
     }
 }
 
-/// Takes the last `N` bytes off.
+/// Removes and returns the last `N` bytes.
 fn take<const N: usize>(pdu: &mut Vec<u8>) -> Result<[u8; N], Reject> {
     let (rest, last) = pdu.split_last_chunk::<N>().ok_or(Reject::Short)?;
     let (len, last) = (rest.len(), *last);
@@ -186,11 +186,11 @@ fn take<const N: usize>(pdu: &mut Vec<u8>) -> Result<[u8; N], Reject> {
     Ok(last)
 }
 
-/// Shortest protected PDU: the least payload of an Ethernet frame. A network card would pad a
-/// shorter one, and its end could not be found.
+/// Shortest protected PDU in bytes: the shortest payload of an Ethernet frame. A network card would
+/// pad a shorter one, and the receiver could not find its end.
 pub const PROTECTED_MIN: usize = 46;
 
-/// Below this, compression gains nothing.
+/// PDUs below this length are not compressed, because it would gain nothing.
 const COMPRESS_MIN: usize = 64;
 
 const COMPRESSED: u8 = 0x80;

@@ -1,11 +1,11 @@
-//! Which counters have been seen.
+//! Detects replayed PDUs by their counters.
 
-/// A window over the last [`WINDOW`] counters: each is accepted once, in any order.
+/// A window over the last [`WINDOW`] counters. Each counter is accepted once, in any order.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// One more than the highest counter accepted.
+    /// One above the highest accepted counter.
     end: u64,
-    /// Bit `c % 64` of word `c / 64 % WORDS` says that `c` was seen.
+    /// Bit `c % 64` of word `c / 64 % WORDS` is set if `c` was accepted.
     seen: [u64; WORDS],
 }
 
@@ -19,7 +19,8 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// Whether a PDU with this counter may be accepted. Says nothing about whether it is genuine.
+    /// Whether this counter was not accepted yet and is recent enough. The PDU itself may still be
+    /// forged.
     pub fn is_new(&self, counter: u64) -> bool {
         if counter >= self.end {
             return true;
@@ -28,12 +29,13 @@ impl Replay {
         is_recent && self.seen[word(counter)] & bit(counter) == 0
     }
 
-    /// One more than the highest counter accepted.
+    /// One above the highest accepted counter.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Notes a counter. Only of a PDU that has proved genuine: else a forger could move the window.
+    /// Marks a counter as accepted. Call it only for a PDU whose authenticity was checked;
+    /// otherwise a forger could move the window.
     pub fn accept(&mut self, counter: u64) {
         if counter >= self.end {
             let fresh = counter / 64 - self.end.saturating_sub(1) / 64;
@@ -54,10 +56,10 @@ fn bit(counter: u64) -> u64 {
     1 << (counter % 64)
 }
 
-/// Counters that may come out of order.
+/// How far counters may arrive out of order.
 pub const WINDOW: u64 = 1024;
 
-/// One word more than the window, because the newest is only partly in use.
+/// One word more than the window, because the newest word is only partly used.
 const WORDS: usize = WINDOW as usize / 64 + 1;
 
 #[cfg(test)]
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a set of everything ever accepted.
+        /// Compares the window with a set of all accepted counters.
         #[test]
         fn each_counter_once(steps in prop::collection::vec((0..6u8, 0..3000u64), 1..400)) {
             let (mut replay, mut model) = (Replay::default(), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! Protected PDUs, right and wrong.
+//! Valid and invalid protected PDUs.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn aead_of(cipher: Cipher, secret: &[u8; 32], is_initiator: bool) -> Outer {
     Outer::Aead(Box::new(aead))
 }
 
-/// All protections, as the two ends of a flow have them.
+/// All kinds of protection, each with both ends of a flow.
 fn pairs() -> Vec<(&'static str, Protection, Protection)> {
     let mut pairs = Vec::new();
     for is_compressing in [false, true] {
@@ -90,7 +90,7 @@ fn changed_byte_or_lost_byte_is_noticed_wherever_it_is() {
                 assert!(opened(&mut b, &good[..at]).is_err(), "{name} cut at {at}");
                 assert!(opened(&mut b, &good[at + 1..]).is_err(), "{name} from {at}");
             }
-            // All of that has not moved the window or anything else.
+            // The rejected PDUs have not moved the window or changed other state.
             assert!(opened(&mut b, &good).is_ok(), "{name} {len}");
         }
     }
@@ -171,7 +171,7 @@ fn counters_end_before_they_repeat() {
     let mut a = Protection::new(Outer::Aead(Box::new(aead)), None, false);
     let last = protected(&mut a, b"last");
     assert_eq!(a.protect(&mut b"more".to_vec()), Err(Reject::Exhausted));
-    // A counter from the far future is nothing that the other side derives keys for.
+    // The receiver does not derive keys for a counter of the far future.
     let mut b = Protection::new(aead_of(Cipher::Aes256Gcm, &SECRET, false), None, false);
     assert_eq!(opened(&mut b, &last), Err(Reject::Forged));
 }
@@ -197,7 +197,7 @@ fn compression_makes_dull_pdus_shorter_and_others_no_longer() {
 #[test]
 fn bomb_inflates_to_no_more_than_it_says_and_64_kib() {
     let mut b = Protection::new(Outer::Plain, None, true);
-    // The densest LZ4 block: one literal, then a match whose length goes on and on.
+    // The densest LZ4 block: one literal, then a match with the longest possible length.
     let mut bomb = vec![0x1f, 0, 1, 0];
     bomb.resize(60_000, 255);
     bomb.extend([0, 0x50, 0, 0, 0, 0, 0]);

@@ -1,31 +1,31 @@
-//! Why a policy cannot be made.
+//! Errors when a policy is created.
 
 use crate::auth::AuthError;
 use crate::crypto_error::CryptoError;
 use crate::key::KeyError;
 
-/// Why a policy of `authentication` or `sdu-protection` cannot be made.
+/// Why a policy of `authentication` or `sdu-protection` could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// The component has no policy of this name.
     #[error("{component}: no policy `{policy}`; there are: {known}")]
     UnknownPolicy {
-        /// The component.
+        /// Name of the component.
         component: &'static str,
-        /// The name given.
+        /// The name that was given.
         policy: String,
-        /// The names that exist, separated by commas.
+        /// The names of the existing policies, separated by commas.
         known: String,
     },
     /// The policy has no parameter of this name.
     #[error("{component} `{policy}` has no parameter `{parameter}`")]
     UnknownParameter {
-        /// The component.
+        /// Name of the component.
         component: &'static str,
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// The name given.
+        /// The name that was given.
         parameter: String,
     },
     /// The value of a parameter is invalid.
@@ -33,22 +33,22 @@ pub enum PolicyError {
         "sdu-protection: policy {policy}: parameter {parameter} is {value:?}; it must be: {meaning}"
     )]
     Value {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// The parameter.
+        /// Name of the parameter.
         parameter: &'static str,
-        /// The value given.
+        /// The value that was given.
         value: String,
-        /// Values that are valid.
+        /// The valid values.
         meaning: &'static str,
     },
-    /// The credentials hold no password.
+    /// The credentials contain no password.
     #[error("authentication `{policy}`: this member has no password")]
     NoPassword {
-        /// The policy.
+        /// Name of the policy.
         policy: &'static str,
     },
-    /// The credentials hold no private key.
+    /// The credentials contain no private key.
     #[error("authentication `ed25519`: this member has no key")]
     NoKey,
     /// The list of allowed keys is empty.
@@ -57,13 +57,13 @@ pub enum PolicyError {
     /// A public key that the policy names is malformed.
     #[error(transparent)]
     Allowed(#[from] KeyError),
-    /// The policy needs a secret that authentication did not agree on.
+    /// The policy needs a shared secret, which the authentication policy does not provide.
     #[error("sdu-protection `aead` needs a secret: authentication must be `ed25519` or `password`")]
     NoSecret,
-    /// An authenticator cannot be made.
+    /// An authenticator could not be created.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// Cryptography failed.
+    /// A cryptographic operation failed.
     #[error(transparent)]
     Crypto(#[from] CryptoError),
 }

@@ -1,4 +1,4 @@
-//! Policies by name, right and wrong.
+//! Creates policies by name, with valid and invalid parameters.
 
 use carina_ipcp::security::AuthStep;
 use carina_time::Instant;

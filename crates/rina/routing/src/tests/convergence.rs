@@ -1,4 +1,4 @@
-//! Members that tell one another end up agreeing, and forward without loops.
+//! Members that exchange messages end up with the same database, and forward without loops.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -13,7 +13,7 @@ use carina_time::Instant;
 
 type Link = (Address, Address, u32);
 
-/// Which link, whether it comes up, and how many milliseconds pass.
+/// A history of links: which link, whether it comes up, and how many milliseconds pass.
 fn history() -> impl Strategy<Value = Vec<(prop::sample::Index, bool, u64)>> {
     prop::collection::vec(
         (any::<prop::sample::Index>(), any::<bool>(), 0..40u64),
@@ -21,7 +21,7 @@ fn history() -> impl Strategy<Value = Vec<(prop::sample::Index, bool, u64)>> {
     )
 }
 
-/// A connected network: a random tree, and links beside it.
+/// A connected network: a random tree with additional links.
 fn connected(members: u64) -> impl Strategy<Value = Vec<Link>> {
     let parents = prop::collection::vec((any::<u64>(), 1..6u32), members as usize - 1);
     let more = prop::collection::vec((1..=members, 1..=members, 1..6u32), 0..members as usize);
@@ -102,7 +102,8 @@ proptest! {
         }
     }
 
-    /// Every member next to the failed link uses its alternates, all others their old tables.
+    /// Members next to the failed link use their alternates; all other members use their old
+    /// tables.
     #[test]
     fn alternates_do_not_loop_when_one_link_fails(
         links in connected(9), failed in any::<prop::sample::Index>(), ecmp in any::<bool>(),
@@ -123,7 +124,7 @@ proptest! {
                     let route = &network.members[&here].table()[&dst];
                     let ways = route.next.iter().find(|next| !is_failed(here, **next));
                     let Some(next) = ways.or(route.alternates.first()) else {
-                        // No alternate exists: the PDU is dropped, not passed round.
+                        // No alternate exists, so the PDU is dropped and does not loop.
                         break;
                     };
                     prop_assert!(!is_failed(here, *next));
@@ -178,7 +179,7 @@ fn member_that_returns_with_its_old_address_is_heard_at_once() {
     network.run(SECOND);
     network.up(2, 3, 1);
     network.run(SECOND);
-    // 3 forgets everything, its sequence numbers too.
+    // Member 3 loses all its state, including its sequence numbers.
     network.down(2, 3);
     let newborn = Network::new(3, &[]).members.remove(&3).expect("a member");
     network.members.insert(3, newborn);
@@ -235,7 +236,7 @@ fn address_that_changes_takes_the_links_along() {
     let mut network = network(3, &[(1, 2, 1), (2, 3, 1)], &[]);
     network.run(SECOND);
     let now = network.now;
-    // 3 becomes 7; its neighbour notices as it would in life.
+    // Member 3 changes its address to 7. Its neighbour notices, as in a real DIF.
     network.down(2, 3);
     let mut member = network.members.remove(&3).expect("a member");
     member.set_own(Instant::from_nanos(now), 7, "m3");
@@ -247,7 +248,7 @@ fn address_that_changes_takes_the_links_along() {
     assert_eq!(table.keys().copied().collect::<Vec<_>>(), vec![2, 7]);
 }
 
-/// What is known at `member` of links that are up.
+/// The links that `member` knows to be up.
 fn up_at(network: &Network, member: Address) -> Vec<(Address, Address)> {
     let known = links_of(network, member).into_iter();
     known
@@ -256,7 +257,7 @@ fn up_at(network: &Network, member: Address) -> Vec<(Address, Address)> {
         .collect()
 }
 
-/// 3 dies in silence. The same member comes back as 7, at the other end of the line.
+/// Member 3 crashes. It restarts as 7, at the other end of the line.
 fn reborn_elsewhere() -> Network {
     let mut network = network(4, &[(1, 2, 1), (2, 3, 1), (4, 1, 1)], &[]);
     network.run(SECOND);
@@ -284,7 +285,8 @@ fn links_of_a_former_address_are_withdrawn_after_a_crash() {
 #[test]
 fn former_address_of_another_member_now_is_left_alone() {
     let mut network = reborn_elsewhere();
-    // Address 3 is given to m5, which 2 has for a neighbour, as it had the dead one.
+    // Address 3 is given to m5. Its neighbour is 2, which was also the neighbour of the crashed
+    // member.
     let mut heir = Network::new(1, &[]).members.remove(&1).expect("a member");
     heir.set_own(Instant::from_nanos(network.now), 3, "m5");
     network.members.insert(3, heir);
@@ -326,7 +328,7 @@ fn agreeing_neighbours_exchange_digests_only() {
 fn two_members_with_one_address_do_not_drown_the_others() {
     let mut network = network(3, &[(1, 2, 1)], &[]);
     network.run(SECOND);
-    // A second member behind 3 speaks as 1 as well, again and again.
+    // A second member behind 3 repeatedly sends reports as member 1.
     network.up(2, 3, 1);
     for round in 0..2000u64 {
         let ghost = FlowState {
@@ -360,7 +362,8 @@ fn newcomer_learns_a_large_network_in_few_messages() {
         network.members[&(members + 1)].table().len() as u64,
         members
     );
-    // Each object once to the newcomer; the two new ones over every link, perhaps both ways.
+    // Each object is sent once to the new member. The two new objects cross every link, perhaps in
+    // both directions.
     let needed = 2 * links.len() + 2 * 2 * (links.len() + 1) + 10;
     assert!(
         network.objects - before < needed,

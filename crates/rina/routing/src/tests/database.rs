@@ -1,4 +1,4 @@
-//! Which version of a report wins, and how long it lives.
+//! Which version of a report wins, and when it expires.
 
 use alloc::vec;
 
@@ -83,7 +83,7 @@ fn a_tombstone_rejects_older_copies_until_they_expire() {
     );
     assert!(database.expire(Instant::from_millis(9_999)).is_empty());
     assert_eq!(database.expire(Instant::from_millis(10_000)), vec![(2, 3)]);
-    // A member that still has the old copy has it with its age.
+    // A member that still has the old copy also has its age.
     let stale = FlowState {
         age_ms: 10_000,
         ..old
@@ -130,7 +130,7 @@ fn own_object_from_a_former_life_is_outdone() {
     let own = database.object(Instant::ZERO, (1, 9)).expect("it is there");
     assert_eq!((own.seq, own.is_up), (5, false));
     assert_eq!(own.name, "me");
-    // Its own words coming back are no dispute.
+    // This member's own report, returned to it, is not a dispute.
     assert_eq!(database.insert(Instant::ZERO, &own), MergeOutcome::Known);
 }
 

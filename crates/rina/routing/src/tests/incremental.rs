@@ -1,4 +1,4 @@
-//! Incremental computation against computation from nothing, and against Bellman and Ford.
+//! Compares incremental computation with computation from scratch, and with Bellman and Ford.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -19,7 +19,7 @@ const LIMITS: Limits = Limits {
     refresh: Duration::from_millis(300_000),
 };
 
-/// One step of a history: cost of `from` -> `to` becomes `cost`, 0 for withdrawn.
+/// One step of a history: the cost of `from` -> `to` becomes `cost`; 0 withdraws the link.
 type Step = (u64, u64, u32);
 
 struct Seen {
@@ -30,7 +30,7 @@ struct Seen {
 impl Seen {
     fn new() -> Seen {
         Seen {
-            // A database without an owner: every object is another member's.
+            // A database without an owner: every object is reported by another member.
             database: Database::new(0, "", LIMITS),
             seq: 0,
         }
@@ -59,7 +59,7 @@ impl Seen {
         keys.map(|(a, b)| (a.min(b), a.max(b))).collect()
     }
 
-    /// Distances from `root` by relaxing every link until nothing changes.
+    /// Distances from `root`, by relaxing all links until nothing changes.
     fn bellman_ford(&self, root: Address) -> BTreeMap<Address, u64> {
         let mut dist = BTreeMap::from([(root, 0)]);
         loop {
@@ -122,7 +122,7 @@ fn check(steps: &[Vec<Step>], paths: Paths) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The next hops are the neighbours on shortest ways, cut off at `max`.
+/// Checks that the next hops are the neighbours on shortest paths, limited to `max`.
 fn check_next(seen: &Seen, route: &Route, max: usize) -> Result<(), TestCaseError> {
     let mut right = Vec::new();
     for (near, cost) in neighbours(seen) {
@@ -155,7 +155,7 @@ fn neighbours(seen: &Seen) -> Vec<(Address, u32)> {
 
 fn steps(nodes: u64, max_cost: u32) -> impl Strategy<Value = Vec<Vec<Step>>> {
     let step = (1..=nodes, 1..=nodes, 0..=max_cost);
-    // Links are mostly reported by both ends, as they are in life.
+    // Most links are reported by both ends, as in a real DIF.
     let pair = (step.clone(), any::<bool>(), 1..=max_cost).prop_map(|(step, both, back)| {
         let (from, to, cost) = step;
         if both && cost > 0 {
@@ -204,7 +204,8 @@ fn link_that_only_one_end_reports_is_not_used() {
 
 #[test]
 fn node_protecting_alternates_come_first() {
-    // 1 reaches 5 by 2 (cost 2). 3 goes through 2 as well and is cheap; 4 has a way of its own.
+    // Member 1 reaches 5 through 2 (cost 2). Member 3 also goes through 2 and is cheap; 4 has its
+    // own path.
     let mut seen = Seen::new();
     for (a, b, cost) in [
         (1, 2, 1),

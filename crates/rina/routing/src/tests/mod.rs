@@ -1,4 +1,4 @@
-//! Tests that need more than one module.
+//! Tests that involve several modules.
 
 mod convergence;
 mod database;

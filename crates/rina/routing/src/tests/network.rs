@@ -1,4 +1,4 @@
-//! Several members, and the messages between them.
+//! A simulated network of members that exchange messages.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -14,7 +14,7 @@ use carina_time::Instant;
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1000 * MILLI;
 
-/// Members with addresses from 1 on; every message takes a millisecond and order is kept.
+/// Members with addresses from 1. Every message takes a millisecond, and messages stay in order.
 pub struct Network {
     pub now: u64,
     pub members: BTreeMap<Address, Box<dyn Routing>>,
@@ -62,7 +62,7 @@ impl Network {
         }
     }
 
-    /// Only `a` is there to notice.
+    /// Takes the link down. Only `a` notices, because `b` no longer exists.
     pub fn down_one_sided(&mut self, a: Address, b: Address) {
         self.links.remove(&(a, b));
         self.links.remove(&(b, a));
@@ -75,7 +75,7 @@ impl Network {
         Member { now, routing }
     }
 
-    /// Runs for `span` of time.
+    /// Runs the simulation for `span`.
     pub fn run(&mut self, span: u64) {
         let end = self.now + span;
         loop {
@@ -129,14 +129,15 @@ impl Network {
         }
     }
 
-    /// Loses everything that is under way.
+    /// Loses all messages in transit.
     pub fn lose(&mut self) {
         self.collect();
         self.links.values_mut().for_each(VecDeque::clear);
     }
 
-    /// Ways that a PDU from `from` to `dst` may take by the first next hop or any other, as the
-    /// `pick` says, until it arrives; `None` when it does not within as many hops as members.
+    /// The path of a PDU from `from` to `dst`. Each member uses its first next hop or another one,
+    /// selected by `pick`. `None` if the PDU does not arrive within as many hops as there are
+    /// members.
     pub fn walk(&self, from: Address, dst: Address, pick: usize) -> Option<Vec<Address>> {
         let mut way = Vec::from([from]);
         let mut here = from;

@@ -1,4 +1,4 @@
-//! A thousand members. Figures are printed, not judged; what is judged is the work done.
+//! A network of a thousand members. Times are only printed; the tests check the amount of work.
 #![allow(clippy::disallowed_methods, reason = "measures what the machine takes")]
 
 use alloc::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::message::{Address, FlowState};
 
 const MEMBERS: u64 = 1000;
 
-/// A ring with chords: about six links for each member.
+/// A ring with chords, with about six links for each member.
 fn database() -> Database {
     let limits = Limits {
         objects: 1 << 20,
