@@ -5,7 +5,7 @@
 //!   DIALECTS: native (carina-management), rlite, irati
 //!                                      |      |
 //!                                      v      v
-//!                                     interop: what both need, of no dialect
+//!                                     interop: components that both use
 //! ```
 //!
 //! Each dialect implements [`LayerManagement`](carina_ipcp::LayerManagement) as a machine without

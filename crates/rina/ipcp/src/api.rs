@@ -217,11 +217,11 @@ pub enum RibOp {
 /// An object of the RIB, as tools see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RibObject {
-    /// Its name: a path.
+    /// Name of the object: a path.
     pub path: String,
-    /// Its class.
+    /// Class of the object.
     pub class: String,
-    /// Its fields in order.
+    /// Fields of the object, in order.
     pub fields: Vec<(String, Scalar)>,
 }
 
@@ -252,7 +252,7 @@ pub enum Event {
     },
     /// This IPCP is no longer a member of the DIF.
     Left {
-        /// Why.
+        /// The reason, as text for people.
         reason: String,
     },
     /// The member at the other end of an N-1 flow has become a neighbour.
@@ -270,7 +270,7 @@ pub enum Event {
         name: String,
         /// The N-1 flow that led to it.
         n1: N1Port,
-        /// Why.
+        /// The reason, as text for people.
         reason: String,
     },
     /// Asks the binder to allocate an N-1 flow and to pass it with [`Command::N1Up`].
@@ -284,7 +284,7 @@ pub enum Event {
     DropN1 {
         /// The N-1 flow to deallocate.
         n1: N1Port,
-        /// Why.
+        /// The reason, as text for people.
         reason: String,
     },
     /// An application has become reachable through this DIF, at this member or another.

@@ -26,13 +26,13 @@ use crate::trace::Tracer;
 ///
 /// ```text
 ///   on_pdu, on_sdu, handle, allocate, set_delivery_room      any number, in any order
-///   handle_timeout                                           when poll_timeout is over
+///   handle_timeout                                           when poll_timeout has passed
 ///   end_of_burst                                             once
 ///   poll_n1 / peek_transmit / take_transmit (or block_n1), poll_deliver, poll_room, poll_event
-///                                                            until they give nothing
-///   release_burst                                            before the memory of payloads that
-///                                                            came in is given back
-///   poll_timeout                                             when to come back
+///                                                            until they return nothing
+///   release_burst                                            before the memory of received
+///                                                            payloads is reused
+///   poll_timeout                                             when to call next
 /// ```
 pub struct Ipcp<P: Payload> {
     transfer: DataPath<P>,

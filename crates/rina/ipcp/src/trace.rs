@@ -78,7 +78,7 @@ pub enum TraceEvent<'a> {
     },
     /// A connection was opened; its other end may not be known yet.
     ConnectionOpened {
-        /// Its local CEP-id.
+        /// Local CEP-id of the connection.
         cep: CepId,
         /// The flow that owns it; `None` for a management channel.
         flow: Option<FlowKey>,
@@ -87,7 +87,7 @@ pub enum TraceEvent<'a> {
     },
     /// The other end of a connection became known.
     ConnectionEstablished {
-        /// Its local CEP-id.
+        /// Local CEP-id of the connection.
         cep: CepId,
         /// Address of the other end.
         remote: Address,
@@ -96,29 +96,29 @@ pub enum TraceEvent<'a> {
     },
     /// A connection was removed.
     ConnectionClosed {
-        /// Its local CEP-id.
+        /// Local CEP-id of the connection.
         cep: CepId,
     },
     /// A connection failed.
     ConnectionFailed {
-        /// Its local CEP-id.
+        /// Local CEP-id of the connection.
         cep: CepId,
-        /// Why.
+        /// The reason.
         reason: &'a str,
     },
     /// A connection stalled: the peer keeps the window closed, and no PDU is unacknowledged.
     ConnectionStalled {
-        /// Its local CEP-id.
+        /// Local CEP-id of the connection.
         cep: CepId,
     },
     /// The window of a stalled connection opened.
     ConnectionResumed {
-        /// Its local CEP-id.
+        /// Local CEP-id of the connection.
         cep: CepId,
     },
     /// The retransmission timer of a connection expired.
     RetransmissionTimeout {
-        /// Its local CEP-id.
+        /// Local CEP-id of the connection.
         cep: CepId,
         /// Expiries in a row, this one included.
         in_a_row: u32,
@@ -142,37 +142,37 @@ pub enum TraceEvent<'a> {
         /// This IPCP is the initiator.
         is_initiator: bool,
     },
-    /// This IPCP is a member of the DIF from here on.
+    /// This IPCP became a member of the DIF.
     Enrolled {
-        /// Its address.
+        /// Address of this IPCP.
         address: Address,
     },
     /// An enrollment, or an exchange by which two members become neighbours, failed.
     EnrollmentFailed {
         /// The N-1 flow that it used.
         n1: N1Port,
-        /// Why.
+        /// The reason.
         reason: &'a str,
     },
     /// This IPCP left the DIF.
     Left {
-        /// Why.
+        /// The reason.
         reason: &'a str,
     },
     /// A member became a neighbour.
     NeighbourAdded {
-        /// Its name.
+        /// Name of the neighbour.
         name: &'a str,
-        /// Its address.
+        /// Address of the neighbour.
         address: Address,
         /// The N-1 flow to it.
         n1: N1Port,
     },
     /// A neighbour is lost: no N-1 flow to it is left.
     NeighbourLost {
-        /// Its name.
+        /// Name of the neighbour.
         name: &'a str,
-        /// Why.
+        /// The reason.
         reason: &'a str,
     },
     /// Two running IPCPs have the same name.
@@ -224,14 +224,14 @@ pub enum TraceEvent<'a> {
     FlowRefused {
         /// The flow.
         flow: FlowKey,
-        /// Why.
+        /// The reason.
         reason: &'a str,
     },
     /// A flow ended.
     FlowEnded {
         /// The flow.
         flow: FlowKey,
-        /// Why; empty for an ordinary end.
+        /// The reason; empty for an ordinary end.
         reason: &'a str,
     },
 }

@@ -15,7 +15,7 @@
 //!   |               rib: which operation reaches which component   |
 //!   |               schema: names, classes, values                 |
 //!   +---------------------------------------------------------------+
-//!          |  plain management PDUs      |  management channels
+//!          |  single management PDUs     |  management channels
 //!          v                             v
 //!        data_transfer::DataTransfer (and its events back)
 //! ```

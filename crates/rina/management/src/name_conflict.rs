@@ -6,8 +6,8 @@
 //! ```text
 //!  joining IPCP               member it asks             member of the same name
 //!    M_START enrollment  ----->  M_START members/NAME  ----->
-//!      refused for good  <-----       <----- M_START_R {incarnation}: it lives
-//!            admitted    <-----       nothing within ANSWER_TIMEOUT, or no way there: it does not
+//!      permanently refused <---       <----- M_START_R {incarnation}: it is alive
+//!                 admitted <---       no answer within ANSWER_TIMEOUT, or no route: it is not
 //! ```
 //!
 //! Only members answer, and the query is sent after the attempt to join began, so an answer proves

@@ -1,15 +1,15 @@
 //! Registrations of this member's applications in the directory.
 //!
 //! ```text
-//!                     no member                              enrolled
-//!   Register ---------------------> answered: done --------------+
+//!                     not a member                           enrolled
+//!   Register ---------------------> answered: registered --------+
 //!      | member                                                  |
-//!      v                            a home has it, or none answers
-//!   told to the homes ---------------------------------------------> answered: done
-//!      |                     at all, or no way leads to any           (once)
+//!      v                            a home accepts, no home      v
+//!   sent to the homes ---------------------------------------------> answered: registered
+//!      |                            answers, or no route exists     (once)
 //!      | all homes are full
 //!      v
-//!   answered: the limit; forgotten
+//!   answered: the limit; the registration is deleted
 //! ```
 //!
 //! With policy `replicated` this member is its own home, and the answer follows at once. A

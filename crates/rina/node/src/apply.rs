@@ -1,11 +1,11 @@
 //! Applies a configuration to a running node: completely, or not at all.
 //!
 //! ```text
-//!   judge        the whole configuration against what the node would be    refused: nothing done
-//!   make         what needs nothing that goes: shims, VMs                       fails: undone
-//!   replace      what stands in the way goes just before what replaces it       fails: undone
-//!   rebase       members get and lose N-1 DIFs                                  fails: undone
-//!   take away    what is not in the configuration
+//!   judge        checks the whole configuration against the planned state       refused: no change
+//!   make         creates shims and VMs that need nothing of what is removed     fails: undone
+//!   replace      removes what conflicts, just before its replacement            fails: undone
+//!   rebase       adds and removes N-1 DIFs of members                           fails: undone
+//!   take away    removes what is not in the configuration
 //! ```
 //!
 //! So a step that the system may refuse runs before anything is removed, except for what that step

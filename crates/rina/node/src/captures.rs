@@ -1,9 +1,9 @@
 //! Captures: the PDUs that an IPCP sends and receives, as pcapng over `control.sock`.
 //!
 //! ```text
-//!   POST /v1/captures            GET /v1/captures/N, again and again         DELETE
+//!   POST /v1/captures            GET /v1/captures/N, repeatedly              DELETE
 //!   (none) ----------> running ------------------------------------> ... ----------> (none)
-//!                         |  not read for a while
+//!                         |  not read for 15 s
 //!                         +--------------------------------------------> (none)
 //! ```
 //!

@@ -5,12 +5,12 @@
 //! ```text
 //!            allocate                           incoming flow
 //!               |                                    |
-//!           Requested --denied, late--> (gone)   Incoming --denied, late--> (gone)
+//!           Requested --denied, timeout--> (gone)  Incoming --denied, timeout--> (gone)
 //!               |                                    | accepted
 //!               |                                 Accepted
 //!               +------------> Allocated <-----------+
 //!                               |     \
-//!          application closes   |      \  other end closes: the closure is reported
+//!          application closes   |      \  other end closes: the application is told
 //!                               v       v
 //!                            (gone)  Allocated --application closes--> (gone)
 //! ```

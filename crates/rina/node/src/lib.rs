@@ -4,9 +4,9 @@
 //! code, as tests do. A node has these threads:
 //!
 //! ```text
-//!   core           owns all state; one epoll over ipc.sock, flows, VMs, events, questions
-//!   carina-control serves control.sock and asks the core
-//!   data-plane     moves SDUs (carina-dataplane); as many as the configuration says
+//!   core           owns all state; one epoll over ipc.sock, flows, VMs, events, queries
+//!   carina-control serves control.sock and queries the core
+//!   data-plane     moves SDUs (carina-dataplane); one thread for each configured worker
 //! ```
 //!
 //! SDUs of a flow between two applications of this system that use the same mode (shared memory or

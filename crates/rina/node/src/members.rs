@@ -4,9 +4,9 @@
 //!             create: bootstrap                      leave, or expelled
 //!   (made) ------------------------> Enrolled -----------------------------> Left
 //!      \   join                      ^     |
-//!       +-------> Joining -----------+     | an N-1 flow ends: asked for again,
+//!       +-------> Joining -----------+     | an N-1 flow ends: requested again,
 //!                  |  ^   enrolled         +  with growing pauses
-//!                  +--+ N-1 flow or enrollment failed: again, with growing pauses
+//!                  +--+ N-1 flow or enrollment failed: tried again, with growing pauses
 //! ```
 //!
 //! While a member is enrolled, it is registered in each of its N-1 DIFs under two names: its own,

@@ -44,7 +44,7 @@ pub enum RunDirError {
     OtherOwner {
         /// The directory.
         dir: PathBuf,
-        /// Its owner.
+        /// User id of the directory's owner.
         owner: u32,
         /// The user of this process.
         own: u32,

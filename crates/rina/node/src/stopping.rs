@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   flows of applications end
-//!   members leave, the topmost DIFs first: each needs those below to say so
+//!   members leave, those of the topmost DIFs first: they need the N-1 DIFs to inform their peers
 //!   the other IPCPs end
 //! ```
 //!

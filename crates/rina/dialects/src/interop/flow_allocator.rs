@@ -12,10 +12,10 @@
 //!     |                                                    |
 //!     | deallocate                                         |
 //!     v                                                    |
-//!   DRAINING: what was written goes out                    |
-//!     | drained, or R without the other side's leave       v
-//!     x                 -- end ------------------>      LINGERING: what came is delivered
-//!                                                          | a little later
+//!   DRAINING: written SDUs are sent                      |
+//!     | drained, or R passes while the window is closed     v
+//!     x                 -- end ------------------>      LINGERING: received SDUs are delivered
+//!                                                          | `linger` later
 //!                                                          x          Event::Closed
 //! ```
 //!

@@ -4,9 +4,10 @@
 //! ```text
 //!  name in `addresses`?  ---yes---> that address
 //!        | no
-//!  part of it in `prefixes`? -yes-> any address of the range, the IPCP's own or the first free one
-//!        | no                       from a place that its name decides
-//!  refused, with the entry that is missing
+//!  name contains a part in
+//!  `prefixes`?           ---yes---> an address of the range: the IPCP's own if it is in the range,
+//!        | no                       else the first free one from a place that the name determines
+//!  refused: the reason names the missing entry
 //! ```
 
 use alloc::collections::BTreeMap;
@@ -73,14 +74,14 @@ pub(crate) enum AddressError {
     TooWide {
         /// The IPCP.
         name: String,
-        /// Its address.
+        /// Its configured address.
         address: u64,
     },
     /// Another IPCP has the configured address.
     Taken {
         /// The IPCP.
         name: String,
-        /// Its address.
+        /// Its configured address.
         address: u64,
         /// Name of the IPCP that has it.
         owner: String,

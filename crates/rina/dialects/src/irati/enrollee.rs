@@ -8,17 +8,17 @@
 //!                 M_WRITE challenge reply {text}  ----->
 //!                 <-------  M_CONNECT_R                           ADMITTING
 //!   STARTING      M_START enrollment {own address}  --->
-//!                 <-------  M_START_R {address, if given}         STOPPING
-//!   LEARNING      <-------  M_CREATE constants, cubes             (if one was given)
+//!                 <-------  M_START_R {address, if assigned}      STOPPING
+//!   LEARNING      <-------  M_CREATE constants, cubes             (if one was assigned)
 //!                 <-------  M_CREATE directory, neighbours
 //!                 <-------  M_STOP enrollment {token}
-//!   (READING)     M_READ neighbours, if they did not come  -->
+//!   (READING)     M_READ neighbours, if they did not arrive -->
 //!   STOPPED       M_STOP_R  ---------------------------->
-//!                 <-------  M_START operation                     CONFIRMING
+//!                 <-------  M_START operational status            CONFIRMING
 //!   UP            M_START_R {own name, token}  --------->         UP
 //!
-//!   any but UP: nothing for 10 s, a refusal, M_RELEASE  -->  IDLE, and perhaps again
-//!   UP: M_RELEASE, the N-1 flow ends, no sign of life   -->  IDLE
+//!   any stage but UP: no message for 10 s, a refusal, M_RELEASE  -->  IDLE, perhaps a new attempt
+//!   UP: M_RELEASE, the N-1 flow ends, keep-alives unanswered     -->  IDLE
 //! ```
 //!
 //! Every request that is answered has invoke id 1, the smallest free one. Nothing is repeated; a

@@ -11,7 +11,7 @@
 //!   |        |                     |     |          | addresses      |
 //!   |        |                     | dissemination: lower flows,     |
 //!   |        |                     | neighbours, directory           |
-//!   |   interop::{flows, directory, links, show}                     |
+//!   |   interop::{flow_allocator, directory, link_state, rib_view}   |
 //!   +----------------------------------------------------------------+
 //!          | A-DATA, through the DIF     | CDAP, one connection for
 //!          v                             v each N-1 flow

@@ -4,10 +4,10 @@
 //! (responder):
 //!
 //! ```text
-//!                +------+   this side asks        +------------+
+//!                +------+   this side connects    +------------+
 //!            +-> | IDLE | ----------------------> | CONNECTING |
 //!            |   +------+   M_CONNECT             +------------+
-//!            |      | M_CONNECT came                    | M_CONNECT_R
+//!            |      | M_CONNECT received                | M_CONNECT_R
 //!            |      v                                   v
 //!            |   +-----------+    lower flow only  +----------+     +--------+
 //!            |   | ACCEPTING | ----------+      +- | STARTING | or  | ADDING |

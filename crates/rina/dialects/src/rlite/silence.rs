@@ -9,9 +9,9 @@
 //! ```text
 //!   this IPCP                              rlite, which is connected
 //!     M_CONNECT                   ------->   discarded
-//!     nothing for 2.5 s  }
-//!     or any request     }
-//!     M_RELEASE           ------->   the neighbour is forgotten
+//!     no answer for 2.5 s, or }
+//!     a request received      }
+//!     M_RELEASE                   ------->   forgets the neighbour
 //!     4.5 s later: M_CONNECT      ------->
 //!                                 <-------   M_CONNECT_R
 //! ```

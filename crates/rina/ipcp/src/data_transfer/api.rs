@@ -206,8 +206,8 @@ pub enum TransferEvent {
         /// The flow.
         flow: FlowKey,
     },
-    /// The sequence numbers of a connection are nearly used up: layer management should allocate a
-    /// new connection.
+    /// The sequence numbers of a connection run out soon: layer management should allocate a new
+    /// connection.
     Rollover {
         /// Owner of the connection.
         owner: Owner,

@@ -11,10 +11,10 @@ use carina_wire::dif::CepId;
 /// bit distinguishes the two tables of an IPCP:
 ///
 /// ```text
-/// management channels      1GGGPPPP PPPPPPPP            8 generations,       4,095 places
-/// flows, width 1           GPPPPPPP                      2 generations,         127 places
-/// flows, width 2           0GPPPPPP PPPPPPPP             2 generations,      16,383 places
-/// flows, width 4           1GGGGGGG GGGGPPPP PPPPPPPP PPPPPPPP    2,048,  1,048,575 places
+/// management channels      1GGGPPPP PPPPPPPP            8 generations,       4,095 indices
+/// flows, width 1           GPPPPPPP                      2 generations,         127 indices
+/// flows, width 2           0GPPPPPP PPPPPPPP             2 generations,      16,383 indices
+/// flows, width 4           1GGGGGGG GGGGPPPP PPPPPPPP PPPPPPPP    2,048,  1,048,575 indices
 /// ```
 ///
 /// Index 0 is not used, since CEP-id 0 is invalid. A CEP-id that was freed is quarantined for the

@@ -34,7 +34,7 @@ pub enum SettingsError {
     Cube {
         /// Id of the cube.
         id: u16,
-        /// What is wrong with it.
+        /// Why the cube is invalid.
         error: CubeError,
     },
     /// The configured longest PDU is out of range.
@@ -106,7 +106,7 @@ pub enum N1Error {
     TooNarrow {
         /// The N-1 flow.
         n1: N1Port,
-        /// Its N-1 DIF.
+        /// Name of its N-1 DIF.
         dif: String,
         /// The longest PDU that it carries under its present protection, in bytes.
         has: usize,

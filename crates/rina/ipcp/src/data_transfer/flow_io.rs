@@ -16,8 +16,8 @@ use crate::data_transfer::api::Owner;
 ///
 /// ```text
 ///  on_sdu --> pending --> delimiter --> EFCP        EFCP --> assembler --> ready --> poll_deliver
-///             (no room                                                    (until the reader
-///              beyond)                                                     has room)
+///             (if EFCP or the                                            (until the reader
+///              queue is full)                                             has room)
 /// ```
 #[derive(Debug)]
 pub(super) struct FlowIo<P> {

@@ -11,7 +11,7 @@
 //!                                               <---------  M_CREATE_R {CEP-id}
 //!    Event::Allocated
 //!    =================== data, by EFCP ====================
-//!    Command::Deallocate, what was written is through
+//!    Command::Deallocate; written SDUs are sent first
 //!    M_DELETE flow {is graceful, reason}        --------->  Event::Closed
 //!                                               <---------  M_DELETE_R
 //! ```

@@ -4,10 +4,10 @@
 //!  initiator                                             responder (a member)
 //!    M_CONNECT {nonce}                        ---------->
 //!                                             <----------  M_WRITE authentication {both nonces}
-//!    M_WRITE authentication {token}           ---------->        as often as the policy wants
+//!    M_WRITE authentication {token}           ---------->        as often as the policy needs
 //!                                             <----------  M_CONNECT_R {both nonces, DIF identity}
 //!    M_READ enrollment, piece by piece        <--------->  M_READ_R {DIF's configuration}
-//!       (only an IPCP that is no member)
+//!       (only by an IPCP that is not a member)
 //!    M_START channel {CEP-id}                 ---------->
 //!                                             <----------  M_START_R channel {CEP-id}
 //!    ======================= management channel, protected =======================

@@ -76,7 +76,7 @@ pub enum MemberSpecError {
     Width {
         /// The field.
         field: &'static str,
-        /// Its width in bytes.
+        /// The configured width in bytes.
         bytes: u8,
         /// The dialect.
         dialect: &'static str,
