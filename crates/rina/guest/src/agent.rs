@@ -1,16 +1,18 @@
-//! The agent: obeys the second serial port. One request per line:
+//! The agent executes commands that the host sends over the second serial port. Each request is one
+//! line:
 //!
 //! ```text
 //!   PING id          answered by PONG id
 //!   TEXT id ESCAPED  appends to the text of command id
-//!   RUN id           runs it and answers when it has ended:
+//!   RUN id           runs the command, and answers when it has ended:
 //!                      BEGIN id status / BASE64... / ERROR id / BASE64... / END id
-//!                    where a line of output that is plain text may stand as =TEXT
+//!                    where =TEXT replaces BASE64 if an output is one line of plain text
 //! ```
 //!
-//! The text of a command is a script. The orders that it begins with are obeyed by the agent itself
-//! ([`Order`]); where one of them fails the command ends with status 1. The rest is run by a shell.
-//! Several commands may run at a time. Each answer is one write(2), which the terminal keeps whole.
+//! The text of a command is a script. The agent itself executes the orders at its beginning
+//! ([`Order`]). If one of them fails, the command ends with status 1. A shell runs the rest.
+//! Several commands may run at the same time. Each answer is one write(2), which the terminal does
+//! not split.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -28,26 +30,26 @@ use crate::order::{Order, orders_of};
 use crate::port::{Line, Lines, answer};
 use crate::system;
 
-/// Where the port is.
+/// The serial port on which the host sends commands.
 pub const PORT: &str = "/dev/ttyS1";
 
-/// What the threads of commands share.
+/// State that the threads of all commands share.
 struct Agent {
     port: Mutex<File>,
     cards: Mutex<Cards>,
 }
 
-/// How a command has ended.
+/// The result of a command.
 struct Ended {
     status: i32,
     output: Vec<u8>,
     error: Vec<u8>,
 }
 
-/// Obeys the port for as long as the guest runs.
+/// Executes commands from the port while the guest runs.
 ///
 /// # Errors
-/// The port cannot be opened or set up.
+/// The port cannot be opened or configured.
 pub fn obey() -> std::io::Result<()> {
     fs::create_dir_all(DIRECTORY)?;
     std::env::set_current_dir("/root")?;
@@ -73,7 +75,8 @@ pub fn obey() -> std::io::Result<()> {
                     if let Some(bytes) = text {
                         bytes.extend(part);
                     }
-                    // A part of a script is not what was meant.
+                    // A text that is too long is dropped as a whole, because a part of a script
+                    // must not run.
                     text.take_if(|bytes| bytes.len() > TEXT_BYTES_MAX);
                 }
                 Line::Run(id) => {
@@ -86,7 +89,7 @@ pub fn obey() -> std::io::Result<()> {
 }
 
 impl Agent {
-    /// Runs a command, in a thread of its own if that may take a while.
+    /// Runs a command, in its own thread if it may take a while.
     fn take(self: &Arc<Agent>, id: String, text: Option<Vec<u8>>) {
         let Some(text) = text else {
             let error = format!("the text of command {id} was lost\n");
@@ -141,7 +144,7 @@ impl Agent {
         }
     }
 
-    /// Obeys an order; what it has to say.
+    /// Executes an order and returns its output.
     fn obey(&self, order: Order) -> Result<String, Failure> {
         let cards = || lock(&self.cards);
         match order {
@@ -189,7 +192,7 @@ impl Agent {
     }
 
     fn say(&self, text: &str) {
-        // When the port fails there is no one to tell.
+        // If the port fails, nobody can be told.
         let _ = lock(&self.port).write_all(text.as_bytes());
     }
 }
@@ -204,17 +207,17 @@ impl Ended {
     }
 }
 
-/// Whether a shell has nothing to do with it.
+/// Whether nothing is left for a shell.
 fn rest_is_over(rest: &str) -> bool {
     rest.is_empty() || rest.trim_end() == "exit 0"
 }
 
-/// Whether the port may wait for it.
+/// Whether an order is short enough to run while the port waits.
 fn is_quick(order: &Order) -> bool {
     !matches!(order, Order::Echo { .. } | Order::Rehearse { .. })
 }
 
-/// What a clone is given to be another machine than its template.
+/// Gives a clone its own identity: host name, random seed and time.
 fn be(name: &str, seconds: i64, seed: &str) -> Result<(), Failure> {
     system::set_host_name(name)
         .and_then(|()| fs::write("/dev/urandom", seed))
@@ -230,7 +233,8 @@ fn put(path: &Path, mode: u32, data: &[u8]) -> Result<(), Failure> {
         .map_err(|error| format!("writing {}: {error}", path.display()))
 }
 
-/// Runs a script by a shell. Its outputs are files: what it leaves running may keep them open.
+/// Runs a script in a shell. The outputs are files, because processes that the script leaves
+/// running may keep them open.
 fn shell(id: &str, script: &str) -> std::io::Result<Ended> {
     let (mut output, mut error) = (unnamed(id, "out")?, unnamed(id, "err")?);
     let file = format!("{DIRECTORY}/{id}");
@@ -259,7 +263,7 @@ fn shell(id: &str, script: &str) -> std::io::Result<Ended> {
     })
 }
 
-/// A file that is gone when no one has it open.
+/// Creates a file without a name, which vanishes when it is closed.
 fn unnamed(id: &str, kind: &str) -> std::io::Result<File> {
     let path = format!("{DIRECTORY}/{id}.{kind}");
     let mut options = File::options();
@@ -280,19 +284,20 @@ fn all_of(file: &mut File) -> std::io::Result<Vec<u8>> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half done by a thread that panics; that ends the agent anyway.
+    // A poisoned lock is ignored: a thread that panics leaves nothing half done, and a panic ends
+    // the agent anyway.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const DIRECTORY: &str = "/run/agent";
-/// The status of a command whose text did not come.
+/// Status of a command whose text was lost.
 const LOST: i32 = 2;
 const AGAIN: Duration = Duration::from_millis(100);
-/// A text beyond this counts as lost.
+/// Longest text of a command, in bytes. A longer one counts as lost.
 const TEXT_BYTES_MAX: usize = 32 << 20;
-/// An argument of a program has at most 128 KiB (execve(2)).
+/// Longest argument of a program, in bytes. The kernel allows 128 KiB (execve(2)).
 const ARGUMENT_BYTES_MAX: usize = 100 << 10;
-/// The host takes no more.
+/// Most bytes of output that the agent sends, as the host accepts no more.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 const ECHO_SECONDS_MAX: u64 = 3600;
 const STACK_BYTES: usize = 256 << 10;

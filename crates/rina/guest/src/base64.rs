@@ -1,6 +1,6 @@
-//! Bytes as text (RFC 4648, section 4), which a serial port carries whole.
+//! Base 64 (RFC 4648, section 4), in which bytes can be sent over a serial port.
 
-/// Lines of base64, each with its end; nothing for no bytes.
+/// Encodes bytes as lines of base64, each with a line end. Returns an empty text for no bytes.
 pub fn encode_lines(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() / 3 * 4 + 64);
     for line in bytes.chunks(LINE_BYTES) {
@@ -22,7 +22,7 @@ pub fn encode_lines(bytes: &[u8]) -> String {
     text
 }
 
-/// What a text in base64 says; `None` if it is something else.
+/// Decodes base64; `None` if the text is invalid.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
     if !text.len().is_multiple_of(4) {
@@ -45,7 +45,7 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
 }
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// A line has 760 digits; who reads them takes 4096.
+/// Bytes per line. A line has 760 digits; the host accepts lines of 4096.
 const LINE_BYTES: usize = 570;
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn text_is_that_of_the_standard() {
-        // RFC 4648, section 10.
+        // Examples of RFC 4648, section 10.
         for (bytes, text) in [
             ("", ""),
             ("f", "Zg==\n"),

@@ -1,5 +1,5 @@
-//! The guest's cards: their addresses, names and states, by requests of netdevice(7), and what is
-//! sent by them, by rtnetlink(7).
+//! The network cards of the guest: addresses, names and states by requests of netdevice(7), and
+//! routes by rtnetlink(7).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,16 +12,16 @@ use crate::netlink::Routes;
 use crate::order::{Mac, Prefix, mac_text};
 use crate::system::{interface_request, socket_for_interfaces};
 
-/// Why something could not be done, in words.
+/// Why something failed, as text.
 pub type Failure = String;
 
-/// The cards, and what this agent has done with them.
+/// The network cards, and what this agent has changed.
 pub struct Cards {
     socket: OwnedFd,
     routes: Routes,
-    /// Names of those that were given an address.
+    /// Names of the interfaces to which the agent gave an address.
     linked: BTreeSet<String>,
-    /// How many had to leave their name to another.
+    /// How many interfaces were renamed because another one needed their name.
     moved: u32,
 }
 
@@ -35,7 +35,7 @@ impl Cards {
         })
     }
 
-    /// Gives the card with one address another.
+    /// Changes the MAC address of the card that has the address `from`.
     pub fn readdress(&self, from: Mac, to: Mac) -> Result<(), Failure> {
         let name = self.find(from)?;
         let mut wanted = [0; UNION];
@@ -46,8 +46,8 @@ impl Cards {
             .map(drop)
     }
 
-    /// Gives a card a name, the only address, and an MTU, brings it up, and has the guest forward.
-    /// Another that has the name gets out of its way, and has to be named after it.
+    /// Sets a card's name, its only IP address and its MTU, brings it up, and enables forwarding.
+    /// Another interface with this name is renamed; configure that one afterwards.
     pub fn link(&mut self, mac: Mac, name: &str, own: Prefix, mtu: u32) -> Result<(), Failure> {
         let was = self.find(mac)?;
         if was != name {
@@ -69,7 +69,7 @@ impl Cards {
         fs::write(FORWARDING, "1").map_err(|error| failed("writing", FORWARDING, &error))
     }
 
-    /// Sends by one neighbour to all of several prefixes.
+    /// Adds routes to several prefixes over one neighbour.
     pub fn via(&mut self, neighbour: Ipv4Addr, prefixes: &[Prefix]) -> Result<(), Failure> {
         for prefix in prefixes {
             let done = self.routes.replace_route(*prefix, neighbour);
@@ -81,7 +81,7 @@ impl Cards {
         Ok(())
     }
 
-    /// Does with a card what a node does with its cards, and leaves it as it was.
+    /// Configures a card as a node configures its cards, and restores it.
     pub fn rehearse(
         &mut self,
         mac: Mac,
@@ -99,7 +99,7 @@ impl Cards {
         };
         self.via(neighbour, &[documentation])?;
         for peer in [own.address, neighbour] {
-            // That no one answers is no failure.
+            // A missing answer is not a failure.
             let _ = echo::round_trip(own.address, peer, echo::ONCE, Asks::Once);
         }
         self.flush(REHEARSAL)?;
@@ -109,7 +109,7 @@ impl Cards {
         self.readdress(other, mac)
     }
 
-    /// Brings an interface up, or takes it down.
+    /// Brings an interface up or down.
     pub fn set_up(&self, name: &str, is_up: bool) -> Result<(), Failure> {
         let change = || {
             let mut flags = self.ask(GET_FLAGS, name, [0; UNION])?;
@@ -124,13 +124,13 @@ impl Cards {
         change().map_err(|error| failed("changing the state of", name, &error))
     }
 
-    /// The name of the card with an address.
+    /// The name of the card with a MAC address.
     fn find(&self, mac: Mac) -> Result<String, Failure> {
         let has_it = |name: &String| {
             let address = self.ask(GET_MAC, name, [0; UNION]);
             address.is_ok_and(|address| address[2..8] == mac)
         };
-        // Most are found without a look into the file system.
+        // Most cards are found by index, without reading the file system.
         let near = (1..NEAR).find_map(|index| self.name(index).filter(has_it));
         near.or_else(|| {
             let all = fs::read_dir("/sys/class/net").ok()?.flatten();
@@ -155,7 +155,7 @@ impl Cards {
         ]))
     }
 
-    /// Only one that is down can be renamed.
+    /// Renames an interface, which must be down for that.
     fn rename(&self, name: &str, to: &str) -> Result<(), Failure> {
         self.set_up(name, false)?;
         let mut wanted = [0; UNION];
@@ -181,7 +181,7 @@ impl Cards {
             .map(drop)
     }
 
-    /// Takes all IPv4 addresses from an interface.
+    /// Removes all IPv4 addresses from an interface.
     fn flush(&self, name: &str) -> Result<(), Failure> {
         for _ in 0..ADDRESSES_MAX {
             let mut none = [0; UNION];
@@ -195,10 +195,11 @@ impl Cards {
         Err(format!("{name} has more than {ADDRESSES_MAX} addresses"))
     }
 
-    /// A request about an interface: the union of `struct ifreq`, before and after it.
+    /// Sends a request about an interface. Takes the union of `struct ifreq` before the request,
+    /// and returns it after.
     fn ask(&self, request: u32, name: &str, union: [u8; UNION]) -> io::Result<[u8; UNION]> {
         let mut about = [0; NAME + UNION];
-        // The last byte is the end of the name.
+        // The last byte ends the name.
         let room = &mut about[..NAME - 1];
         let Some(room) = room.get_mut(..name.len()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -216,7 +217,7 @@ fn failed(what: &str, name: &str, error: &io::Error) -> Failure {
     format!("{what} {name}: {error}")
 }
 
-/// Bytes of `struct ifreq`: the name, and what the request is about.
+/// Bytes of the two parts of `struct ifreq`: the name, and the union.
 const NAME: usize = 16;
 const UNION: usize = 24;
 
@@ -236,6 +237,6 @@ const AF_INET: u16 = 2;
 const ARPHRD_ETHER: u16 = 1;
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
 const REHEARSAL: &str = "rehearsal";
-/// Indices of interfaces that are tried one by one.
+/// Highest index of an interface that is tried directly.
 const NEAR: i32 = 24;
 const ADDRESSES_MAX: usize = 64;

@@ -1,14 +1,14 @@
-//! What the kernel's command line says to a guest.
+//! Parameters for the guest on the kernel's command line.
 
-/// Words of the kernel's command line:
+/// The words of the kernel's command line:
 ///
 /// ```text
 /// carina.name=NAME        host name
-/// carina.modules=a,b,c    kernel modules to load, each after what it depends on
-/// carina.node=1           run `carina node --config /etc/carina.toml`, again whenever it ends
-/// carina.cmd=COMMAND      run a command; spaces and such as %20
-/// carina.off=1            power off once the command has ended
-/// MODULE.PARAMETER=VALUE  of a kernel module that is loaded
+/// carina.modules=a,b,c    kernel modules to load, with their dependencies
+/// carina.node=1           run `carina node --config /etc/carina.toml`; restart it when it ends
+/// carina.cmd=COMMAND      run a command; spaces and similar characters are written as %20
+/// carina.off=1            power off when the command has ended
+/// MODULE.PARAMETER=VALUE  parameter of a kernel module in carina.modules
 /// ```
 pub struct CommandLine {
     text: String,
@@ -19,7 +19,7 @@ impl CommandLine {
         CommandLine { text }
     }
 
-    /// The value of `carina.KEY`; the last one counts.
+    /// The value of `carina.KEY`. If the key occurs several times, the last value counts.
     pub fn value(&self, key: &str) -> Option<&str> {
         let words = self.text.split_whitespace();
         let mut values = words.filter_map(|word| {
@@ -29,18 +29,18 @@ impl CommandLine {
         values.next_back()
     }
 
-    /// Whether `carina.KEY` is 1.
+    /// Whether the value of `carina.KEY` is 1.
     pub fn is_set(&self, key: &str) -> bool {
         self.value(key) == Some("1")
     }
 
-    /// The modules to load.
+    /// Names of the kernel modules to load.
     pub fn modules(&self) -> impl Iterator<Item = &str> {
         let names = self.value("modules").unwrap_or_default().split(',');
         names.filter(|name| !name.is_empty())
     }
 
-    /// The parameters of a module, as the kernel takes them.
+    /// The parameters of a module, as a text for the kernel.
     pub fn parameters(&self, module: &str) -> String {
         let words = self.text.split_whitespace();
         let own = words.filter_map(|word| {
@@ -50,7 +50,7 @@ impl CommandLine {
         own.collect::<Vec<&str>>().join(" ")
     }
 
-    /// The command to run, without its escapes.
+    /// The command to run, with %-escapes decoded.
     pub fn command(&self) -> Option<String> {
         let escaped = self.value("cmd").filter(|command| !command.is_empty())?;
         let mut bytes = Vec::with_capacity(escaped.len());

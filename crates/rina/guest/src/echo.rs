@@ -1,4 +1,4 @@
-//! Whether a neighbour answers: an echo of ICMP (RFC 792).
+//! Checks whether a neighbour answers, by ICMP echo (RFC 792).
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use crate::system::icmp_socket;
 
-/// How often a neighbour is asked.
+/// How many echo requests to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
-    /// Once.
+    /// One request.
     Once,
-    /// Again and again until it answers: it may come up only now.
+    /// Requests until the neighbour answers, because it may still be starting.
     Again,
 }
 
-/// Asks `peer` from `own` for an echo; the round trip of the first one that comes. `None` when none
-/// comes within `limit`, or `own` is no address of this guest.
+/// Sends echo requests from `own` to `peer` and returns the round-trip time. `None` if no answer
+/// arrives within `limit`, or `own` is not an address of this guest.
 pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Option<Duration> {
     let socket = icmp_socket(own).ok()?;
     let deadline = Instant::now() + limit;
@@ -25,13 +25,15 @@ pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) ->
         Asks::Once => limit,
         Asks::Again => PAUSE,
     };
-    // An answer may take longer than the pause; and requests that wait for an address of a card go
-    // at the same time, which the first one has waited for.
+    // An answer may take longer than the pause between requests. While the kernel resolves the
+    // neighbour's MAC address, requests queue and are then sent together. So the shortest time
+    // counts.
     let (mut sent, mut least) = (Vec::new(), None::<Duration>);
     while deadline.saturating_duration_since(Instant::now()) >= LEAST {
         let sequence = u16::try_from(sent.len()).ok()?;
         sent.push(Instant::now());
-        // The route may be missing for a moment; the deadline is what counts.
+        // An error is ignored: the route may be missing for a moment, and the deadline applies
+        // anyway.
         let _ = socket.send_to(&request(number, sequence), SocketAddrV4::new(peer, 0));
         let again = deadline.min(Instant::now() + pause);
         pause = PAUSE_MAX.min(2 * pause);
@@ -62,7 +64,8 @@ pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) ->
     None
 }
 
-/// A number for the echos of one asker: no late answer to another one is taken for its own.
+/// A number for the requests of one call, so that it does not take late answers to other calls for
+/// its own.
 fn fresh_number() -> u16 {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     let own = std::process::id() as u16;
@@ -79,7 +82,7 @@ fn request(number: u16, sequence: u16) -> [u8; 16] {
     bytes
 }
 
-/// The sum of RFC 1071 of an even number of bytes.
+/// The checksum of RFC 1071, over an even number of bytes.
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2);
     let sum: u32 = words
@@ -89,8 +92,8 @@ fn checksum(bytes: &[u8]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// The sequence number of the request that a packet answers, if `peer` answers the asker `number`
-/// in it. The kernel has checked its sums.
+/// The sequence number of the request that a packet answers; `None` if the packet is not an answer
+/// of `peer` to the requests with `number`. The kernel has already checked the checksums.
 fn answered(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
     let header = usize::from(packet.first()? & 15) * 4;
     let (source, message) = (packet.get(12..16)?, packet.get(header..)?);
@@ -104,14 +107,14 @@ fn answered(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
     is_answer.then_some(u16::from_be_bytes([c, d]))
 }
 
-/// As long as one request takes.
+/// Time limit for a single request.
 pub const ONCE: Duration = Duration::from_millis(200);
 const ECHO: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-/// Until it is asked again, at first; from request to request it doubles.
+/// Pause before the second request; it doubles from request to request.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The kernel takes a timeout of nothing as none at all.
+/// Shortest timeout. The kernel takes a timeout of 0 for no timeout.
 const LEAST: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The first process: everything that it does is said on the kernel's command line
-//! ([`CommandLine`]). The console (first serial port) then has a shell.
+//! The first process of a guest. The kernel's command line configures it ([`CommandLine`]). It
+//! keeps a shell on the console, the first serial port.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use crate::cards::Cards;
 use crate::command_line::CommandLine;
 use crate::system::{self, Asked, Signals};
 
-/// Brings the guest up, and keeps a shell on its console.
+/// Sets up the guest, and keeps a shell on its console.
 pub fn run() -> ! {
     system::set_environment(&[("PATH", "/bin:/sbin"), ("HOME", "/root"), ("TERM", "linux")]);
     let signals = Signals::hold();
@@ -23,7 +23,8 @@ pub fn run() -> ! {
         "naming the guest",
         system::set_host_name(line.value("name").unwrap_or("carina")),
     );
-    // A second, after which Linux asks again for a neighbour, would be the longest part of a probe.
+    // Linux repeats a request for a neighbour's MAC address after one second by default, which
+    // would be the longest part of a probe.
     complain("writing", fs::write(ASK_AGAIN_MS, "100"));
     complain(
         "opening a socket",
@@ -65,7 +66,7 @@ pub fn run() -> ! {
     serve(&line, &signals)
 }
 
-/// Runs what the command line says, and then keeps a shell on the console.
+/// Runs the command of the command line, and then keeps a shell on the console.
 fn serve(line: &CommandLine, signals: &Signals) -> ! {
     if let Some(command) = line.command() {
         let mut shell = Command::new("sh");
@@ -89,12 +90,12 @@ fn serve(line: &CommandLine, signals: &Signals) -> ! {
     }
 }
 
-/// Ends the machine, or begins it again, once what runs in it had time to end: a node tells its
-/// peers that it does.
+/// Powers off or restarts the machine. Processes first get time to end; a node tells its peers that
+/// it ends.
 fn end(asked: Asked) {
     system::ask_all_to_end();
     let deadline = Instant::now() + END;
-    // Processes whose parents have ended are children of this one.
+    // Processes whose parents have ended become children of this one.
     while system::take_ended().is_ok() && Instant::now() < deadline {
         std::thread::sleep(END_POLL);
     }
@@ -122,7 +123,7 @@ fn mount_all() {
     }
 }
 
-/// Loads a module, each after what it depends on.
+/// Loads a module and, before it, its dependencies.
 fn load(module: &str, line: &CommandLine) {
     let Ok(files) = fs::read_to_string(format!("/lib/carina/{module}")) else {
         println!("carina: the image lacks the module {module}");
@@ -139,11 +140,11 @@ fn load(module: &str, line: &CommandLine) {
     }
 }
 
-/// Starts a shell whose terminal is the console; its process.
+/// Starts a shell whose terminal is the console. Returns its process id.
 fn console_shell() -> io::Result<u32> {
     let mut command = Command::new("sh");
     command.arg("-l");
-    // What /dev/console stands for, which itself cannot be the terminal of a session.
+    // /dev/console itself cannot be the terminal of a session, so the device behind it is opened.
     let active = fs::read_to_string("/sys/class/tty/console/active").unwrap_or_default();
     if let Some(name) = active.split_whitespace().last() {
         let terminal = system::open_terminal(&format!("/dev/{name}"))?;
@@ -156,7 +157,7 @@ fn console_shell() -> io::Result<u32> {
         .map(|shell| shell.id())
 }
 
-/// Waits for the end of a child, and meanwhile takes leave of all that have lost their parents.
+/// Waits for the end of a child. Meanwhile reaps all other ended processes.
 fn wait_for(child: u32, signals: &Signals) {
     loop {
         match system::take_ended() {
@@ -171,7 +172,7 @@ fn wait_for(child: u32, signals: &Signals) {
     }
 }
 
-/// Says on the console what went wrong; a guest goes on with what works.
+/// Prints an error on the console. The guest continues without what has failed.
 fn complain(what: &str, done: io::Result<()>) {
     if let Err(error) = done {
         println!("carina: {what}: {error}");
@@ -180,6 +181,6 @@ fn complain(what: &str, done: io::Result<()>) {
 
 const ASK_AGAIN_MS: &str = "/proc/sys/net/ipv4/neigh/default/retrans_time_ms";
 const AGAIN: Duration = Duration::from_millis(200);
-/// How long processes have to end before the machine does; a node takes a second.
+/// How long processes may take to end before the machine does. A node takes a second.
 const END: Duration = Duration::from_secs(3);
 const END_POLL: Duration = Duration::from_millis(20);

@@ -1,11 +1,12 @@
-//! The first process of a guest, and the agent that obeys its second serial port.
+//! The first process of a guest, and the agent that executes commands from the host on the second
+//! serial port.
 //!
-//! To start another program takes an emulated guest longer than most of what it is asked for, above
-//! all one that has just been cloned, whose code is translated as it runs. So this program does by
-//! system calls what guests are asked for again and again, and starts a shell for the rest.
+//! In an emulated guest, starting another program takes longer than most commands. This holds above
+//! all for a guest that was just cloned, because its code is translated while it runs. So this
+//! program executes frequent commands itself by system calls, and starts a shell for the others.
 //!
-//! `carina-vm` compiles these files by themselves, without cargo, into the initramfs of guests;
-//! hence the standard library is all that they use.
+//! `carina-vm` compiles these files, without cargo, for the initramfs of guests. So they use only
+//! the standard library.
 
 #![deny(unsafe_code)]
 

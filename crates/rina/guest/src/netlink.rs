@@ -1,4 +1,4 @@
-//! Addresses and routes, by rtnetlink(7).
+//! Addresses and routes, through rtnetlink(7).
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use crate::order::Prefix;
 use crate::system::route_socket;
 
-/// A conversation with the kernel about addresses and routes.
+/// A netlink socket for requests about addresses and routes.
 pub struct Routes {
     socket: File,
     sequence: u32,
@@ -21,12 +21,12 @@ impl Routes {
         })
     }
 
-    /// Adds an address, with its prefix, to the interface with an index.
+    /// Adds an address with its prefix length to the interface with this index.
     pub fn add_address(&mut self, index: u32, own: Prefix) -> Result<()> {
         self.ask(|sequence| address_message(sequence, index, own))
     }
 
-    /// Sends by a neighbour to a prefix, whatever was so before.
+    /// Sets the route to a prefix over a neighbour, and replaces an earlier one.
     pub fn replace_route(&mut self, to: Prefix, via: Ipv4Addr) -> Result<()> {
         self.ask(|sequence| route_message(sequence, to, via))
     }
@@ -48,7 +48,7 @@ impl Routes {
     }
 }
 
-/// RTM_NEWADDR.
+/// Encodes a request to add an address (RTM_NEWADDR).
 fn address_message(sequence: u32, index: u32, own: Prefix) -> Vec<u8> {
     let mut body = vec![AF_INET, own.bits, 0, 0];
     body.extend(index.to_ne_bytes());
@@ -57,10 +57,10 @@ fn address_message(sequence: u32, index: u32, own: Prefix) -> Vec<u8> {
     message(RTM_NEWADDR, CREATE | EXCLUSIVE, sequence, &body)
 }
 
-/// RTM_NEWROUTE.
+/// Encodes a request to set a route (RTM_NEWROUTE).
 fn route_message(sequence: u32, to: Prefix, via: Ipv4Addr) -> Vec<u8> {
-    // Family, lengths of the prefixes of destination and source, type of service, table, who made
-    // it, scope, type, flags.
+    // Family, prefix lengths of destination and source, type of service, table, protocol (origin),
+    // scope, type, flags.
     let mut body = vec![
         AF_INET,
         to.bits,
@@ -98,8 +98,8 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What the kernel says to a request: 0, or the error as a negative number. `None` when the message
-/// is no answer to it.
+/// The kernel's result for a request: 0, or a negative error number. `None` if the message does not
+/// answer the request.
 fn code_of(answer: &[u8], sequence: u32) -> Option<i32> {
     let word = |at: usize| -> Option<[u8; 4]> { answer.get(at..at + 4)?.try_into().ok() };
     let kind = u16::from_ne_bytes([*answer.get(4)?, *answer.get(5)?]);
@@ -125,7 +125,7 @@ const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_BOOT: u8 = 3;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RTN_UNICAST: u8 = 1;
-/// Messages that are no answer and that are passed over.
+/// Most messages that are skipped because they do not answer the request.
 const ANSWERS_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! The lines of the command port. Noise is passed over.
+//! Parses the lines of the serial port. Invalid lines are skipped.
 
 use crate::base64;
 
-/// A line of the host.
+/// A line from the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// `PING id`: is answered by `PONG id`.
+    /// `PING id`: answer with `PONG id`.
     Ping(String),
-    /// `TEXT id ESCAPED`: more of the text of a command.
+    /// `TEXT id ESCAPED`: append to the text of a command.
     Text(String, Vec<u8>),
-    /// `RUN id`: run it.
+    /// `RUN id`: run the command.
     Run(String),
 }
 
-/// Collects bytes into lines.
+/// Splits received bytes into lines.
 #[derive(Default)]
 pub struct Lines {
     line: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Takes the next bytes and returns what they complete.
+    /// Adds the next bytes, and returns the lines that they complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Line> {
         let mut lines = Vec::new();
         for &byte in bytes {
@@ -57,7 +57,7 @@ fn line_of(line: &str) -> Option<Line> {
     }
 }
 
-/// Undoes escapes: `\\`, `\n`, and `\0` with three octal digits.
+/// Decodes the escapes `\\`, `\n`, and `\0` with three octal digits.
 fn unescaped(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -82,8 +82,8 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The answer to a command that has ended. A line of plain text is said as it is, with `=` before
-/// it: every byte costs an emulated guest tens of microseconds.
+/// Encodes the answer to a command that has ended. An output of one line of plain text is sent as
+/// it is, with `=` in front, because every byte costs an emulated guest tens of microseconds.
 pub fn answer(id: &str, status: i32, output: &[u8], error: &[u8]) -> String {
     let output = match plain(output) {
         Some(line) => format!("={line}\n"),
@@ -93,7 +93,7 @@ pub fn answer(id: &str, status: i32, output: &[u8], error: &[u8]) -> String {
     format!("\nBEGIN {id} {status}\n{output}ERROR {id}\n{error}END {id}\n")
 }
 
-/// The line, if an output is one with its end and of nothing but plain characters.
+/// The line of an output that consists of one line of plain characters; otherwise `None`.
 fn plain(output: &[u8]) -> Option<&str> {
     let line = output.strip_suffix(b"\n")?;
     let is_plain =
@@ -101,10 +101,10 @@ fn plain(output: &[u8]) -> Option<&str> {
     std::str::from_utf8(line).ok().filter(|_| is_plain)
 }
 
-/// The host's lines have some 3800 bytes at most.
+/// Longest line accepted, in bytes. Lines of the host have at most some 3800.
 const LINE_BYTES_MAX: usize = 8192;
 const ID_BYTES_MAX: usize = 64;
-/// The host takes lines of 4096 bytes.
+/// Longest plain line sent, in bytes. The host accepts lines of 4096 bytes.
 const PLAIN_BYTES_MAX: usize = 1000;
 
 #[cfg(test)]

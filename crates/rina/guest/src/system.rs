@@ -1,4 +1,4 @@
-//! The system calls that the standard library does not have. All unsafe code of a guest is here.
+//! System calls that the standard library lacks. All unsafe code of the guest is here.
 
 #![allow(unsafe_code)]
 
@@ -40,42 +40,42 @@ unsafe extern "C" {
     fn sigwait(set: *const SignalSet, signal: *mut c_int) -> c_int;
 }
 
-/// Room for a `sigset_t`, which has 128 bytes with glibc and with musl.
+/// Memory for a `sigset_t`, which has 128 bytes with glibc and with musl.
 #[repr(C, align(8))]
 struct SignalSet([u8; 128]);
 
-/// Signals that wait until they are asked for.
+/// Blocked signals, to be fetched with [`Signals::wait`].
 pub struct Signals(SignalSet);
 
-/// What a signal asks the first process for.
+/// What a signal requests of the first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// A child has ended, and is to be taken leave of.
+    /// Reap a child that has ended.
     Reap,
-    /// `poweroff` or `halt`.
+    /// Power off (`poweroff` or `halt`).
     PowerOff,
-    /// `reboot`.
+    /// Restart (`reboot`).
     Reboot,
 }
 
 impl Signals {
-    /// Holds back the signals that busybox's `poweroff`, `halt` and `reboot` send to the first
-    /// process, and those of children. For a process of one thread only.
+    /// Blocks the signals that busybox's `poweroff`, `halt` and `reboot` send to the first process,
+    /// and the signal of ended children. The process must have one thread only.
     pub fn hold() -> Result<Signals> {
         let mut set = SignalSet([0; 128]);
         for signal in [SIGCHLD, SIGUSR1, SIGUSR2, SIGTERM, SIGINT] {
-            // SAFETY: `SignalSet` has room for a `sigset_t`, of which zeros are an empty one.
+            // SAFETY: `SignalSet` has room for a `sigset_t`, and all zeros are an empty set.
             checked(unsafe { sigaddset(&raw mut set, signal) })?;
         }
-        // SAFETY: a null pointer says that the former set is not wanted.
+        // SAFETY: a null pointer means that the old set is not wanted.
         checked(unsafe { sigprocmask(SIG_BLOCK, &raw const set, std::ptr::null_mut()) })?;
         Ok(Signals(set))
     }
 
-    /// Waits for the next of them.
+    /// Waits for the next blocked signal.
     pub fn wait(&self) -> Asked {
         let mut signal = 0;
-        // SAFETY: both live until the call returns; it fails for no set that the kernel has taken.
+        // SAFETY: both pointers are valid during the call. The call fails only for an invalid set.
         unsafe { sigwait(&raw const self.0, &raw mut signal) };
         match signal {
             SIGUSR1 | SIGUSR2 => Asked::PowerOff,
@@ -85,16 +85,17 @@ impl Signals {
     }
 }
 
-/// Has signals end a command's process as any other: it would inherit that they are held back.
+/// Unblocks all signals in a command's process. The process would otherwise inherit the blocked
+/// signals, and they would not end it.
 pub fn with_signals(command: &mut Command) -> &mut Command {
-    // SAFETY: the closure does nothing beyond system calls.
+    // SAFETY: the closure only makes system calls.
     unsafe { command.pre_exec(release_signals) }
 }
 
 fn release_signals() -> Result<()> {
     let mut none = SignalSet([0; 128]);
-    // SAFETY: `SignalSet` has room for a `sigset_t`; a null pointer says that the former set is not
-    // wanted. Both are allowed between fork and exec.
+    // SAFETY: `SignalSet` has room for a `sigset_t`; a null pointer means that the old set is not
+    // wanted. Both calls are allowed between fork and exec.
     let done = unsafe {
         sigemptyset(&raw mut none);
         sigprocmask(SIG_SETMASK, &raw const none, std::ptr::null_mut())
@@ -102,26 +103,27 @@ fn release_signals() -> Result<()> {
     checked(done).map(drop)
 }
 
-/// Asks all other processes to end: a service by SIGTERM, an interactive shell by SIGHUP.
+/// Sends all other processes signals that ask them to end: SIGTERM for services, SIGHUP for
+/// interactive shells.
 pub fn ask_all_to_end() {
     for signal in [SIGTERM, SIGHUP, SIGCONT] {
-        // SAFETY: has no pointers. That there is no other process is no harm.
+        // SAFETY: the call has no pointers. It is harmless if there is no other process.
         unsafe { kill(-1, signal) };
     }
 }
 
-/// Room for a `struct termios`, which has 60 bytes with glibc and as many with musl.
+/// Memory for a `struct termios`, which has 60 bytes with glibc and with musl.
 #[repr(C, align(8))]
 struct Modes([u8; 256]);
 
-/// Mounts a file system; a target that is not there is an error.
+/// Mounts a file system. A missing target is an error.
 pub fn mount_at(kind: &str, target: &str, data: &str) -> Result<()> {
     let (kind, target, data) = (
         CString::new(kind)?,
         CString::new(target)?,
         CString::new(data)?,
     );
-    // SAFETY: all are strings that end with NUL and live until the call returns.
+    // SAFETY: all arguments are NUL-terminated strings that live until the call returns.
     let done = unsafe {
         mount(
             kind.as_ptr(),
@@ -134,36 +136,37 @@ pub fn mount_at(kind: &str, target: &str, data: &str) -> Result<()> {
     checked(done).map(drop)
 }
 
-/// Sets variables of the environment, for all that this process starts. For a process of one thread
-/// only.
+/// Sets environment variables for all processes that this one starts. The process must have one
+/// thread only.
 pub fn set_environment(variables: &[(&str, &str)]) {
     for (name, value) in variables {
-        // SAFETY: this is the only thread, so that no other reads the environment.
+        // SAFETY: this is the only thread, so no other thread reads the environment.
         unsafe { std::env::set_var(name, value) };
     }
 }
 
-/// Sets the name of the guest.
+/// Sets the host name of the guest.
 pub fn set_host_name(name: &str) -> Result<()> {
-    // SAFETY: the pointer is to as many bytes as the length says.
+    // SAFETY: the pointer is valid for the given length.
     checked(unsafe { sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
 }
 
-/// Sets the clock to a time since 1970.
+/// Sets the clock, in seconds since 1970.
 pub fn set_clock(seconds: i64) -> Result<()> {
-    // SAFETY: `struct timespec` is two words of 64 bits, seconds and nanoseconds.
+    // SAFETY: `struct timespec` has two words of 64 bits, seconds and nanoseconds.
     checked(unsafe { clock_settime(CLOCK_REALTIME, &[seconds, 0]) }).map(drop)
 }
 
-/// Runs something in a process of its own, of a session of its own; its number. For a process of
-/// one thread only.
+/// Runs `act` in a child process with its own session, and returns the process id. The process must
+/// have one thread only.
 pub fn in_child(act: impl FnOnce()) -> Result<c_int> {
-    // SAFETY: this process has one thread, as the first process of a guest; the child has all of
-    // its memory.
+    // SAFETY: this is the first process of a guest, with one thread. The child has all of its
+    // memory.
     let child = checked(unsafe { fork() })?;
     if child == 0 {
         let _ = release_signals();
-        // SAFETY: has no arguments. It fails only for a leader of a group, and this is a child.
+        // SAFETY: the call has no arguments. It fails only for the leader of a process group, which
+        // a new child is not.
         unsafe { setsid() };
         act();
         std::process::exit(0);
@@ -171,62 +174,62 @@ pub fn in_child(act: impl FnOnce()) -> Result<c_int> {
     Ok(child)
 }
 
-/// The number of a child that has ended, if one has.
+/// The process id of a child that has ended, if there is one.
 ///
 /// # Errors
 /// There are no children.
 pub fn take_ended() -> Result<Option<c_int>> {
-    // SAFETY: a null pointer says that the status is not wanted.
+    // SAFETY: a null pointer means that the status is not wanted.
     let ended = checked(unsafe { waitpid(-1, std::ptr::null_mut(), WNOHANG) })?;
     Ok((ended != 0).then_some(ended))
 }
 
-/// Gives a command's process a session, and its standard input as the terminal of that.
+/// Gives a command's process its own session, whose terminal is the process's standard input.
 pub fn with_terminal(command: &mut Command) -> &mut Command {
     let prepare = || {
-        // SAFETY: both are system calls that allocate nothing and take no lock, as is asked of
-        // what runs between fork and exec; TIOCSCTTY takes a number.
+        // SAFETY: the system calls neither allocate memory nor take locks, as code between fork and
+        // exec must not. The argument of TIOCSCTTY is a number.
         unsafe {
             setsid();
             ioctl(0, TIOCSCTTY, 0);
         }
         release_signals()
     };
-    // SAFETY: the closure does nothing beyond system calls.
+    // SAFETY: the closure only makes system calls.
     unsafe { command.pre_exec(prepare) }
 }
 
-/// A request of a socket about an interface, with a `struct ifreq` of 40 bytes.
+/// Makes an ioctl request about an interface, with a `struct ifreq` of 40 bytes.
 pub fn interface_request(socket: &OwnedFd, request: u32, about: &mut [u8; 40]) -> Result<()> {
     let about: *mut [u8; 40] = about;
-    // SAFETY: the kernel reads and writes no more than the 40 bytes of a `struct ifreq`
-    // (netdevice(7)); requests whose argument holds a pointer are not made here.
+    // SAFETY: the kernel reads and writes at most the 40 bytes of a `struct ifreq` (netdevice(7)).
+    // No caller makes a request whose argument contains a pointer.
     checked(unsafe { ioctl(socket.as_raw_fd(), request.into(), about) }).map(drop)
 }
 
-/// A socket for [`interface_request`].
+/// Creates a socket for [`interface_request`].
 pub fn socket_for_interfaces() -> Result<OwnedFd> {
     new_socket(AF_INET, SOCK_DGRAM, 0)
 }
 
-/// A socket that takes requests about routes (rtnetlink(7)), as a file: a write is a request, and a
-/// read an answer.
+/// Creates a socket for requests about addresses and routes (rtnetlink(7)), as a file: write a
+/// request, then read the answer.
 pub fn route_socket() -> Result<File> {
     new_socket(AF_NETLINK, SOCK_RAW, 0).map(File::from)
 }
 
-/// A socket that sends messages of ICMP from an address, and receives all that comes for it.
+/// Creates a socket that sends ICMP messages from an address, and receives all ICMP messages to it.
 pub fn icmp_socket(own: Ipv4Addr) -> Result<UdpSocket> {
     let socket = new_socket(AF_INET, SOCK_RAW, IPPROTO_ICMP)?;
     let mut address = [0_u8; 16];
     address[..2].copy_from_slice(&(AF_INET as u16).to_ne_bytes());
     address[4..8].copy_from_slice(&own.octets());
-    // SAFETY: `struct sockaddr_in` has 16 bytes: family, port, address, and eight of nothing.
+    // SAFETY: `struct sockaddr_in` has 16 bytes: family, port, address, and eight unused bytes.
     checked(unsafe { bind(socket.as_raw_fd(), address.as_ptr().cast(), 16) })?;
     Ok(UdpSocket::from(socket))
 }
 
-/// Loads a module of the kernel. One that is loaded already is no error.
+/// Loads a kernel module. A module that is already loaded is not an error.
 pub fn load_module(module: &File, parameters: &CStr) -> Result<()> {
     // SAFETY: the arguments are those of finit_module(2): a descriptor, a string, no flags.
     let done = unsafe {
@@ -243,31 +246,32 @@ pub fn load_module(module: &File, parameters: &CStr) -> Result<()> {
     }
 }
 
-/// Opens a terminal that does not become that of the session.
+/// Opens a terminal that does not become the terminal of the session.
 pub fn open_terminal(path: &str) -> Result<File> {
     let mut options = File::options();
     options.read(true).write(true).custom_flags(O_NOCTTY);
     options.open(path)
 }
 
-/// Has a terminal hand over bytes as they are.
+/// Sets a terminal to raw mode, in which it passes bytes unchanged.
 pub fn make_raw(terminal: &File) -> Result<()> {
     let mut modes = Modes([0; 256]);
-    // SAFETY: `Modes` has room for a `struct termios`, and is aligned for it.
+    // SAFETY: `Modes` has room for a `struct termios`, and its alignment.
     checked(unsafe { tcgetattr(terminal.as_raw_fd(), &mut modes) })?;
-    // SAFETY: tcgetattr has filled it.
+    // SAFETY: tcgetattr has filled `modes`.
     unsafe { cfmakeraw(&mut modes) };
     // SAFETY: as above.
     checked(unsafe { tcsetattr(terminal.as_raw_fd(), TCSANOW, &modes) }).map(drop)
 }
 
-/// Ends the machine, or begins it again. What the processes have not done by now, they never do.
+/// Powers off or restarts the machine at once, after writing file systems. Processes do not run any
+/// further.
 pub fn end_machine(asked: Asked) -> Result<()> {
     let command = match asked {
         Asked::Reboot => RESTART,
         Asked::PowerOff | Asked::Reap => POWER_OFF,
     };
-    // SAFETY: neither takes a pointer.
+    // SAFETY: neither call has a pointer.
     let done = unsafe {
         sync();
         reboot(command)
@@ -276,9 +280,9 @@ pub fn end_machine(asked: Asked) -> Result<()> {
 }
 
 fn new_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<OwnedFd> {
-    // SAFETY: has no pointers.
+    // SAFETY: the call has no pointers.
     let descriptor = checked(unsafe { socket(domain, kind | SOCK_CLOEXEC, protocol) })?;
-    // SAFETY: it is open, and no one else has it.
+    // SAFETY: the descriptor is open, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
