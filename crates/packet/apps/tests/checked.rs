@@ -1,4 +1,4 @@
-//! What reading a configuration accepts, a network without devices makes.
+//! A configuration that is read without error can be made in a network without devices.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use toml::Value;
 
 use crate::probes::{Collector, Feeder, Waiting};
 
-/// A configuration of each script. Scripts of apps that read or write files are left out.
+/// The configuration of each script, except those of apps that read or write files.
 fn samples() -> Vec<toml::Table> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let mut files: Vec<_> = std::fs::read_dir(scripts).unwrap().flatten().collect();
@@ -102,7 +102,7 @@ const TEXTS: &[&str] = &[
     "ip6",
 ];
 
-/// Values at the borders of what apps take, and beyond.
+/// Values at and beyond the limits of what apps accept.
 fn value() -> impl Strategy<Value = Value> {
     prop_oneof![
         6 => proptest::sample::select(NUMBERS.to_vec()).prop_map(Value::Integer),
@@ -113,7 +113,7 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Keys that samples leave out.
+/// Keys that the samples do not use.
 const MORE_KEYS: &[&str] = &[
     "mac",
     "next_mac",
@@ -141,7 +141,7 @@ const MORE_KEYS: &[&str] = &[
     "filter",
 ];
 
-/// A sample with other values for some of its keys.
+/// A sample in which some keys have other values.
 fn table() -> impl Strategy<Value = toml::Table> {
     let sample = proptest::sample::select(samples());
     let changes = proptest::collection::vec((any::<proptest::sample::Index>(), value()), 0..4);
@@ -157,7 +157,7 @@ fn table() -> impl Strategy<Value = toml::Table> {
     })
 }
 
-/// A graph of the app with a probe at each port that it must have.
+/// A graph of the app, with a probe at each mandatory port.
 fn graph_of(table: toml::Table) -> Option<Graph> {
     let config = read_app("app", table, &[]).ok()?;
     let (inputs, outputs) = (config.inputs(), config.outputs());
@@ -194,7 +194,7 @@ proptest! {
     #[test]
     fn accepted_configurations_are_made(table in table()) {
         if let Some(graph) = graph_of(table.clone()) {
-            // Whether a long frame fits depends on the pool; another test has pools.
+            // Whether a long frame fits depends on the pool, which another test varies.
             let is_long = table.get("size").and_then(Value::as_integer) > Some(2048);
             if !is_long {
                 let made = network().configure(&graph);

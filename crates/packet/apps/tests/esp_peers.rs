@@ -1,4 +1,5 @@
-//! `esp_tunnel` with ends that are not ours: tshark decrypts, scapy protects and opens.
+//! Tests `esp_tunnel` against independent implementations: tshark decrypts; scapy protects and
+//! opens.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -87,7 +88,8 @@ fn tshark_decrypts_tunnels_over_both_versions_of_ip() {
     }
 }
 
-/// Reads lines `open HEX` and `make SEQUENCE HEX` of packets of IP, and answers each with a packet.
+/// A program that reads lines `open HEX` and `make SEQUENCE HEX` with IP packets, and answers each
+/// with a packet.
 const SCAPY: &str = r#"
 import sys
 from scapy.layers.inet import IP
@@ -115,9 +117,9 @@ for line in sys.stdin:
     print(bytes(made).hex())
 "#;
 
-/// What scapy answers; `None`, with the packages' names printed, where it is not there.
+/// The packets that scapy answers. Prints the packages' names and returns `None` if it is missing.
 fn scapy((local, remote): (&str, &str), extended: bool, lines: &[String]) -> Option<Vec<Vec<u8>>> {
-    // The distribution's own Python has its packages.
+    // The system's Python has the packages of the distribution.
     const PYTHON: &str = "/usr/bin/python3";
     let there = Command::new(PYTHON)
         .args(["-c", "import scapy.layers.ipsec, cryptography"])
@@ -174,7 +176,7 @@ fn scapy_opens_what_is_protected_here_and_the_other_way_round() {
             };
             assert_eq!(packets.len(), 4);
             for (packet, frame) in packets[..2].iter().zip(&inner) {
-                // It counts the hop that a gateway behind a tunnel is.
+                // scapy decrements the TTL, as a gateway behind a tunnel does.
                 let mut wanted = frame[14..].to_vec();
                 let place = if wanted[0] >> 4 == 4 { 8 } else { 7 };
                 let hops = packet[place];
@@ -192,7 +194,7 @@ fn scapy_opens_what_is_protected_here_and_the_other_way_round() {
             let came = through(&config, "south", &frames, "north");
             assert_eq!(came.len(), 2, "extended {extended}");
             for (packet, frame) in came.iter().zip(&inner) {
-                // Behind the TTL and the checksum all is as it was.
+                // All but the TTL and the checksum is unchanged.
                 assert_eq!(packet[12..20], frame[12..20]);
                 assert_eq!(packet[26..], frame[26..]);
             }

@@ -1,4 +1,4 @@
-//! Messages of `ipfix`, read by collectors that are not ours: tshark, and nfcapd of nfdump.
+//! Tests the messages of `ipfix` with independent collectors: tshark, and nfcapd of nfdump.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -16,13 +16,13 @@ const CONFIG: &str = "kind = \"ipfix\"\nlocal = \"10.9.0.1\"\ncollector = \"10.9
 const CONFIG6: &str = "kind = \"ipfix\"\nlocal = \"fd09::1\"\ncollector = \"fd09::2\"\n\
     idle_timeout = 10\n";
 
-/// Packets of all kinds of flows, at so many milliseconds.
+/// Packets of all kinds of flows, each group with its time in milliseconds.
 fn traffic() -> Vec<(u64, Vec<Vec<u8>>)> {
     let http = frame(":1 > :2 | ip 10.0.0.1 > 10.0.0.2 | udp 5000 > 9999 | \"request\"");
     let syn = frame(":1 > :2 | vlan 7 | ip6 fd00::1 > fd00::2 | tcp 4000 > 99 flags 02");
     let fin = frame(":1 > :2 | vlan 7 | ip6 fd00::1 > fd00::2 | tcp 4000 > 99 flags 11");
     let ping = frame(":1 > :2 | ip 10.0.0.1 > 10.0.0.2 | echo request 1 1");
-    // A fragment but the first has no ports.
+    // A fragment other than the first has no ports.
     let part = frame(":1 > :2 | ip 10.0.0.1 > 10.0.0.2 proto 17 fragment 8 | \"later part\"");
     let mut steps = vec![
         (0, vec![]),
@@ -67,7 +67,7 @@ fn tshark_reads_flows_with_their_times_and_reasons() {
         return;
     };
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('|').collect()).collect();
-    // Templates, what ended after 11 s, and what ended after 13 s.
+    // Templates, the flows that ended by 11 s, and those that ended by 13 s.
     assert_eq!(lines.len(), 3, "{text}");
     for line in &lines {
         assert_eq!(line[0], "eth:ethertype:ip:udp:cflow", "{line:?}");
@@ -77,7 +77,7 @@ fn tshark_reads_flows_with_their_times_and_reasons() {
     let [_, first, second] = &lines[..] else {
         unreachable!("three lines were counted")
     };
-    // Of each field the values of all records that have it, in the order of templates' sets.
+    // A field has the values of all records with this field, in the order of the sets.
     let wanted = ["0", "10.0.0.1,10.0.0.1", "", "0", "0", "1,17", "1,1"];
     assert_eq!(first[4..11], wanted, "{first:?}");
     let wanted = ["28,30", "1,1", "0,0", "0x0800", "0", "0", "0"];
@@ -106,7 +106,7 @@ fn flows_end_by_age_and_for_want_of_room() {
     let mut steps: Vec<_> = (0..27)
         .map(|second| (second * 1000, vec![packet(9999)]))
         .collect();
-    // The sixth flow needs the place of the one that was silent longest.
+    // The sixth flow replaces the one that has been silent longest.
     let others = (1000..1005).map(packet).collect();
     steps.push((26_500, others));
     steps.push((27_000, vec![]));
@@ -134,7 +134,7 @@ fn flows_end_by_age_and_for_want_of_room() {
     assert_eq!(lines, ["9999\t26\t2", "9999\t1\t5"], "{text}");
 }
 
-/// A collector that keeps what it gets in a directory.
+/// A collector, which stores what it receives in a directory.
 struct Collector(Child);
 
 impl Drop for Collector {
@@ -145,7 +145,7 @@ impl Drop for Collector {
 }
 
 impl Collector {
-    /// Ends it in order, so that it writes what it has.
+    /// Ends the collector by a signal, so that it writes what it has received.
     fn end(mut self) {
         let asked = Command::new("kill").arg(self.0.id().to_string()).status();
         assert!(asked.unwrap().success());
@@ -153,7 +153,7 @@ impl Collector {
     }
 }
 
-/// Sends the messages of frames to a collector until it has something to show.
+/// Sends the messages in frames to a collector, and returns what it shows of them.
 fn collected(directory: &Path, sent: &[Vec<u8>], headers: usize) -> Option<String> {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
@@ -172,7 +172,8 @@ fn collected(directory: &Path, sent: &[Vec<u8>], headers: usize) -> Option<Strin
             return None;
         }
     };
-    // Who binds the port to see whether it is taken may take it from the collector.
+    // Binding the port to test whether it is in use could take it from the collector, so look it
+    // up.
     let bound = format!(" 0100007F:{port:04X} ");
     let end = Instant::now() + Duration::from_secs(60);
     while !fs::read_to_string("/proc/net/udp")
@@ -187,7 +188,8 @@ fn collected(directory: &Path, sent: &[Vec<u8>], headers: usize) -> Option<Strin
     for frame in sent {
         socket.send(&frame[headers..]).unwrap();
     }
-    // What was sent over the loopback is in its buffer; it reads that before it heeds the signal.
+    // The messages are in the collector's socket buffer; it reads them before it handles the
+    // signal.
     std::thread::sleep(Duration::from_millis(500));
     collector.end();
     let output = Command::new("nfdump")
@@ -230,7 +232,7 @@ fn nfcapd_collects_flows_over_both_versions_of_ip() {
         assert_eq!(tcp[7], "...A..SF", "{text}");
         assert_eq!(of("1", "28")[5], "1");
         assert_eq!(of("17", "30")[5], "1");
-        // Two seconds long, from a second after the app was made.
+        // The flow lasted two seconds, and began a second after the app was made.
         let [start, lasted] = [udp[8], udp[9]].map(|text| text.parse::<f64>().unwrap());
         assert!((lasted - 2.0).abs() < 0.01, "{text}");
         let made = before.as_secs_f64();

@@ -1,4 +1,4 @@
-//! Packets that apps build, judged by readers that are not ours: `etherparse`, tshark and tcpdump.
+//! Checks packets that apps build with independent parsers: `etherparse`, tshark and tcpdump.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn inner() -> Vec<u8> {
     frame(":8 > :9 | ip 10.1.0.1 > 10.1.0.2 | udp 5000 > 9999 | \"inner\"")
 }
 
-/// A packet of each tunnel, with tshark's protocols of it.
+/// A packet of each tunnel, with its protocols as tshark names them.
 fn packets() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let made = |config: String| {
         let mut made = through(&config, "north", &[inner()], "south");
@@ -72,7 +72,7 @@ fn packets() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         .into()
 }
 
-/// With sequence numbers of 32 bits, because tshark cannot check others.
+/// Packets with sequence numbers of 32 bits; tshark cannot verify those of 64 bits.
 fn esp_packets() -> Vec<Vec<u8>> {
     let inner = [
         frame(":1 > :2 | ip6 fd00::1 > fd00::2 | udp 5000 > 9 | \"secret\""),
@@ -154,7 +154,7 @@ fn solicitations_have_right_checksums_to_etherparse() {
     }
 }
 
-/// A file of these frames, in a directory that goes.
+/// A capture file of these frames, in a temporary directory.
 pub fn file_of(frames: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("frames.pcap");
@@ -167,7 +167,8 @@ pub fn file_of(frames: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// Output of a reader; `None`, with the package's name printed, where it is not there.
+/// The output of a program that reads captures. Prints the package's name and returns `None` if it
+/// is missing.
 pub fn read_by(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
     let output = Command::new(program)
         .arg("-r")

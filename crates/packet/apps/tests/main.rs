@@ -1,4 +1,4 @@
-//! Tests of this crate.
+//! Tests of the crate.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod checked;

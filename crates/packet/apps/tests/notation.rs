@@ -1,11 +1,11 @@
-//! Frames as text, in the scripts of the tests.
+//! Builds frames from text, for the scripts of the tests.
 //!
 //! ```text
 //! :1 > :2 | ip 10.0.0.1 > 10.0.0.2 ttl 64 | udp 5 > 6 | "hello"
 //! ```
 //!
-//! Layers stand in their order, with `|` between; lengths, types and checksums follow from what
-//! stands behind. The writer is apart from the code under test, so that neither proves itself.
+//! Layers are in their order, separated by `|`. Lengths, types and checksums are computed. The code
+//! is independent of the code under test, so that an error in one cannot hide in the other.
 //!
 //! | layer | text |
 //! |---|---|
@@ -18,11 +18,11 @@
 //! | ICMP | `echo request N N`, `echo reply N N`, `[sum bad]` |
 //! | ARP | `arp request MAC A > MAC A`, `arp reply MAC A > MAC A` |
 //! | ICMPv6 | `neighbour TYPE FLAGS TARGET [OPTION MAC]` |
-//! | bytes | `"text"`, `hex 00ff…` with or without layers behind, `pad N`: zeros up to N bytes in all |
+//! | bytes | `"text"`; `hex 00ff…`, also before layers; `pad N`: zeros up to N bytes in all |
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The bytes of a frame.
+/// Builds the bytes of a frame.
 pub fn frame(text: &str) -> Vec<u8> {
     let layers: Vec<&str> = text.split('|').map(str::trim).collect();
     let bytes = build(&layers, None);
@@ -38,7 +38,7 @@ fn padded(mut bytes: Vec<u8>, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The IP header around a layer, as its pseudo header has it.
+/// The addresses of the IP header around a layer, as in its pseudo header, and whether it is IPv6.
 type Around = (Vec<u8>, bool);
 
 fn build(layers: &[&str], around: Option<&Around>) -> Vec<u8> {

@@ -1,5 +1,5 @@
-//! `docs/how-to/writing-an-app.md`: its app is compiled here, and does what the page says. The
-//! graphs of `docs/reference/apps.md` are right, and it has every kind.
+//! Checks `docs/how-to/writing-an-app.md`: its app is compiled here, and does what the page says.
+//! Checks `docs/reference/apps.md`: its graphs are valid, and it lists every kind of app.
 
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;

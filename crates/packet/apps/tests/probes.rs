@@ -1,4 +1,4 @@
-//! Probes for the ports of an app: what puts frames on its links, and what keeps those that come.
+//! Probes for the ports of an app: feeders send frames into it, collectors keep what comes out.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::Pool;
 
-/// Frames that wait at a probe, or that it saw.
+/// Frames that wait at a feeder, or that a collector has received.
 pub type Waiting = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
-/// Puts frames on a link.
+/// Sends frames into a link.
 #[derive(Clone, Debug)]
 pub struct Feeder(pub Waiting);
 
-/// Keeps what comes.
+/// Keeps the frames that arrive.
 #[derive(Clone, Debug)]
 pub struct Collector(pub Waiting);
 
@@ -60,7 +60,7 @@ impl FrameApp for FeederApp {
         ports.fill(0, usize::MAX, || self.1.frame_of(&waiting.pop_front()?));
     }
 
-    // Frames for an interface in whose place it stands.
+    // Frames that the replaced interface would have sent are dropped.
     fn push(&mut self, ports: &mut Ports<'_>) {
         (0..ports.inputs()).for_each(|input| ports.drain(input, drop));
     }

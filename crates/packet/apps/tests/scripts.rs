@@ -1,6 +1,6 @@
-//! Scripts: packets in, packets out, in simulated time.
+//! Runs scripts: packets in, packets out, in simulated time.
 //!
-//! A script is a file in `tests/scripts`, of one app:
+//! A script is a file in `tests/scripts` for one app:
 //!
 //! ```text
 //! kind = "hop"                                  the app's configuration, as in a graph's file
@@ -12,10 +12,10 @@
 //! counter drop_hop_limit 0
 //! ```
 //!
-//! At each `at` the frames of its `in` lines wait on the app's inputs, the network breathes until
-//! nothing moves, and what came out must be the `out` lines, in their order for each output, and
-//! nothing else. `ports` lines name ports without a line of either kind, `any` lines outputs whose
-//! frames are not looked at, because they have the time of the day or random bytes in them.
+//! At each `at`, the frames of the `in` lines wait at the app's inputs, and the network breathes a
+//! few times. Then exactly the frames of the `out` lines must have come out, in this order per
+//! output. `ports` lines name ports that have no other lines. `any` lines name outputs whose frames
+//! are not compared, because they contain the time of day or random bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,13 +30,13 @@ use carina_time::Instant;
 use crate::notation::frame;
 use crate::probes::{Collector, Feeder, Waiting};
 
-/// The app of a script with a probe at each port.
+/// The app of a script, with a probe at each port.
 struct Bench {
     network: Network,
     counters: std::path::PathBuf,
     inputs: BTreeMap<String, Waiting>,
     outputs: BTreeMap<String, Waiting>,
-    /// Outputs whose frames are not looked at.
+    /// Outputs whose frames are not compared.
     unlooked: BTreeSet<String>,
 }
 
@@ -99,7 +99,7 @@ impl Bench {
     }
 
     fn settle(&mut self, now: Instant) {
-        // A repeater never stops; what it makes in a few breaths is enough.
+        // A repeater never stops, so only a few breaths are taken.
         for _ in 0..3 {
             self.network.breathe(now);
         }
@@ -121,14 +121,15 @@ impl Drop for Bench {
     }
 }
 
-/// What an app with the ports `north` and `south` gives at `output` for frames at `input`.
+/// Sends frames into `input` of an app with ports `north` and `south`; returns what comes out of
+/// `output`.
 pub fn through(config: &str, input: &str, frames: &[Vec<u8>], output: &str) -> Vec<Vec<u8>> {
     let ports = ["north", "south"];
     let lines = ports.map(|port| [format!("ports in {port}"), format!("ports out {port}")]);
     let lines: Vec<&str> = lines.iter().flatten().map(String::as_str).collect();
     let name = format!("through-{:?}", std::thread::current().id());
     let mut bench = Bench::new(&name, config, &lines);
-    // An app that asks for something first, as `nd`, has done so.
+    // An app that first asks for an address, such as `nd`, has done so after this.
     bench.settle(Instant::ZERO);
     bench.inputs[input]
         .lock()
@@ -138,7 +139,7 @@ pub fn through(config: &str, input: &str, frames: &[Vec<u8>], output: &str) -> V
     bench.outputs[output].lock().unwrap().drain(..).collect()
 }
 
-/// Gives frames to an app with the port `input`, and ends it.
+/// Sends frames into `input` of an app, and ends the app.
 pub fn into(config: &str, frames: &[Vec<u8>]) {
     let name = format!("into-{:?}", std::thread::current().id());
     let mut bench = Bench::new(&name, config, &["ports in input"]);
@@ -149,8 +150,8 @@ pub fn into(config: &str, frames: &[Vec<u8>]) {
     bench.settle(Instant::ZERO);
 }
 
-/// What an app with the port `input` gives at `output` for frames that come at so many
-/// milliseconds.
+/// Sends groups of frames into `input` of an app, each at its time in milliseconds; returns what
+/// comes out of `output`.
 pub fn over_time(config: &str, steps: &[(u64, Vec<Vec<u8>>)], output: &str) -> Vec<Vec<u8>> {
     let name = format!("over-time-{:?}", std::thread::current().id());
     let ports = ["ports in input", &format!("ports out {output}")];
@@ -253,7 +254,7 @@ fn frame_that_comes_during_a_breath_has_its_whole_delay() {
     let ports = ["ports in input", "ports out output"];
     let config = "kind = \"impair\"\ndelay_us = 20000";
     let mut bench = Bench::new("impair-during-a-breath", config, &ports);
-    // The breath began at 0 ms; the thread had no processor until 15 ms.
+    // The breath began at 0 ms, but the thread was not scheduled until 15 ms.
     bench.network.set_clock(|| Instant::from_millis(15));
     let input = &bench.inputs["input"];
     input.lock().unwrap().push_back(frame(":1 > :2 | \"one\""));
@@ -275,7 +276,7 @@ fn every_script_sees_the_frames_it_wants() {
         run(&name, &std::fs::read_to_string(&path).unwrap());
         names.insert(name);
     }
-    // Each kind of app has a script of its name, or some that begin with it.
+    // Each kind of app needs a script of its name, or scripts whose names begin with it.
     for kind in carina_apps::graph_file::KINDS {
         let has = names.iter().any(|name| name.starts_with(kind.name));
         assert!(has, "no script for {}", kind.name);

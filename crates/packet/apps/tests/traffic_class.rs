@@ -1,14 +1,14 @@
-//! The traffic class of what tunnels carry: out with the packet, and its mark back in.
+//! Tests how tunnels copy the traffic class out, and a congestion mark back in.
 
 use crate::notation::frame;
 use crate::scripts::through;
 
-/// A tunnel between two ends, each with its own lines.
+/// The configurations of a tunnel's two ends.
 struct Pair {
     name: String,
     near: String,
     far: String,
-    /// It carries packets of IP without Ethernet.
+    /// Whether the tunnel carries IP packets without Ethernet header.
     is_of_ip: bool,
 }
 
@@ -50,7 +50,7 @@ fn pairs() -> Vec<Pair> {
     all
 }
 
-/// The class of the packet that a frame begins with.
+/// The traffic class of the first packet in a frame.
 fn class_of(frame: &[u8]) -> u8 {
     let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
     match frame[at] >> 4 {
@@ -59,7 +59,7 @@ fn class_of(frame: &[u8]) -> u8 {
     }
 }
 
-/// Gives the outer packet another class, as a router on the way does.
+/// Sets the traffic class of the outer packet, as a router on the path may do.
 fn with_class(mut packet: Vec<u8>, class: u8) -> Vec<u8> {
     if packet[14] >> 4 == 6 {
         packet[14] = 0x60 | class >> 4;
@@ -110,7 +110,7 @@ fn outer_header_has_the_class_of_the_packet() {
 #[test]
 fn mark_of_the_way_comes_back_to_who_knows_it() {
     for pair in pairs() {
-        // What is sent, the outer mark, and what comes. (RFC 6040 §4.2)
+        // Inner class sent, outer mark, and inner class received. (RFC 6040 §4.2)
         for (class, outer, expected) in [
             (0xb8, 3, None),
             (0xb9, 3, Some(0xbb)),
@@ -129,7 +129,7 @@ fn mark_of_the_way_comes_back_to_who_knows_it() {
             let back = through(&pair.far, "south", &marked, "north");
             let expected = expected.map(|class| carried(class, pair.is_of_ip));
             let payloads = |frames: &[Vec<u8>]| -> Vec<Vec<u8>> {
-                // MAC addresses of a tunnel of IP are zeros.
+                // A tunnel of IP packets writes zeros as MAC addresses, so they are not compared.
                 frames.iter().map(|frame| frame[12..].to_vec()).collect()
             };
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Tests of the transform: a published packet, every length, changed bytes, lost numbers.
+//! Tests of ESP: a published packet, every payload length, changed bytes, lost sequence numbers.
 
 use carina_frame::{Frame, Pool, PoolConfig};
 use carina_wire::inet::{Ipv4Error, Ipv4Header, checksum};
@@ -39,7 +39,7 @@ fn common() -> EspConfig {
     config("00112233445566778899aabbccddeeff", "01020304", 256)
 }
 
-/// A packet of IPv6 with this payload.
+/// An IPv6 packet with this next header and payload.
 fn packet(pool: &Pool, next: u8, payload: &[u8]) -> Frame {
     let mut bytes = vec![2; 54];
     bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
@@ -50,7 +50,7 @@ fn packet(pool: &Pool, next: u8, payload: &[u8]) -> Frame {
     pool.frame_of(&bytes).unwrap()
 }
 
-/// A packet of IPv4 with these options and this payload.
+/// An IPv4 packet with this protocol, these options and this payload.
 fn packet4(pool: &Pool, next: u8, options: &[u8], payload: &[u8]) -> Frame {
     let mut bytes = vec![2; 14];
     bytes[12..].copy_from_slice(&[8, 0]);
@@ -68,7 +68,7 @@ fn packet4(pool: &Pool, next: u8, options: &[u8], payload: &[u8]) -> Frame {
 }
 
 /// The first ESP packet of draft-mcgrew-gcm-test-01 (D. McGrew, *Test Cases for the use of GCM in
-/// IPsec ESP*), which has next header 1 behind its padding.
+/// IPsec ESP*). It has next header 1 behind its padding.
 #[test]
 fn published_packet_is_made_bit_for_bit() {
     let plain = "45000048 699a0000 80114db7 c0a80102 c0a80101 0a9bf156 38d30100 00010000 00000000
@@ -120,7 +120,8 @@ fn packets_of_ipv4_come_back_with_their_header() {
     );
     for length in 0..70 {
         let payload: Vec<u8> = (0..length).collect();
-        // Two of no operation, one that ends: options stay in front. (RFC 791 §3.1)
+        // Two "no operation" options, padded, and "end of list": options stay in front of ESP. (RFC
+        // 791 §3.1)
         let options: &[u8] = if length % 2 == 0 { &[] } else { &[1, 1, 1, 0] };
         let mut frame = packet4(&pool, 47, options, &payload);
         let whole = frame.bytes().to_vec();
@@ -132,7 +133,7 @@ fn packets_of_ipv4_come_back_with_their_header() {
         );
         assert_eq!(14 + header.total_bytes, frame.len());
         assert!((header.total_bytes - header.header_bytes).is_multiple_of(4));
-        // What pads a short frame on Ethernet is not the packet's.
+        // Ethernet padding behind the packet does not belong to it.
         assert!(frame.append(&[0; 6]));
         assert_eq!(receiver.open(&mut frame), Ok(Opened::InStep));
         assert_eq!(frame.bytes(), whole);
@@ -253,7 +254,7 @@ fn numbers_of_32_bits_end() {
     assert_eq!(sender.protect(&mut frame), Err(Unprotected::Exhausted));
 }
 
-/// Extension headers of IPv6, the first of this kind, in front of a payload of UDP.
+/// IPv6 extension headers in front of a UDP payload.
 fn behind(headers: &[u8]) -> Vec<u8> {
     [headers, b"payload"].concat()
 }

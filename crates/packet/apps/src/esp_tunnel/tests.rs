@@ -1,4 +1,4 @@
-//! Packets through a tunnel and back, of every length, over both versions of IP.
+//! Tests of packets through a tunnel and back, of every length, over both IP versions.
 
 use carina_frame::{Pool, PoolConfig};
 use carina_wire::inet::checksum;
@@ -34,7 +34,7 @@ fn config(ends: [&str; 2]) -> EspTunnelConfig {
     }
 }
 
-/// The other end.
+/// The configuration of the other end.
 fn turned(config: &EspTunnelConfig) -> EspTunnelConfig {
     EspTunnelConfig {
         local: config.remote,
@@ -49,7 +49,7 @@ fn turned(config: &EspTunnelConfig) -> EspTunnelConfig {
     }
 }
 
-/// A frame of IPv4 or IPv6 with a traffic class and so many bytes of payload.
+/// An IPv4 or IPv6 frame with this traffic class and `payload` bytes of payload.
 fn packet(version: u8, class: u8, payload: usize) -> Vec<u8> {
     let mut frame = vec![0; 14];
     match version {
@@ -145,7 +145,7 @@ fn changed_repeated_and_foreign_packets_are_refused() {
     }
 }
 
-/// What comes of a payload that the other end protected as it is.
+/// Lets the other end protect `payload` as it is; returns how this end opens the packet.
 fn opened(next: u8, payload: &[u8], class: u8) -> (Result<Came, Refused>, Vec<u8>) {
     let (pool, near) = (pool(), config(ENDS[0]));
     let far = turned(&near);

@@ -1,4 +1,4 @@
-//! Traces of graphs that run, read by the same process.
+//! Tests of traces of running graphs, read by the same process.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ const CHAIN: &str = "links = [\"a.output -> b.input\", \"b.output -> c.input\"]\
                      [apps.a]\nkind = \"source\"\nrate = 10000\n\
                      [apps.b]\nkind = \"hop\"\n[apps.c]\nkind = \"sink\"\n";
 
-/// Nothing is judged by it; it ends what hangs.
+/// Only bounds how long a test may hang; no assertion depends on it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn runner(counters: &Path, graph: &str) -> GraphRunner {
@@ -27,7 +27,7 @@ fn runner(counters: &Path, graph: &str) -> GraphRunner {
     runner
 }
 
-/// Lets a graph run until a thread has done its work.
+/// Runs a graph until a thread has finished.
 fn run_beside<T>(runner: &mut GraphRunner, work: JoinHandle<T>) -> T {
     let begin = Instant::now();
     while !work.is_finished() {
@@ -39,7 +39,7 @@ fn run_beside<T>(runner: &mut GraphRunner, work: JoinHandle<T>) -> T {
     work.join().unwrap()
 }
 
-/// What a file has: its interfaces, and the packets of each.
+/// The contents of a trace: its interfaces, the packets of each, and the missed frames.
 #[derive(Debug, Default)]
 struct Seen {
     names: Vec<String>,
@@ -47,7 +47,7 @@ struct Seen {
     missed: u64,
 }
 
-/// Reads a file to its end, which is asked for when each link has so many packets.
+/// Reads a trace to its end; asks for the end when each link has this many packets.
 fn read_all(mut stream: TraceStream, packets: usize) -> Seen {
     let (mut file, mut bytes, mut seen) = (Reader::new(), vec![0; 1 << 16], Seen::default());
     let begin = Instant::now();
@@ -100,7 +100,7 @@ fn frames_of_links_are_read_from_where_they_pass() {
             }),
         );
         assert_eq!(seen.names, ["a.output -> b.input", "b.output -> c.input"]);
-        // A hop swaps the addresses: the first frames of both links are the same otherwise.
+        // The hop swaps the MAC addresses, and changes nothing else in the first frames.
         let [before, after] = &seen.packets[..] else {
             panic!("{seen:?}");
         };
@@ -127,7 +127,7 @@ fn trace_ends_with_its_link_and_says_what_it_missed() {
     let reading = std::thread::spawn(move || {
         let stream = TraceStream::open(&path, &request(&["b.output"], None)).unwrap();
         began.send(()).unwrap();
-        // A reader that takes nothing holds nothing up.
+        // A reader that reads nothing delays no one.
         let _ = gone.recv();
         read_all(stream, usize::MAX)
     });
@@ -150,7 +150,7 @@ fn trace_ends_with_its_link_and_says_what_it_missed() {
         }
     }
     drop(go);
-    // The link goes, and its trace with it.
+    // The link is removed, which ends its trace.
     let without = "links = [\"a.output -> b.input\"]\n[apps.a]\nkind = \"source\"\nrate = 100\n\
                    [apps.b]\nkind = \"sink\"\n";
     runner.configure(&read_graph(without).unwrap()).unwrap();
@@ -178,7 +178,7 @@ fn what_cannot_be_traced_is_refused_with_the_reason() {
                 refused.to_string()
             };
             let unknown = refusal(&["a.output", "d.output"]);
-            // Not as this library asks.
+            // A request that this library would never send.
             let mut socket = UnixStream::connect(socket_of(&path)).unwrap();
             socket.write_all(b"please\n\n").unwrap();
             let mut answer = String::new();
@@ -207,7 +207,7 @@ fn readers_that_stop_do_not_keep_a_graph_from_ending() {
     });
     let (streams, refused) = run_beside(&mut runner, opening);
     assert_eq!(refused, "8 traces run already; end one");
-    // Enough for their sockets to be full.
+    // Long enough to fill the sockets.
     std::thread::sleep(Duration::from_millis(200));
     let begin = Instant::now();
     drop(runner);
