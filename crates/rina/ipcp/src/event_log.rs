@@ -13,9 +13,9 @@ use crate::trace::{TraceEvent, Tracer};
 /// Largest number of causes that are remembered; further causes are only counted.
 const CAUSES_MAX: usize = 1024;
 
-/// Pause before the same cause is reported again: the first and the longest. Each pause is four
-/// times the one before.
+/// First pause before the same cause is reported again. Each pause is four times the one before.
 const REPEAT_FIRST: Duration = Duration::from_secs(60);
+/// Longest pause before the same cause is reported again.
 const REPEAT_MAX: Duration = Duration::from_secs(3_600);
 
 /// Repetitions of a cause since its last notice, and the pause until the next notice.

@@ -112,10 +112,11 @@ pub(super) struct Store {
     tag: u64,
     seq: u64,
     entries: BTreeMap<Key, Held>,
-    /// Derived from live entries: their number by origin and kind (`counts`), the sum of their
-    /// hashes by origin (`digests`), and the origins of each application (`holders`).
+    /// Number of live entries, by origin and kind.
     counts: BTreeMap<(String, Kind), usize>,
+    /// Sum of the hashes of the live entries, by origin.
     digests: BTreeMap<String, u64>,
+    /// Origins of the live entries of each application.
     holders: BTreeMap<String, BTreeSet<String>>,
     /// Other members whose entries the store has.
     origins: BTreeMap<String, Origin>,

@@ -37,8 +37,9 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) role: Role,
-    /// The applications at this end and at the other end.
+    /// Name of the application at this end.
     pub(super) local: String,
+    /// Name of the application at the other end.
     pub(super) remote: String,
     pub(super) spec: FlowSpec,
     pub(super) cube: QosCube,

@@ -111,8 +111,9 @@ pub(super) struct Queries {
 #[derive(Debug)]
 struct Query {
     what: Purpose,
-    /// `member` is asked now; `others` are asked next if it does not answer.
+    /// Name of the member that is asked now.
     member: String,
+    /// Members to ask next if this one does not answer.
     others: Vec<String>,
     address: u64,
     message: Message,

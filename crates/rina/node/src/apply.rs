@@ -103,6 +103,7 @@ fn soon<T>(mut make: impl FnMut() -> Result<T, ErrorBody>) -> Result<T, ErrorBod
 
 /// How long the data plane may take to close the sockets of an IPCP.
 const GIVEN_UP: Duration = Duration::from_millis(500);
+/// Pause between two attempts in that time.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The steps done so far, which can be undone.

@@ -158,6 +158,7 @@ pub fn resolve_max_pdu(
 /// Bytes reserved for what SDU protection adds to a PDU.
 const PROTECTION_RESERVE: usize = 64;
 
-/// Smallest and largest value for the longest PDU of a DIF, in bytes.
+/// Smallest value for the longest PDU of a DIF, in bytes.
 const MAX_PDU_LEAST: usize = 128;
+/// Largest value for the longest PDU of a DIF, in bytes.
 const MAX_PDU_MOST: usize = 65_535;

@@ -69,13 +69,15 @@ pub(crate) enum Role {
 #[derive(Clone, Debug)]
 pub(crate) struct Flow<R> {
     pub(crate) role: Role,
-    /// The applications at this end and at the other end.
+    /// Name of the application at this end.
     pub(crate) local: String,
+    /// Name of the application at the other end.
     pub(crate) remote: String,
     pub(crate) spec: FlowSpec,
     pub(crate) cube: QosCube,
-    /// Port-ids of this end and of the other end; the latter is 0 until it is known.
+    /// Port-id of this end.
     pub(crate) port: u32,
+    /// Port-id of the other end; 0 until it is known.
     pub(crate) remote_port: u32,
     pub(crate) local_cep: CepId,
     pub(crate) remote_cep: CepId,
@@ -113,7 +115,9 @@ pub(crate) enum State<R> {
 /// A flow that an application of this member requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocation {
+    /// Name of the application at this end.
     pub(crate) local: String,
+    /// Name of the application at the other end.
     pub(crate) remote: String,
     pub(crate) spec: FlowSpec,
     pub(crate) cube: QosCube,
@@ -125,11 +129,13 @@ pub(crate) struct Allocation {
 /// A flow that another member requests, after its sender has been checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer<R> {
-    /// The applications at this end and at the other end.
+    /// Name of the application at this end.
     pub(crate) local: String,
+    /// Name of the application at the other end.
     pub(crate) remote: String,
     pub(crate) spec: FlowSpec,
     pub(crate) cube: QosCube,
+    /// Port-id of the other end.
     pub(crate) remote_port: u32,
     pub(crate) remote_cep: CepId,
     pub(crate) member: String,
@@ -141,6 +147,7 @@ pub(crate) struct Offer<R> {
 /// The ids in the acceptance of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
+    /// Port-id of the other end.
     pub(crate) remote_port: u32,
     pub(crate) remote_cep: CepId,
 }

@@ -28,8 +28,9 @@ pub(crate) struct RibView {
 pub(crate) struct Neighbour {
     pub(crate) name: String,
     pub(crate) address: u64,
-    /// The N-1 flows, and the N-1 DIFs that they belong to.
+    /// Numbers of the N-1 flows to the neighbour.
     pub(crate) n1s: Vec<u32>,
+    /// N-1 DIF of each of these flows.
     pub(crate) n1_difs: Vec<String>,
     pub(crate) cost: u32,
     /// When the last message of the neighbour arrived.

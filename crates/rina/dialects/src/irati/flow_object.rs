@@ -9,16 +9,17 @@ use prost::Message;
 
 use super::values::Naming;
 
-/// Number of retransmissions of a PDU, and the initial timeout, as written into flows of a cube
-/// with retransmission.
+/// Number of retransmissions of a PDU, written into flows of a cube with retransmission.
 const RETRANSMISSIONS: u32 = 5;
+/// Initial retransmission timeout in milliseconds, written into the same flows.
 const RETRANSMISSION_MS: u32 = 1_000;
 /// Largest window that a peer may request, in PDUs.
 const CREDIT_MAX: u32 = 65_536;
 /// Longest A that a peer may request, in milliseconds.
 const A_MAX_MS: u32 = 10_000;
-/// Number of attempts that the requester may make, and of members that may forward the request.
+/// Number of attempts that the requester may make.
 const RETRIES_MAX: u32 = 1;
+/// Number of members that may forward the request.
 const HOPS: u32 = 3;
 /// State of a flow that is being allocated or is allocated.
 const STATE: u32 = 1;
@@ -253,12 +254,15 @@ impl Policy {
 
 /// The values from which the object of a flow is written.
 pub(super) struct FlowParameters<'a> {
-    /// The applications at this end and at the other end.
+    /// Name of the application at this end.
     pub(super) local: &'a str,
+    /// Name of the application at the other end.
     pub(super) remote: &'a str,
-    /// Port-ids, addresses and CEP-ids: of this end and of the other end.
+    /// Port-ids of this end and of the other end.
     pub(super) ports: (u32, u32),
+    /// Addresses of the members at this end and at the other end.
     pub(super) addresses: (u64, u64),
+    /// CEP-ids of this end and of the other end.
     pub(super) ceps: (u32, u32),
     pub(super) spec: &'a FlowSpec,
     pub(super) cube: &'a QosCube,

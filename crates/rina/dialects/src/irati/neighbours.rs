@@ -23,8 +23,9 @@ const RETRY_LATER: Duration = Duration::from_secs(30);
 const RELEASE_GRACE: Duration = Duration::from_millis(500);
 /// Number of keep-alives that may stay unanswered.
 const MISSED_MAX: u32 = 3;
-/// First and longest pause before a lost N-1 flow is requested again.
+/// First pause before a lost N-1 flow is requested again.
 const WANTED_FIRST: Duration = Duration::from_secs(1);
+/// Longest pause before a lost N-1 flow is requested again.
 const WANTED_MAX: Duration = Duration::from_secs(30);
 /// Largest number of lost N-1 flows that are requested again.
 const WANTED_N1S_MAX: usize = 256;

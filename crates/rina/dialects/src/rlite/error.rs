@@ -13,8 +13,9 @@ use super::policies::PolicyError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WidthMismatch {
     pub(super) field: &'static str,
-    /// Width in bytes in the DIF, and in this IPCP's configuration.
+    /// Width in the DIF, in bytes.
     pub(super) theirs: u32,
+    /// Configured width, in bytes.
     pub(super) ours: u32,
 }
 

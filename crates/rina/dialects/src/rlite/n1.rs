@@ -20,8 +20,9 @@ pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(7);
 /// it sends its own.
 pub(super) const INITIATOR_WAIT: Duration = Duration::from_millis(500);
 
-/// First and longest pause before an attempt is repeated.
+/// First pause before an attempt is repeated.
 pub(super) const RETRY_FIRST: Duration = Duration::from_secs(2);
+/// Longest pause before an attempt is repeated.
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// State of an N-1 flow in layer management.

@@ -84,8 +84,9 @@ pub(super) enum QueueClass {
     Cube(u8),
 }
 
-/// Limits of the management PDUs that wait for one N-1 flow: number and bytes.
+/// Largest number of management PDUs that wait for one N-1 flow.
 const MANAGEMENT_PDUS_MAX: usize = 4096;
+/// Largest number of bytes of these management PDUs.
 const MANAGEMENT_BYTES_MAX: usize = 8 << 20;
 
 impl<P: Payload> Port<P> {
