@@ -30,7 +30,7 @@ pub struct ErrorReply {
     pub error: ErrorBody,
 }
 
-/// `GET /v1/node`: the node itself.
+/// Response of `GET /v1/node`: describes the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
     /// The name by which this node introduces itself to its peers.
@@ -43,13 +43,13 @@ pub struct NodeInfo {
     pub uptime_ms: u64,
     /// The run directory of the node.
     pub run_dir: PathBuf,
-    /// Number of IPCPs.
+    /// Number of IPCPs of the node.
     pub ipcps: u32,
-    /// Number of registrations.
+    /// Number of applications registered at the node.
     pub apps: u32,
-    /// Number of flows.
+    /// Number of flows of the node.
     pub flows: u32,
-    /// Number of VMs.
+    /// Number of VM ports of the node.
     pub vms: u32,
 }
 
@@ -75,7 +75,7 @@ pub enum IpcpType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HvSide {
-    /// The system that runs the hypervisor.
+    /// The system that runs the VM.
     #[default]
     Host,
     /// The system inside the VM.
@@ -228,7 +228,7 @@ pub struct IpcpInfo {
 pub struct AppInfo {
     /// Name of the application.
     pub name: AppName,
-    /// The DIFs in which it is registered.
+    /// The DIFs in which the application is registered.
     pub difs: Vec<DifName>,
     /// The IPCP through which the application is reached; `None` for an application of this system.
     #[serde(default)]
@@ -250,7 +250,7 @@ pub struct AppInfo {
 pub enum FlowState {
     /// The remote application has not answered the request yet.
     Allocating,
-    /// Carrying SDUs.
+    /// The flow is open and carries SDUs.
     Up,
     /// One end has closed the flow or failed. The other end may still read queued SDUs.
     Closing,
@@ -267,7 +267,7 @@ pub struct FlowInfo {
     pub remote: AppName,
     /// The DIF that carries the flow.
     pub dif: DifName,
-    /// The IPCP that carries it.
+    /// The IPCP that carries the flow.
     pub ipcp: LocalName,
     /// State of the flow.
     pub state: FlowState,
@@ -367,7 +367,7 @@ pub struct VmInfo {
 /// Response of `GET /v1/events?since=N&wait_ms=M`: the events with numbers above `N`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Events {
-    /// Events in order, oldest first.
+    /// The events, oldest first.
     pub events: Vec<Event>,
     /// The value of `since` for the next request.
     pub next: u64,
@@ -382,9 +382,9 @@ pub struct Event {
     pub seq: u64,
     /// Time since the start of the node, in milliseconds.
     pub at_ms: u64,
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// The IPCP, VM, application name or port concerned.
+    /// Name of the IPCP, VM or application, or the port-id, that the event is about.
     pub subject: String,
     /// Further details, as text for people.
     #[serde(default)]
@@ -458,6 +458,6 @@ pub struct Applied {
     pub retracted: Vec<LocalName>,
     /// IPCPs and VMs that already matched the configuration.
     pub unchanged: Vec<LocalName>,
-    /// Number of access rules now in force.
+    /// Number of access rules in force after the change.
     pub rules: u32,
 }

@@ -1,4 +1,4 @@
-//! The error that crosses both sockets: a code for programs, a sentence for people.
+//! The error that the node sends on both sockets: a code for programs, and a sentence for people.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Makes an error from its code and its sentence.
+    /// Makes an error. It is marked as final if `code` is of a final kind.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -42,13 +42,13 @@ impl ErrorBody {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// The message could not be understood.
+    /// The message or request is malformed.
     BadRequest,
     /// The client speaks another version of the protocol.
     BadVersion,
     /// A DIF, an IPCP, a VM, a flow, a path or another named object does not exist.
     NotFound,
-    /// The name of the remote application is registered nowhere that can be reached.
+    /// No reachable system has registered the name of the remote application.
     UnknownName,
     /// The name is already in use.
     DuplicateName,
@@ -62,7 +62,7 @@ pub enum ErrorCode {
     TimedOut,
     /// A link or DIF that the request needs is down.
     LinkDown,
-    /// A limit of the node is reached.
+    /// The request would exceed a limit of the node.
     LimitReached,
     /// The object is in use, or its state does not allow the request.
     Conflict,

@@ -149,9 +149,9 @@ pub struct Flow {
     pub request: Option<u32>,
     /// Port-id of the flow on this system.
     pub port: PortId,
-    /// Name of this end.
+    /// Name of the application at this end.
     pub local: AppName,
-    /// Name of the other end.
+    /// Name of the application at the other end.
     pub remote: AppName,
     /// The DIF that carries the flow.
     pub dif: DifName,
@@ -166,7 +166,7 @@ pub struct Flow {
     pub light_wake: bool,
     /// Longest SDU that the flow carries, in bytes; 0 when only memory limits it.
     pub sdu_max: u64,
-    /// How this end moves SDUs.
+    /// How this end exchanges SDUs with the node.
     pub mode: Mode,
 }
 

@@ -1,9 +1,9 @@
-//! What crosses `ipc.sock` and `control.sock`: names, flow specifications, messages.
+//! The types that programs and the node exchange on `ipc.sock` and `control.sock`: names, flow
+//! specifications and messages.
 //!
-//! This crate holds types, their checks and their JSON form, and one small blocking client for
-//! `control.sock`. It decides nothing: who may do what is the node's business. Every type that
-//! comes from outside is checked while it is decoded, so that a value of type [`AppName`] is a
-//! valid name wherever it appears.
+//! This crate contains the types, their checks and their JSON form, and a small blocking client for
+//! `control.sock`. It makes no decisions: the node decides who may do what. Every type is checked
+//! while it is decoded, so that a value of type [`AppName`] is always a valid name.
 #![forbid(unsafe_code)]
 
 pub mod control;

@@ -13,7 +13,7 @@ use crate::LocalName;
 pub struct RunDir(PathBuf);
 
 impl RunDir {
-    /// A run directory at `path`.
+    /// The run directory whose path is `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }

@@ -35,7 +35,7 @@ pub enum Error {
     /// The remote application closed the flow; every SDU that it sent has been received.
     #[error("the remote application closed the flow")]
     Closed,
-    /// The flow broke: its peer died, the link below failed, or the node tore it down.
+    /// The flow failed: its peer died, the link below failed, or the node ended it.
     #[error("the flow failed: {reason}")]
     FlowFailed {
         /// The reason that the node gave, or what was wrong in the shared memory.

@@ -18,9 +18,9 @@ use crate::error::Error;
 pub struct FlowInfo {
     /// Port-id of the flow on this system.
     pub port: PortId,
-    /// The name of this end.
+    /// Name of the application at this end.
     pub local: AppName,
-    /// The name of the other end.
+    /// Name of the application at the other end.
     pub remote: AppName,
     /// The DIF that provides the flow.
     pub dif: DifName,

@@ -57,7 +57,7 @@ pub enum Command {
     Member {
         /// The IPCP.
         ipcp: IpcpId,
-        /// The command.
+        /// The command for the machine.
         command: carina_ipcp::Command,
     },
     /// Declares that an N-1 flow of a normal IPCP is allocated and may be used.
@@ -126,9 +126,9 @@ pub enum Command {
     },
     /// Connects two ends of different kinds on this system. Both have the port-id `port`.
     Relay {
-        /// One end.
+        /// The first end.
         a: FlowEnd,
-        /// The other end.
+        /// The second end.
         b: FlowEnd,
         /// Port-id in events; bit 31 must be 0.
         port: PortId,

@@ -116,7 +116,7 @@ pub enum Refusal {
     /// The name is not registered.
     #[error("the name {0} is not registered here")]
     NotRegistered(AppName),
-    /// No application is registered under the called name.
+    /// No application is registered with the called name at the other side.
     #[error("no application is registered as {0} at the other side")]
     Unreachable(AppName),
     /// The IPCP cannot promise the requested QoS.

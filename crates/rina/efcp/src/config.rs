@@ -53,7 +53,7 @@ pub struct ConnectionConfig {
     pub profile: EfcpProfile,
     /// When the receiver acknowledges.
     pub ack: AckPolicy,
-    /// Bounds of the queues of the sender.
+    /// Limits of the sender's queues.
     pub queue: QueueLimits,
     /// Most UDFs that the receiver holds, for the reader or because an earlier one is missing, on a
     /// connection without flow control by window.
@@ -64,7 +64,7 @@ pub struct ConnectionConfig {
     pub rtt: Box<dyn RttEstimator>,
 }
 
-/// Flow control by window, in PDUs.
+/// Parameters of flow control by window, in PDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowControl {
     /// Largest window that a receiver grants, in PDUs.
@@ -83,7 +83,7 @@ impl Default for WindowControl {
     }
 }
 
-/// Flow control by rate.
+/// Parameters of flow control by rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateControl {
     /// PDUs in each time frame; 1 or more.

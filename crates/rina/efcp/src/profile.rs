@@ -35,11 +35,11 @@ pub struct EfcpProfile {
     pub control_first: u8,
     /// Whether the numbers of control PDUs restart with each new run of data.
     pub control_restarts: bool,
-    /// What follows the last sequence number.
+    /// Which sequence number follows the last one, and in which run.
     pub wrap: Wrap,
 }
 
-/// What follows the last sequence number.
+/// Which sequence number follows the last one, and in which run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
     /// Nothing follows. A new connection must replace this one before that; see

@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 
 use crate::echo::Asks;
 
-/// The address of a card.
+/// MAC address of a network card.
 pub type Mac = [u8; 6];
 
-/// An address with the length of its prefix, or a prefix.
+/// An IPv4 address with the length of its network prefix; or a network prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     pub address: Ipv4Addr,
-    /// 0 to 32.
+    /// Length of the prefix in bits, 0 to 32.
     pub bits: u8,
 }
 
@@ -176,7 +176,7 @@ fn prefix(text: &str) -> Option<Prefix> {
     })
 }
 
-/// A card's address as text.
+/// A MAC address as text.
 pub fn mac_text(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

@@ -26,9 +26,9 @@ pub enum ShimError {
     Mtu {
         /// Name of the interface.
         interface: String,
-        /// Its MTU in bytes.
+        /// MTU of the interface in bytes.
         mtu: usize,
-        /// The smallest MTU in bytes.
+        /// The smallest usable MTU in bytes.
         min: usize,
     },
     /// The port of a graph does not support an MTU of this size.
@@ -48,7 +48,7 @@ pub enum ShimError {
     /// There is not enough memory for frames.
     #[error(transparent)]
     Frames(#[from] PoolError),
-    /// The interface is down.
+    /// The interface is down, or no cable is connected.
     #[error("interface {0} is down, or nothing is connected to it")]
     Down(String),
     /// The configured longest SDU is out of range.

@@ -419,7 +419,7 @@ fn application_that_corrupts_its_read_index_loses_its_flow() {
     let memory = carina_sys::Memory::from_fd(memory, bytes).unwrap();
     let map = memory.map().unwrap();
     victim_peer.send(b"something to read");
-    // In the ring that the node writes.
+    // The application overwrites an index of the ring that the node writes.
     map.write(0x180, &0xdead_0000_0001_u64.to_le_bytes());
     carina_sys::Doorbell::from_fd(peer_rx).unwrap().signal();
     let reason = closed_reason(&pair.host, port);

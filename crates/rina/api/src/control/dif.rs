@@ -126,7 +126,7 @@ pub struct MemberInfo {
     pub state: MemberState,
     /// What the IPCP does or waits for now, as text for people.
     pub step: String,
-    /// Attempts to join that failed.
+    /// Number of failed attempts to join.
     pub failures: u32,
     /// Why the last attempt to join failed.
     #[serde(default)]
@@ -160,7 +160,7 @@ pub enum MemberState {
 /// State of one N-1 flow of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct N1Info {
-    /// The N-1 DIF.
+    /// The N-1 DIF that provides the flow.
     pub dif: DifName,
     /// The application name at the other end: the name to which the flow was allocated, or the name
     /// of the IPCP that allocated it.

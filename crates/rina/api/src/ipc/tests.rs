@@ -1,4 +1,4 @@
-//! The JSON on `ipc.sock`, letter by letter.
+//! Checks the exact JSON of messages on `ipc.sock`.
 
 use super::*;
 

@@ -15,7 +15,7 @@ use crate::receiver::Delivered;
 /// The configuration of an assembler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssemblerConfig {
-    /// The policy.
+    /// The policy of delimiting.
     pub policy: Delimiting,
     /// Whether the connection delivers in order.
     pub in_order: bool,

@@ -14,7 +14,7 @@ use super::{
 /// The configuration of a delimiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelimiterConfig {
-    /// The policy.
+    /// The policy of delimiting.
     pub policy: Delimiting,
     /// Longest UDF in bytes, including its header. With a header, values below 16 count as 16.
     pub udf_max: usize,

@@ -15,7 +15,7 @@ use super::config::EthConfig;
 use super::medium::Received;
 use crate::error::ShimError;
 
-/// An open interface.
+/// An open interface, with its packet socket.
 pub(super) struct Socket {
     name: String,
     vlan: u16,

@@ -32,7 +32,7 @@ use crate::udp::UDP_PORT;
 /// Configuration of a TCP shim.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
-    /// The address to listen on.
+    /// The address on which the shim listens.
     pub listen: SocketAddr,
     /// How SDUs are framed in the byte stream.
     pub framing: StreamFraming,

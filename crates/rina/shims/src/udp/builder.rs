@@ -30,7 +30,7 @@ pub enum UdpFraming {
 /// Configuration of a UDP shim.
 #[derive(Clone, Debug)]
 pub struct UdpConfig {
-    /// The address to listen on.
+    /// The address on which the shim listens.
     pub listen: SocketAddr,
     /// How SDUs are framed in datagrams.
     pub framing: UdpFraming,
