@@ -1,5 +1,20 @@
 //! Measures drivers of network cards in a guest's user space, and compares them with those of the
 //! guest's kernel.
+//!
+//! ```text
+//!   e1000e-send       blast -> card ~ cable -> counted here
+//!   e1000e-receive    sent from here ~ cable -> card -> sink, counted there
+//!   virtio-...        the same with a virtio-net card of QEMU's own
+//! ```
+//!
+//! | system | how frames get between the card and the graph |
+//! |---|---|
+//! | `carina` | the app `pci`: a driver in this program |
+//! | `kernel` | the app `af_packet`, over the driver of the guest's kernel |
+//!
+//! All cards belong to one guest of one boot. The systems are measured one right after the other,
+//! and take turns at being first. Frames are counted at the receiving end. A cable is a UDP socket
+//! of this process, and each frame is a datagram, so that no privilege is needed.
 
 mod cable;
 mod site;

@@ -1,5 +1,24 @@
 //! Measures frames that pass graphs of apps on one core; DPDK's forwarding between two null devices
 //! is the comparison.
+//!
+//! ```text
+//!   source-sink   source -> sink
+//!   hop-N         source -> hop -> ... -> hop -> sink
+//!   tee           source -> tee => two links => sink; both links are counted
+//!   lpm           source of random destinations -> route4 with 10^6 routes => 4 links => sink
+//!   lpm6          source -> route6 with 230,000 routes => 4 links => sink
+//!   filter, conntrack, ratelimit       source -> pcap_filter or rate_limiter -> sink
+//!   count         source -> an app that counts by Ethertype -> sink
+//!   lua-filter, lua-count, lua-hop     the same work as filter, count and hop-1, by scripts
+//!   gre, vxlan, ipip, l2tpv3, esp      source -> one end of the tunnel -> the other end -> sink
+//!   ...-two-workers      the chain cut in its middle: one half on each of two processors
+//!   ...-each-of-two      a whole chain on each of two processors
+//!   dpdk-io       null device <-> null device, testpmd --forward-mode=io; both ports are counted
+//! ```
+//!
+//! A source copies the bytes of a UDP frame into each frame. A hop swaps the MAC addresses and
+//! decrements the TTL, and adapts the checksum. Both systems run on the same core, one after the
+//! other.
 
 mod count;
 mod graphs;

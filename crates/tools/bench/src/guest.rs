@@ -1,5 +1,15 @@
 //! Measures the network card (virtio-net) of an unmodified guest over Carina's back end; a tap of
 //! QEMU is the comparison.
+//!
+//! ```text
+//!   guest                  host
+//!   card == rings == vhost_user -> tap app == tap -- bridge -- socket     system carina
+//!   card == rings ============ QEMU ========= tap -- bridge -- socket     system tap
+//! ```
+//!
+//! Both cards belong to one guest of one boot. The guest's kernel uses its own driver, and an
+//! application in the guest sends or receives over UDP and TCP. The other end is this process. The
+//! systems are measured one right after the other, and take turns at being first.
 
 mod site;
 

@@ -1,4 +1,4 @@
-//! Benches: Carina beside other systems, measured in turns on one machine.
+//! Benchmarks: measure Carina and other systems in turns on one machine.
 //!
 //! | module | what is measured |
 //! |---|---|
@@ -18,12 +18,13 @@
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
 //!
-//! Nodes, guests, namespaces and processors are those of `carina_lab`; traffic, measurements and
-//! statistics those of `carina_measure`. All systems of a bench are measured one right after the
-//! other, and everything is repeated, so that what disturbs the machine disturbs all of them alike.
+//! Nodes, guests, namespaces and processors come from `carina_lab`; traffic, measurements and
+//! statistics from `carina_measure`. All systems of a benchmark are measured one right after the
+//! other, and everything is repeated, so that a disturbance of the machine affects all of them
+//! alike.
 
 #![forbid(unsafe_code)]
-// One bench alone uses a part of what all share.
+// A build with only some benchmarks leaves some of the shared code unused.
 #![cfg_attr(not(feature = "all"), allow(dead_code))]
 
 mod cards;
@@ -83,7 +84,7 @@ pub use failures::FAILURES_MAX;
 #[cfg(feature = "all")]
 pub use options::Options;
 
-/// Called with a line of text at each step.
+/// A function that is called at each step with a line of text.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress(pub fn(&str));
 

@@ -1,4 +1,5 @@
-//! Two processes of one host: flows beside a bare ring, Unix sockets, UDP and TCP.
+//! Measures flows between two processes of one host; a bare ring, Unix sockets, UDP and TCP are the
+//! comparison.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -16,23 +17,23 @@ use crate::error::{Error, Result};
 use crate::peer::{app_name, client_of, start_peer};
 use carina_lab::{Network, TestNode};
 
-/// SDU sizes in bytes.
+/// Default SDU sizes in bytes.
 pub const SIZES: [u64; 5] = [64, 512, 1500, 4000, 65_536];
-/// The cases.
+/// The cases: name, and direction.
 const CASES: [(&str, Direction); 2] = [("one-way", Direction::Forward), ("echo", Direction::Echo)];
 
-/// Options of the bench.
+/// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Repetitions.
+    /// Number of repetitions.
     pub runs: usize,
-    /// Time of each measurement in nanoseconds.
+    /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
     /// SDU sizes in bytes.
     pub sizes: Vec<u64>,
-    /// Which systems are pinned.
+    /// The systems whose processes are pinned.
     pub pin: Pin,
-    /// Called at each step.
+    /// Called at each step with a text.
     pub progress: Progress,
 }
 
@@ -123,10 +124,10 @@ fn notes(options: &LocalOptions) -> Vec<String> {
     notes
 }
 
-/// How long the second process may take to be reachable after a failed measurement.
+/// How long the second process may take until it can be reached after a failed measurement.
 const REACH: Duration = Duration::from_secs(30);
 
-/// The tables of the results: what is measured, and in which case.
+/// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); 6] = [
     ("one-way", Metric::GoodputMbps, "goodput, Mbit/s"),
     ("one-way", Metric::MsgsPerS, "SDUs per second"),

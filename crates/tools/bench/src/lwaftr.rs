@@ -1,5 +1,5 @@
-//! An AFTR on one core, packets in both directions at once, beside DPDK's forwarding between two
-//! null devices.
+//! Measures an AFTR on one core, with packets in both directions at once; DPDK's forwarding between
+//! two null devices is the comparison.
 //!
 //! ```text
 //!   Internet  source -> external |        | external -> sink
@@ -7,8 +7,9 @@
 //!   B4s       source -> internal |        | internal -> sink
 //! ```
 //!
-//! A source copies frames that were made before; each flow has its own, so that they are not in the
-//! nearest cache where there are many. Sizes are those of frames on the side of IPv4.
+//! A source copies frames that were made in advance. Each flow has a frame of its own, so that with
+//! many flows the frames are not all in the nearest cache. Sizes are those of frames on the IPv4
+//! side.
 
 pub mod captures;
 mod load;
@@ -28,27 +29,27 @@ use crate::one_core::OneCore;
 use crate::rate::{Rate, judge};
 use crate::testpmd::{NOT_THERE, Testpmd};
 
-/// A case: its name in the results, and what is measured.
+/// A case: its name in the results, and what it measures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case in the results.
     pub name: &'static str,
-    /// What is measured.
+    /// What the case measures.
     pub what: What,
-    /// The least ratio to [`PEER`] at [`SIZES`]`[0]` bytes.
+    /// Required ratio to [`PEER`] with frames of [`SIZES`]`[0]` bytes.
     pub bar: Option<f64>,
 }
 
 /// What a case measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// Packets in one direction, while as many go in the other.
+    /// Packets in one direction, while the same number goes in the other direction.
     Way(Load, Way),
-    /// The time to read a configuration of a million softwires.
+    /// Time to load a configuration of a million softwires.
     Loading(Form),
 }
 
-/// A direction.
+/// A direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the Internet to B4s.
@@ -57,12 +58,12 @@ pub enum Way {
     Decap,
 }
 
-/// What a configuration is read from.
+/// Form of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Text.
     Text,
-    /// What was made of it.
+    /// The compiled text.
     Compiled,
 }
 
@@ -94,10 +95,10 @@ const fn loading(name: &'static str, form: Form) -> Case {
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 2] = [OURS, PEER];
 
-/// Sizes of frames in bytes, without FCS, on the side of IPv4.
+/// Default sizes of frames in bytes, without FCS, on the IPv4 side.
 pub const SIZES: [u64; 3] = [64, 550, 1500];
 
-/// The tables of the results: what is measured, and in which case.
+/// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
     let mut tables = [("", Metric::Mpps, "packets, 10^6 a second"); CASES.len()];
     let mut at = 0;
@@ -111,12 +112,12 @@ pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
     tables
 };
 
-/// Runs the bench, DPDK at the same sizes of frames; a third of the time goes before each
-/// measurement, to warm up. A measurement that fails is reported beside the samples of the others.
+/// Runs the benchmark, for both systems with the same sizes of frames. A third of the time precedes
+/// each measurement, to warm up. Failed measurements are reported beside the samples of the others.
 ///
 /// # Errors
-/// The system refuses what all measurements need, or so many fail one after the other that nothing
-/// works any more. Without testpmd Carina alone is measured, and the notes name the package.
+/// The system refuses something that all measurements need, or too many measurements in succession
+/// fail. Without testpmd only Carina is measured, and the notes name the missing package.
 pub fn run(options: &Options<Case>) -> Result<Results> {
     let mut bench = Bench {
         options,
@@ -142,7 +143,7 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     })
 }
 
-/// Bars are for the shortest frames.
+/// Judges the ratios. The required ratios apply to the shortest frames only.
 fn judge_all(factors: &[Factor]) -> Vec<String> {
     let is_short = |factor: &&Factor| factor.sdu == SIZES[0];
     let (short, longer): (Vec<_>, Vec<_>) = factors.iter().partition(is_short);
@@ -155,7 +156,7 @@ fn judge_all(factors: &[Factor]) -> Vec<String> {
 
 struct Bench<'a> {
     options: &'a Options<Case>,
-    /// DPDK's side, which has the processors on which all is measured.
+    /// DPDK's side, which also holds the choice of processors for both systems.
     peer: NullDevices,
     samples: Samples,
     notes: Vec<String>,
@@ -177,7 +178,7 @@ impl Bench<'_> {
         self.measure_loading()
     }
 
-    /// What the cases need, and at which sizes.
+    /// The loads that the cases need, each with a size of frames.
     fn loads(&self) -> Vec<(Load, u64)> {
         let is_wanted = |load: Load| {
             let mut cases = self.options.cases.iter();
@@ -204,7 +205,7 @@ impl Bench<'_> {
             let frames = passed.frames(|name| name.to.app == "sink" && name.to.port == port);
             frames as f64
         };
-        // A packet that leaves in two fragments is one packet.
+        // A packet that leaves in two fragments counts once.
         let encap = to_sink("internal") / traffic.fragments_per_packet();
         let decap = to_sink("external");
         let both = Rate::of(encap + decap, passed.wall_ns, passed.cpu_ns);
@@ -266,7 +267,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Notes something once.
+    /// Adds a note, unless it is there already.
     fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
@@ -309,7 +310,7 @@ mod tests {
             };
             let (sent4, sent6) = (frames("aftr", "external"), frames("aftr", "internal"));
             assert!(sent4 > 100.0 && sent6 > 100.0, "{load}");
-            // What is left on links when the time is over.
+            // Number of frames that may remain on links when the time is over.
             let burst = 300.0;
             assert!(sent6 - frames("sink", "external") < burst, "{load}");
             let whole = frames("sink", "internal") / traffic.fragments_per_packet();

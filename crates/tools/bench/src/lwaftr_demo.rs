@@ -1,13 +1,13 @@
-//! `carina lwaftr demo`: a customer, an AFTR and a host of the Internet on one machine, and what
-//! goes through.
+//! The demonstration `carina lwaftr demo`: a customer, an AFTR and a host of the Internet on one
+//! machine, with traffic between them.
 //!
 //! ```text
 //!   customer                             aftr                        internet
 //!   TCP, UDP - b4 - tunnel of apps == wan --- inside  lwaftr  outside --- far0 - TCP, UDP
 //! ```
 //!
-//! Each is a network namespace with the kernel's own stack. The customer's tunnel is a graph of
-//! apps, because not every kernel has one.
+//! Each is a network namespace with the kernel's network stack. The customer's tunnel is a graph of
+//! apps, because not every kernel has such a tunnel.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,23 +25,23 @@ use crate::program::Program;
 
 mod traffic;
 
-/// What the demo saw.
+/// Results of the demonstration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Bytes of the page that was fetched through the AFTR, and were as they had been sent.
+    /// Length of the page that was fetched through the AFTR and arrived unchanged, in bytes.
     pub page_bytes: usize,
-    /// How long that took, in milliseconds.
+    /// Time to fetch the page, in milliseconds.
     pub page_ms: f64,
-    /// Counters of the AFTR, but for those that are 0.
+    /// Counters of the AFTR that are not 0.
     pub counters: serde_json::Value,
-    /// Goodput of UDP by payload, each way.
+    /// Goodput of UDP for each payload size, in both directions.
     pub rates: Results,
 }
 
-/// The namespaces and processes. All go when it is dropped.
+/// The namespaces and processes of the demonstration. Dropping the value ends all of them.
 #[derive(Debug)]
 pub struct LwaftrDemo {
-    // The processes go first.
+    // Processes are dropped before the namespaces.
     aftr: Program,
     _b4: Program,
     _namespaces: [Namespace; 3],
@@ -49,24 +49,24 @@ pub struct LwaftrDemo {
     _scratch: Scratch,
 }
 
-/// Payloads of UDP in bytes; the last one fills a packet of IPv6.
+/// Payload sizes of UDP in bytes; with the last one a packet has the MTU of IPv6.
 const SIZES: [u64; 6] = [64, 256, 512, 1024, 1400, 1432];
 
-/// The two directions.
+/// Names of the two directions in the results.
 pub const SYSTEMS: [&str; 2] = ["to-customer", "to-internet"];
 
-/// Their namespaces.
+/// Names of the namespaces of customer and Internet host.
 const AT_CUSTOMER: &str = "customer";
 const AT_INTERNET: &str = "internet";
 
-/// Their addresses.
+/// IPv4 addresses of customer and Internet host.
 const CUSTOMER: &str = "192.0.2.1";
 const INTERNET: &str = "198.51.100.7";
 
 const CONF: &str = include_str!("../../../../examples/lwaftr/lwaftr.conf");
 const B4: &str = include_str!("../../../../examples/lwaftr/b4.toml");
 
-/// For whatever does not end by itself.
+/// Time limit for everything that may not end by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl LwaftrDemo {
@@ -84,7 +84,7 @@ impl LwaftrDemo {
         );
         customer.connect("wan", &between, "inside")?;
         internet.connect("far0", &between, "outside")?;
-        // Carina's apps have MAC addresses of their own.
+        // Carina's apps have MAC addresses of their own, so the interfaces must accept those too.
         words(&customer, "link set wan promisc on mtu 1600")?;
         words(&between, "link set inside promisc on mtu 1600")?;
         words(&between, "link set outside promisc on")?;
@@ -125,11 +125,11 @@ impl LwaftrDemo {
         })
     }
 
-    /// Fetches a page, measures, and ends everything; each size is sent for `time` in each of
-    /// `runs`.
+    /// Fetches a page, measures UDP, and ends everything. Each size is sent for `time`, in each of
+    /// `runs` runs.
     ///
     /// # Errors
-    /// Something does not come through.
+    /// Traffic does not pass.
     pub fn show(self, runs: usize, time: Duration) -> Result<Report> {
         self.progress
             .step("the customer fetches a page from the Internet");
@@ -175,14 +175,14 @@ impl LwaftrDemo {
     }
 }
 
-/// The name of the measurement in its rows.
+/// Name of the case in the rows of the results.
 pub const CASE: &str = "udp";
 
 fn words(namespace: &Namespace, line: &str) -> Result<()> {
     Ok(namespace.ip(&line.split(' ').collect::<Vec<_>>())?)
 }
 
-/// Draws goodput by payload.
+/// Draws goodput over the size of payloads.
 ///
 /// # Errors
 /// The file cannot be written, or nothing was measured.
@@ -209,7 +209,7 @@ pub fn draw(rates: &Results, path: &Path) -> Result<()> {
     Ok(draw_lines(&SYSTEMS.map(line), &axes, path)?)
 }
 
-/// Nothing came.
+/// The error that nothing arrived.
 fn nothing(what: &str) -> Error {
     Error::NoAnswer(format!("{what}: nothing came through the AFTR"))
 }

@@ -1,12 +1,13 @@
-//! `carina nfv demo`: two stock VMs behind one process of `carina nfv run`, and what a hop costs.
+//! The demonstration `carina nfv demo`: two unmodified VMs behind one process of `carina nfv run`,
+//! and the cost of hops.
 //!
 //! ```text
 //!   client  eth0 -- red-client ---- VLAN 10 ---- red-server -- eth0  server
 //!           eth1 -- blue-client --- VLAN 20 --- blue-server -- eth1
 //! ```
 //!
-//! The guests are Linux with its own virtio-net driver, and use programs of busybox: ping, httpd,
-//! wget. The ports are changed as users change them: by changing their file. No part needs root.
+//! The guests run Linux with its own virtio-net driver, and programs of busybox: ping, httpd, wget.
+//! The demonstration changes ports as users do: by changing the file of ports. Nothing needs root.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -29,53 +30,53 @@ mod ports_file;
 
 pub use self::guests::Pings;
 
-/// What the demo saw.
+/// Results of the demonstration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// How QEMU runs the guests: `kvm` or `tcg`.
+    /// QEMU's accelerator for the guests: `kvm` or `tcg`.
     pub accelerator: String,
     /// Pings from the client to the server.
     pub ping: Pings,
-    /// A download with a limit and without.
+    /// A download with a rate limit and without.
     pub rate: Rate,
-    /// A port of TCP that was blocked for a while.
+    /// A TCP port that was blocked for a while.
     pub block: Block,
-    /// What went through the ports, as `carina nfv run --json` has it.
+    /// Counts of the ports, as in the output of `carina nfv run --json`.
     pub ports: serde_json::Value,
-    /// What should have been and was not.
+    /// Expectations that were not met.
     pub failures: Vec<String>,
 }
 
-/// A download from the server through a limit.
+/// A download from the server through a rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Rate {
-    /// The rate of the port.
+    /// Rate limit of the port, in Mb/s.
     pub limit_mbps: f64,
-    /// What the client got through it.
+    /// Rate of the download with the limit, in Mb/s.
     pub limited_mbps: f64,
-    /// What it got once the limit was lifted.
+    /// Rate of the download after the limit was removed, in Mb/s.
     pub unlimited_mbps: f64,
 }
 
-/// TCP port 80 of the server, blocked by a filter, and what went on meanwhile.
+/// A filter that blocked TCP port 80 of the server, and the traffic at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Block {
-    /// The client was served before.
+    /// Whether the client could fetch a page before.
     pub served_before: bool,
-    /// It was while the filter was there.
+    /// Whether it could while the filter was in place.
     pub served_meanwhile: bool,
-    /// It was after the filter had gone.
+    /// Whether it could after the filter was removed.
     pub served_after: bool,
-    /// Pings through the port that was changed.
+    /// Pings through the port with the filter.
     pub same_port: Pings,
     /// Pings through the other ports.
     pub other_ports: Pings,
 }
 
-/// The process, the guests behind it, and their directory. All go when it is dropped.
+/// The process, the guests behind it, and their directory. Dropping the value ends all of it.
 #[derive(Debug)]
 pub struct NfvDemo {
-    // The guests go first, their directory last.
+    // Guests are dropped first, their directory last.
     guests: Guests,
     ports: Program,
     file: PortsFile,
@@ -84,7 +85,7 @@ pub struct NfvDemo {
 }
 
 impl NfvDemo {
-    /// Starts the process and boots the guests.
+    /// Starts the process, and boots the guests.
     ///
     /// # Errors
     /// Something is missing or does not start.
@@ -108,11 +109,10 @@ impl NfvDemo {
         })
     }
 
-    /// Goes through it.
+    /// Runs the demonstration.
     ///
     /// # Errors
-    /// A guest or the process does not do what it should. That something is otherwise than it
-    /// should be is in the report.
+    /// A guest or the process does not work. Expectations that are not met are in the report.
     pub fn show(&mut self) -> Result<Report> {
         self.progress.step("the client pings the server");
         let ping = self.guests.ping(RED_SERVER, 50)?;
@@ -130,7 +130,7 @@ impl NfvDemo {
         Ok(report)
     }
 
-    /// A download through the limit of the server's port, and without it.
+    /// Downloads through the limit of the server's port, and without the limit.
     fn rate(&mut self) -> Result<Rate> {
         let limit_mbps = LIMIT_MBPS;
         let text = format!("the client downloads through a limit of {limit_mbps} Mb/s");
@@ -148,7 +148,7 @@ impl NfvDemo {
         })
     }
 
-    /// Blocks a port of TCP for a while in which pings go on.
+    /// Blocks a TCP port for a while, during which pings continue.
     fn block(&mut self) -> Result<Block> {
         let served_before = self.guests.is_served(RED_SERVER, SERVED_S)?;
         self.guests.start_pings(RED_SERVER)?;
@@ -168,7 +168,7 @@ impl NfvDemo {
         })
     }
 
-    /// Writes the file of ports, and waits until the process has taken the change over.
+    /// Writes the file of ports, and waits until the process has applied the change.
     fn change(&mut self, what: &str, field: &str) -> Result<()> {
         self.progress.step(format!("{what}: ports.toml is changed"));
         self.file.write()?;
@@ -176,7 +176,7 @@ impl NfvDemo {
         self.ports.wait_for(&said, PATIENCE)
     }
 
-    /// What hops cost a guest: the rows of `carina bench engine` in the client.
+    /// Measures the cost of hops in the client guest: the rows of `carina bench engine`.
     ///
     /// # Errors
     /// The guest cannot measure.
@@ -186,10 +186,10 @@ impl NfvDemo {
         serde_json::from_str(&said).attempt("reading the rates of the guest")
     }
 
-    /// Ends the guests and the process; puts into the report what went through the ports.
+    /// Ends the guests and the process, and adds the counts of the ports to the report.
     ///
     /// # Errors
-    /// The process does not end as it should.
+    /// The process does not end in order.
     pub fn end(self, report: &mut Report) -> Result<()> {
         let NfvDemo { guests, ports, .. } = self;
         drop(guests);
@@ -209,7 +209,7 @@ impl Report {
         let (ping, rate, block) = (self.ping, self.rate, self.block);
         fail(ping.lost() > 0, format!("{} pings were lost", ping.lost()));
         fail(
-            // What the bucket holds at the start comes on top.
+            // The content of the token bucket at the start is added to the limit.
             rate.limited_mbps > rate.limit_mbps * 1.1,
             format!("{:.1} Mb/s came through the limit", rate.limited_mbps),
         );
@@ -235,18 +235,19 @@ impl Report {
     }
 }
 
-/// Where the guests are: the client is .1, the server .2.
+/// Addresses of the server; those of the client end in .1.
 const RED_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 10, 2);
 const BLUE_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 20, 2);
 
-/// The rate of the server's port at first.
+/// Rate limit of the server's port at the start.
 const LIMIT_MBPS: f64 = 20.0;
 
 const DOWNLOAD_BYTES: u64 = 16 << 20;
 
-/// How long the client waits for a server that may be reached, and for one that may not.
+/// Seconds that the client waits for a server that should be reachable, and for one that should
+/// not.
 const SERVED_S: u32 = 60;
 const BLOCKED_S: u32 = 4;
 
-/// For whatever does not end by itself; emulated guests are slow.
+/// Time limit for everything that may not end by itself; emulated guests are slow.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -1,4 +1,4 @@
-//! A graph of apps on an engine of one thread, the caller's.
+//! Runs a graph of apps on the calling thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,17 +18,17 @@ pub(crate) struct OneCore {
     network: Rc<RefCell<Network>>,
 }
 
-/// What went over the links in a time.
+/// Counts of the links in an interval.
 pub(crate) struct Passed {
     links: Vec<(LinkName, LinkCounts)>,
-    /// How long that was.
+    /// Length of the interval in ns.
     pub(crate) wall_ns: f64,
-    /// The CPU time that the thread had of it.
+    /// CPU time of the thread in the interval, in ns.
     pub(crate) cpu_ns: f64,
 }
 
 impl OneCore {
-    /// The graph, with frames of such a pool.
+    /// An engine with the graph, and with a pool of frames.
     pub(crate) fn new(graph: &Graph, pool: PoolConfig) -> Result<OneCore> {
         let counters = CounterFile::private().attempt("counters")?;
         let mut network = Network::new(Pool::new(pool)?, counters).attempt("a network")?;
@@ -44,14 +44,15 @@ impl OneCore {
         Ok(OneCore { engine, network })
     }
 
-    /// Runs on `cpu` for a third of `time_ns`, and then for `time_ns`, which counts.
+    /// Runs on `cpu`: for a third of `time_ns` to warm up, and then for `time_ns`. Returns the
+    /// counts of the latter.
     pub(crate) fn measure(&mut self, cpu: usize, time_ns: u64) -> Result<Passed> {
         pin_to_cpu(cpu).attempt("pinning the data plane")?;
         self.run(time_ns / 3)?;
         self.run(time_ns)
     }
 
-    /// Runs for `time_ns`.
+    /// Runs for `time_ns`, and returns the counts.
     pub(crate) fn run(&mut self, time_ns: u64) -> Result<Passed> {
         let before = self.links();
         let (start, cpu_start) = (monotonic_ns(), cpu_time_ns(CpuClock::Thread));
@@ -84,19 +85,19 @@ impl OneCore {
 }
 
 impl Passed {
-    /// Frames that went over the links that are wanted.
+    /// Number of frames on those links for which `is_wanted` is true.
     pub(crate) fn frames(&self, is_wanted: impl Fn(&LinkName) -> bool) -> u64 {
         let wanted = self.links.iter().filter(|(name, _)| is_wanted(name));
         wanted.map(|(_, counts)| counts.packets).sum()
     }
 
-    /// Their bytes.
+    /// Number of bytes on those links for which `is_wanted` is true.
     pub(crate) fn bytes(&self, is_wanted: impl Fn(&LinkName) -> bool) -> u64 {
         let wanted = self.links.iter().filter(|(name, _)| is_wanted(name));
         wanted.map(|(_, counts)| counts.bytes).sum()
     }
 
-    /// Frames that found a link full.
+    /// Number of frames that found a link full.
     pub(crate) fn drops(&self) -> u64 {
         self.links.iter().map(|(_, counts)| counts.drops).sum()
     }

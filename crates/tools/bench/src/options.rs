@@ -1,30 +1,31 @@
-//! Options of the benches that have cases and sizes.
+//! Options of the benchmarks that have cases and sizes.
 
 use crate::Progress;
 use crate::error::Result;
 use crate::failures::Failures;
 
-/// What is measured, and how often and how long.
+/// The measurements to make: cases, sizes, duration and repetitions.
 #[derive(Debug, Clone)]
 pub struct Options<Case> {
     /// The cases.
     pub cases: Vec<Case>,
-    /// Repetitions.
+    /// Number of repetitions.
     pub runs: usize,
-    /// Time of each measurement in nanoseconds.
+    /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
     /// Sizes in bytes, of frames without FCS or of payloads.
     pub sizes: Vec<u64>,
-    /// Called at each step.
+    /// Called at each step with a text.
     pub progress: Progress,
 }
 
 impl<Case: Copy> Options<Case> {
-    /// Measures each case at each size, run after run, so that what disturbs the machine disturbs
-    /// all. `measure` is given the number of the run, from 1. Returns what failed, a line each.
+    /// Measures each case at each size, run after run, so that a disturbance of the machine affects
+    /// all alike. Passes the number of the run, from 1, to `measure`. Returns the failures, one
+    /// line each.
     ///
     /// # Errors
-    /// As of [`Failures::note`].
+    /// Those of [`Failures::note`].
     pub(crate) fn measure_each(
         &self,
         name: impl Fn(&Case) -> &'static str,

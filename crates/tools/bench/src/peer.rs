@@ -14,7 +14,7 @@ pub fn start_peer(node: &mut TestNode, name: &AppName) -> Result<()> {
     Ok(node.wait_for_name(name, START)?)
 }
 
-/// The node as applications see it.
+/// Connects to the node as an application does.
 pub fn client_of(node: &TestNode) -> Result<Node> {
     Node::connect_to(node.ipc_socket()).attempt(format!("reaching the node {}", node.name()))
 }

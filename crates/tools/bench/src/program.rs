@@ -1,4 +1,4 @@
-//! This very program as another process, whose progress is followed.
+//! Runs this program as another process, and follows its output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -11,19 +11,19 @@ use carina_sys::end_with_parent;
 
 use crate::error::{Attempt, Error, Result};
 
-/// A process of this program. It is killed when this value is dropped, and when the thread that
-/// started it ends.
+/// Another process of this program. It is killed when this value is dropped, or when the thread
+/// that started it ends.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
-    /// What it has said beside what was waited for.
+    /// Lines of output other than those that were waited for.
     said: Vec<String>,
     what: String,
 }
 
 impl Program {
-    /// Starts it with `words`; `run` is its run directory.
+    /// Starts the program with the arguments `words`. `run` is its run directory.
     ///
     /// # Errors
     /// The system refuses.
@@ -31,7 +31,7 @@ impl Program {
         Program::start_in(None, run, words)
     }
 
-    /// The same, in a network namespace.
+    /// Like [`Program::start`], in a network namespace if one is given.
     ///
     /// # Errors
     /// The system refuses.
@@ -55,7 +55,7 @@ impl Program {
             .attempt(format!("starting {what}"))?;
         let (line, lines) = channel();
         if let Some(errors) = child.stderr.take() {
-            // Ends with the process.
+            // This thread ends with the process.
             std::thread::spawn(move || {
                 for text in BufReader::new(errors).lines().map_while(|text| text.ok()) {
                     if line.send(text).is_err() {
@@ -72,15 +72,15 @@ impl Program {
         })
     }
 
-    /// The number of the process.
+    /// Process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it says, in a line that comes now, that something is so.
+    /// Waits for a further line of output that contains `part`.
     ///
     /// # Errors
-    /// It has not within `limit`, or has ended.
+    /// There is no such line within `limit`, or the process has ended.
     pub(crate) fn wait_for(&mut self, part: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         loop {
@@ -100,17 +100,17 @@ impl Program {
         }
     }
 
-    /// Kills it as `kill -9` does.
+    /// Kills the process as `kill -9` does.
     pub(crate) fn kill(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Ends it as Ctrl-C does, and returns what it has printed.
+    /// Ends the process as Ctrl-C does, and returns its standard output.
     ///
     /// # Errors
-    /// It ends with an error, or not within [`END`].
+    /// The process ends with an error, or not within [`END`].
     pub(crate) fn end(mut self) -> Result<String> {
         let process = carina_namespaces::Process::of_child(&self.child)?;
         process.interrupt();
@@ -147,5 +147,5 @@ impl Drop for Program {
     }
 }
 
-/// How long it may take to end.
+/// How long the process may take to end.
 const END: Duration = Duration::from_secs(30);

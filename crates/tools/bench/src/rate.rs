@@ -1,20 +1,20 @@
-//! Rates of frames, and whether a ratio of two of them meets its bar.
+//! Rates of frames, and judgements whether a ratio of rates reaches a required value.
 
 use carina_measure::results::{Factor, Metric, Samples};
 
-/// Frames in a time, and what they cost.
+/// A rate of frames, and its cost in CPU time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
     /// Frames in 10⁶ per second.
     pub(crate) mpps: f64,
-    /// CPU time of the thread that moved them, in ns.
+    /// CPU time per frame of the forwarding thread, in ns.
     pub(crate) ns_per_frame: f64,
-    /// How much of its processor the thread had.
+    /// Share of wall-clock time in which the thread ran, from 0 to 1.
     pub(crate) cpu_share: f64,
 }
 
 impl Rate {
-    /// Of so many frames, in ns of wall-clock and CPU time.
+    /// The rate of `frames` frames in the given wall-clock time and CPU time, in ns.
     pub(crate) fn of(frames: f64, wall_ns: f64, cpu_ns: f64) -> Rate {
         Rate {
             mpps: frames * 1000.0 / wall_ns,
@@ -33,7 +33,7 @@ impl Rate {
         }
     }
 
-    /// What to note if other programs disturbed it.
+    /// A note for a rate that other programs disturbed; otherwise `None`.
     pub(crate) fn disturbance(&self, case: &str, system: &str, cpu: usize) -> Option<String> {
         let percent = (self.cpu_share * 100.0).round();
         (self.cpu_share < CPU_SHARE_MIN).then(|| {
@@ -44,8 +44,8 @@ impl Rate {
     }
 }
 
-/// Says of each ratio of a rate, in `metric`, to that of `peer` whether it meets its bar: `bar`
-/// gives that of a case.
+/// For each ratio in `metric` to `peer`, a text that says whether it reaches the value that `bar`
+/// returns for its case.
 pub(crate) fn judge(
     factors: &[Factor],
     peer: &str,
@@ -72,7 +72,7 @@ pub(crate) fn judge(
     factors.iter().filter(is_rate).map(line).collect()
 }
 
-/// A thread that had less of its processor was disturbed.
+/// Least share of wall-clock time for a rate that counts as undisturbed.
 const CPU_SHARE_MIN: f64 = 0.95;
 
 #[cfg(test)]

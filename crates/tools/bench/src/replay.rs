@@ -1,4 +1,4 @@
-//! A source of frames that are given, again and again in their order.
+//! A source that sends given frames repeatedly, in their order.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use carina_engine::frames::{
 };
 use carina_frame::Pool;
 
-/// The configuration of the source; without frames it is idle.
+/// Configuration of the source. Without frames it sends nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Replay {
     frames: Arc<[Vec<u8>]>,
 }
 
 impl Replay {
-    /// A source of these frames.
+    /// The configuration of a source of these frames.
     pub(crate) fn of(frames: Vec<Vec<u8>>) -> Replay {
         Replay {
             frames: frames.into(),
@@ -27,7 +27,7 @@ impl Replay {
     }
 }
 
-/// The source.
+/// The source app.
 pub(crate) struct ReplayApp {
     frames: Arc<[Vec<u8>]>,
     next: usize,

@@ -1,13 +1,13 @@
-//! A guest's card while its end of it changes: the guest is rebooted, the back end is killed and
-//! started again, the guest moves to another QEMU.
+//! Measures a guest's network card during changes: the guest is rebooted, the back end is killed
+//! and restarted, or the guest moves to another QEMU.
 //!
 //! ```text
 //!   pings, 1000 a second -> tap -- bridge -- card 0 -- QEMU -- guest
 //!                                     \----- card 1 -- QEMU    (to which the guest moves)
 //! ```
 //!
-//! The pings come from this process, and the guest's kernel answers. What is measured is what the
-//! network sees: how many stay without an answer, and the longest time without any.
+//! The pings come from this process, and the guest's kernel answers them. The results are what the
+//! network observes: the number of pings without an answer, and the longest time without an answer.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -26,21 +26,21 @@ use crate::vm_and_host::guest_image;
 
 mod pinger;
 
-/// What happens to a guest.
+/// What happens to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// Its reset button is pressed.
+    /// The guest is reset.
     Reboot,
-    /// The process of its back end is killed, and started again.
+    /// The process of its back end is killed and restarted.
     Kill,
-    /// It is sent to another QEMU.
+    /// The guest moves to another QEMU.
     Migration,
 }
 
-/// A case: its name in the results, what happens, and whether the guest's rings are packed.
+/// A case: its name in the results, the event, and the layout of the guest's rings.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case in the results.
     pub name: &'static str,
     event: Event,
     is_packed: bool,
@@ -63,7 +63,7 @@ const fn case(name: &'static str, event: Event, is_packed: bool) -> Case {
     }
 }
 
-/// The tables of the results: what is measured, and in which case.
+/// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); 2 * CASES.len()] = {
     let mut tables = [("", Metric::LostPackets, "packets lost"); 2 * CASES.len()];
     let mut at = 0;
@@ -75,22 +75,22 @@ pub const TABLES: [(&str, Metric, &str); 2 * CASES.len()] = {
     tables
 };
 
-/// Options of the bench.
+/// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct RestartOptions {
     /// The cases.
     pub cases: Vec<Case>,
-    /// Repetitions.
+    /// Number of repetitions.
     pub runs: usize,
-    /// Called at each step.
+    /// Called at each step with a text.
     pub progress: Progress,
 }
 
-/// Runs the bench. The process is in a network namespace of its own
+/// Runs the benchmark. The process must be in a network namespace of its own
 /// ([`require_network`](crate::vm_and_host::require_network)).
 ///
 /// # Errors
-/// Something is missing or does not start, or a guest is not back in time.
+/// Something is missing or does not start, or a guest does not answer again in time.
 pub fn run(options: &RestartOptions) -> Result<Results> {
     let mut samples = Samples::default();
     let mut notes = vec![
@@ -142,13 +142,13 @@ pub fn run(options: &RestartOptions) -> Result<Results> {
     })
 }
 
-/// A host with the back end, and a guest behind it. All goes when it is dropped.
+/// A host with the back end, and a guest behind it. Dropping the value ends all of it.
 struct Site {
-    // The guest goes first.
+    // The guest is dropped first.
     guest: TestGuest,
     back_end: Program,
     image: GuestImage,
-    /// The card that the guest has.
+    /// Index of the card that the guest has now.
     card: usize,
     is_packed: bool,
     scratch: Scratch,
@@ -173,7 +173,8 @@ impl Site {
         })
     }
 
-    /// Pings before, while and after something happens.
+    /// Pings before, during and after an event. Returns the number of lost pings, and the longest
+    /// gap.
     fn measure(&mut self, event: Event) -> Result<(u64, Duration)> {
         let pinger = Pinger::start(GUEST)?;
         pinger.wait_until_steady(PATIENCE)?;
@@ -189,7 +190,7 @@ impl Site {
         pinger.end()
     }
 
-    /// Sends the guest to another QEMU, with the other card.
+    /// Moves the guest to another QEMU with the other card.
     fn migrate(&mut self) -> Result<()> {
         let card = 1 - self.card;
         let socket = self.scratch.path().join("migration");
@@ -217,7 +218,7 @@ impl Site {
     }
 }
 
-/// Boots the guest, or has QEMU wait for it.
+/// Boots the guest, or starts a QEMU that waits for the guest to move to it.
 fn boot(
     image: &GuestImage,
     scratch: &Scratch,
@@ -236,7 +237,7 @@ fn boot(
         mac: Some(GUEST_MAC),
     };
     let mut machine = image.machine(&name, scratch.path().join("vm"))?.nic(nic);
-    // The same of both: it comes with the guest.
+    // Both cards have the same interface in the guest, whose address moves with the guest.
     machine = machine.command(&format!(
         "ip address add {GUEST}/24 dev eth0; ip link set eth0 up"
     ));
@@ -246,12 +247,12 @@ fn boot(
     Ok(TestGuest::boot(image, &name, machine)?)
 }
 
-/// The interface stays while the back end is away. That the guest's address is known keeps ARP out
-/// of what is measured.
+/// Makes the tap interface, which stays while the back end is down. The guest's MAC address is set
+/// statically, so that ARP does not affect the measurement.
 fn set_up_tap() -> Result<()> {
     let mac = mac_text(GUEST_MAC);
     let access = NamespaceAccess::of_root();
-    // That of a site before is in the way.
+    // The tap of an earlier site may still exist.
     let _ = access.ip(&["link", "del", TAP]);
     for command in [
         format!("tuntap add dev {TAP} mode tap"),
@@ -296,8 +297,8 @@ const TAP: &str = "carina-restart";
 const HOST: &str = "10.87.0.1/24";
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 87, 0, 2);
 const GUEST_MAC: [u8; 6] = [0x52, 0x54, 0, 0x57, 0, 2];
-/// A ping with its header.
+/// Length of a ping with its ICMP header.
 const PING_BYTES: u64 = 64;
 
-/// How long a guest may take to be back; emulated ones are slow.
+/// How long a guest may take to answer again; emulated guests are slow.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -1,4 +1,5 @@
-//! DPDK's testpmd, which moves frames between devices of its command line on one processor.
+//! Runs DPDK's testpmd, which forwards frames between the devices of its command line on one
+//! processor.
 
 use std::env;
 use std::fs::{self, File};
@@ -15,33 +16,35 @@ use carina_sys::end_with_parent;
 use crate::cpu_time;
 use crate::error::{Attempt, Error, Result};
 
-/// What a testpmd consists of.
+/// Configuration of a testpmd process.
 #[derive(Debug, Clone)]
 pub(crate) struct TestpmdConfig<'a> {
-    /// The processor of its command line.
+    /// Processor for its command line.
     pub(crate) main_cpu: usize,
-    /// The processor on which it moves frames.
+    /// Processor that forwards frames.
     pub(crate) cpu: usize,
-    /// Where its files are.
+    /// Directory for its files.
     pub(crate) directory: &'a Path,
-    /// Its devices, one a port, as `--vdev` takes them.
+    /// Its devices, one for each port, as values of `--vdev`.
     pub(crate) devices: &'a [String],
     /// What it does with frames: a value of `--forward-mode`.
     pub(crate) mode: &'a str,
-    /// Bytes of a frame, without FCS: of those that it makes, and at most of those that come.
+    /// Length in bytes, without FCS, of the frames that it generates, and of the longest frame that
+    /// it receives.
     pub(crate) frame_bytes: u64,
 }
 
-/// What a port moves, in frames a second.
+/// Rates of a port in frames per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PortRate {
-    /// Frames that came.
+    /// Frames received.
     pub(crate) received: u64,
-    /// Frames that went.
+    /// Frames sent.
     pub(crate) sent: u64,
 }
 
-/// A testpmd that waits for commands. It ends with this value, and with the thread that starts it.
+/// A testpmd process that waits for commands. It ends when this value is dropped, or when the
+/// thread that started it ends.
 #[derive(Debug)]
 pub(crate) struct Testpmd {
     child: Child,
@@ -52,18 +55,18 @@ pub(crate) struct Testpmd {
 }
 
 impl Testpmd {
-    /// Whether there is such a program.
+    /// Whether the program is installed.
     pub(crate) fn is_there() -> bool {
         let path = env::var_os("PATH").unwrap_or_default();
         env::split_paths(&path).any(|directory| directory.join(PROGRAM).is_file())
     }
 
-    /// Starts it, and waits until its devices are set up.
+    /// Starts the process, and waits until its devices are set up.
     pub(crate) fn start(config: &TestpmdConfig<'_>) -> Result<Testpmd> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = config.directory.join(format!("testpmd-{number}.log"));
         let errors = File::create(&log).attempt(format!("writing {}", log.display()))?;
-        // Into a pipe it would write its answers in blocks of 4 KiB.
+        // Without `stdbuf`, testpmd would write to a pipe in blocks of 4 KiB.
         let mut command = Command::new("stdbuf");
         command
             .args(["-oL", PROGRAM])
@@ -79,7 +82,7 @@ impl Testpmd {
             unreachable!("both are pipes");
         };
         let (sender, lines) = channel();
-        // Ends with the child's output.
+        // This thread ends with the child's output.
         thread::spawn(move || {
             let all = BufReader::new(output).lines();
             for line in all.map_while(std::result::Result::ok) {
@@ -95,22 +98,22 @@ impl Testpmd {
             log,
             ports: config.devices.len(),
         };
-        // The answer to a first command shows that all is set up.
+        // An answer to a first command shows that everything is set up.
         testpmd.rates()?;
         Ok(testpmd)
     }
 
-    /// Begins to move frames.
+    /// Starts to forward frames.
     pub(crate) fn begin(&mut self) -> Result<()> {
         self.command("start")
     }
 
-    /// Ends that.
+    /// Stops forwarding.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.command("stop")
     }
 
-    /// What each port has moved since the last call, by the clock of testpmd.
+    /// The rates of each port since the last call, by testpmd's clock.
     pub(crate) fn rates(&mut self) -> Result<Vec<PortRate>> {
         self.command("show port stats all")?;
         let deadline = Instant::now() + PATIENCE;
@@ -124,7 +127,7 @@ impl Testpmd {
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(self.failed("it has ended")),
             };
-            // Of a port, what came is shown first.
+            // The received rate of a port is printed before the sent rate.
             received = rate_in(&line, "Rx-pps:").unwrap_or(received);
             if let Some(sent) = rate_in(&line, "Tx-pps:") {
                 rates.push(PortRate { received, sent });
@@ -133,7 +136,7 @@ impl Testpmd {
         Ok(rates)
     }
 
-    /// CPU time of the thread that moves frames, in ns.
+    /// CPU time of the forwarding thread, in ns.
     pub(crate) fn cpu_ns(&self) -> Result<u64> {
         let tasks = format!("/proc/{}/task", self.child.id());
         let found = fs::read_dir(&tasks)
@@ -154,7 +157,7 @@ impl Testpmd {
         written.map_err(|error| self.failed(&format!("telling it to {text}: {error}")))
     }
 
-    /// An error with what it wrote last to its log.
+    /// An error with the last lines of the log.
     fn failed(&self, what: &str) -> Error {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -197,30 +200,30 @@ impl TestpmdConfig<'_> {
 
 impl Drop for Testpmd {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The rate in a line of statistics of one port: `  Tx-pps:     10394160          Tx-bps: …`.
+/// The rate in a line of a port's statistics: `  Tx-pps:     10394160          Tx-bps: …`.
 fn rate_in(line: &str, name: &str) -> Option<u64> {
     let (_, rest) = line.split_once(name)?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Tells apart those of one process.
+/// Numbers the testpmd processes of this process.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 const PROGRAM: &str = "dpdk-testpmd";
-/// Why there is no such program, for those who want it.
+/// Error text for a missing program.
 pub(crate) const NOT_THERE: &str =
     "there is no dpdk-testpmd here; the packages are `dpdk` and `dpdk-dev` (Debian)";
 const PATIENCE: Duration = Duration::from_secs(60);
 const LINES_SHOWN: usize = 20;
-/// Bytes of a buffer where frames are not longer: what testpmd takes by itself.
+/// Default length of testpmd's buffers in bytes, which is enough for shorter frames.
 const BUFFER_BYTES: u64 = 2176;
-/// Bytes of a buffer beside the frame: DPDK's headroom, and a header of virtio.
+/// Bytes of a buffer in addition to the frame: DPDK's headroom, and a virtio header.
 const BUFFER_EXTRA: u64 = 128 + 12;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Frames through the rings of a vhost-user port, beside DPDK's.
+//! Measures frames through the rings of a vhost-user port; DPDK's back end is the comparison.
 //!
 //! ```text
 //!   packed-guest-to-host   testpmd txonly, virtio-user => rings => back end -> sink
@@ -6,7 +6,7 @@
 //!   split-...              the same with split rings
 //! ```
 //!
-//! The front end is DPDK's virtio-user, whichever the back end is:
+//! The front end is always DPDK's virtio-user. The systems differ in the back end:
 //!
 //! | system | the back end |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | `dpdk` | DPDK's `net_vhost` in a testpmd |
 //! | `memif` | none: DPDK's `net_memif` at both ends, in the cases of split rings |
 //!
-//! Each end polls on a processor of its own. Frames are counted where they arrive. Every
-//! measurement has ends of its own: rates depend on where in memory they happen to lie.
+//! Each end polls on a processor of its own. Frames are counted at the receiving end. Every
+//! measurement starts new ends, because rates depend on their place in memory.
 
 mod ends;
 mod generator;
@@ -33,18 +33,18 @@ use crate::error::{Attempt, Error, Result};
 use crate::rate::{Rate, judge};
 use crate::testpmd::{NOT_THERE, Testpmd};
 
-/// A case: its name in the results, and what moves how.
+/// A case: its name in the results, the layout of the rings, and the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case in the results.
     pub name: &'static str,
-    /// Rings have the packed layout.
+    /// Whether rings have the packed layout.
     pub is_packed: bool,
-    /// Which end sends.
+    /// Direction of frames.
     pub direction: Direction,
 }
 
-/// Which way frames go.
+/// Direction of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the front end to the back end.
@@ -69,27 +69,27 @@ const fn case(name: &'static str, is_packed: bool, direction: Direction) -> Case
     }
 }
 
-/// Sizes of frames in bytes, without FCS.
+/// Default sizes of frames in bytes, without FCS.
 pub const SIZES: [u64; 4] = [64, 512, 1500, 4000];
 
-/// DPDK's own back end.
+/// Name of the system with DPDK's own back end.
 pub const PEER: &str = "dpdk";
-/// DPDK's own shared memory.
+/// Name of the system with DPDK's own shared memory.
 pub const MEMIF: &str = "memif";
 
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 3] = [OURS, PEER, MEMIF];
 
-/// The least ratio to [`PEER`], in every case and at every size.
+/// Required ratio to [`PEER`], in every case and at every size.
 pub const BAR: f64 = 1.0;
 
-/// Runs the bench at sizes of frames; a third of the time goes before each measurement, to warm up.
-/// A measurement that fails is reported beside the samples of the others; without testpmd all do,
-/// and the reason names the package.
+/// Runs the benchmark with frames of each size. A third of the time precedes each measurement, to
+/// warm up. Failed measurements are reported beside the samples of the others. Without testpmd all
+/// measurements fail, and the reason names the missing package.
 ///
 /// # Errors
-/// The system refuses what all measurements need, or so many fail one after the other that nothing
-/// works any more.
+/// The system refuses something that all measurements need, or too many measurements in succession
+/// fail.
 pub fn run(options: &Options<Case>) -> Result<Results> {
     let mut bench = Bench::new(options)?;
     if !Testpmd::is_there() {
@@ -104,9 +104,9 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
 
 struct Bench {
     time_ns: u64,
-    /// Of the back end, and of the front end.
+    /// Processors of the back end and of the front end.
     cpus: [usize; 2],
-    /// Sockets, and the files of testpmd.
+    /// Directory for sockets and files of testpmd.
     directory: Scratch,
     samples: Samples,
     disturbances: Vec<String>,
@@ -132,12 +132,12 @@ impl Bench {
         })
     }
 
-    /// Measures all systems, one right after the other. What was measured counts when all of it
-    /// was, so that the systems have pairs of samples.
+    /// Measures all systems, one right after the other. The values count only if all were measured,
+    /// so that samples come in pairs.
     fn measure(&mut self, case: Case, size: u64) -> Result<()> {
         let mut rates = Vec::new();
         for system in SYSTEMS {
-            // Its rings have one layout.
+            // The rings of memif have only one layout.
             if system == MEMIF && case.is_packed {
                 continue;
             }
@@ -155,7 +155,7 @@ impl Bench {
     fn measure_system(&self, case: Case, size: u64, system: &str) -> Result<Rate> {
         let directory: &Path = self.directory.path();
         let socket = directory.join("port");
-        // A testpmd that was killed leaves it, and the next one would not begin there.
+        // A killed testpmd leaves its socket, and then the next one could not start.
         let _ = std::fs::remove_file(&socket);
         let port = Port {
             socket,
@@ -196,10 +196,10 @@ impl Bench {
     }
 }
 
-/// Tells apart the directories of one process.
+/// Numbers the directories of this process.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// The tables of the results: what is measured, and in which case.
+/// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
     let mut tables = [("", Metric::Mpps, "frames, 10^6 a second"); CASES.len()];
     let mut at = 0;
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::Progress;
 
-    /// With DPDK itself, where it is installed.
+    /// Runs a case with DPDK, if it is installed.
     fn passes(name: &str, size: u64) {
         let cases = CASES.iter().filter(|case| case.name == name);
         let options = Options {

@@ -1,4 +1,4 @@
-//! One VM with devices for the VMPI and two emulated network cards, and its host.
+//! A VM with VMPI devices and two emulated network cards, and its host.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -24,27 +24,29 @@ use crate::peer::{app_name, client_of};
 /// Names of all systems in the order of the tables.
 pub const SYSTEMS: [&str; 5] = [OURS, QUEUES, LIMIT, "virtio-net", "e1000"];
 
-/// Carina over the queues of a virtio device, where [`OURS`] is over shared memory.
+/// Name of the system that is Carina over the queues of a virtio device; [`OURS`] is Carina over
+/// shared memory.
 pub const QUEUES: &str = "virtqueue";
 
-/// Bare rings in the same shared memory.
+/// Name of the system that is bare rings in the same shared memory.
 pub const LIMIT: &str = "limit";
 
-/// The network that the emulated cards are plugged into.
+/// The network to which the emulated cards are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CardNetwork {
-    /// Taps in one bridge in a private network namespace.
+    /// Taps in one bridge, in a private network namespace.
     Bridge,
     /// The user-mode network of QEMU, for users who may not make taps.
     User,
 }
 
 /// Replaces this process by the same command with `--in-network-namespace`, in a network namespace
-/// of its own; see [`carina_namespaces::enter_private`]. Returns [`CardNetwork::User`] where the
-/// system does not allow that, and [`CardNetwork::Bridge`] if the process `is_inside` already.
+/// of its own; see [`carina_namespaces::enter_private`]. Returns [`CardNetwork::Bridge`] if the
+/// process `is_inside` already, and [`CardNetwork::User`] if the system does not allow the
+/// namespace.
 ///
 /// # Errors
-/// The guest's kernel cannot be obtained, or the command cannot be replaced.
+/// The guest's kernel cannot be obtained, or the process cannot be replaced.
 pub fn enter_network(is_inside: bool, progress: Progress) -> Result<CardNetwork> {
     if is_inside {
         return Ok(CardNetwork::Bridge);
@@ -56,17 +58,17 @@ pub fn enter_network(is_inside: bool, progress: Progress) -> Result<CardNetwork>
         );
         return Ok(CardNetwork::User);
     }
-    // The namespace has no route to an archive.
+    // The kernel is downloaded now, because the namespace has no route to an archive.
     progress.step("looking for the guest's kernel");
     let cache = Cache::default_location().attempt("opening the cache")?;
     Kernel::obtain(&cache).attempt("obtaining the guest's kernel")?;
     Err(run_inside())
 }
 
-/// As [`enter_network`], for benches without guests.
+/// Like [`enter_network`], for benchmarks without guests.
 ///
 /// # Errors
-/// No namespace can be made.
+/// Namespaces are not allowed.
 pub fn require_namespaces(is_inside: bool) -> Result<()> {
     if is_inside {
         Ok(())
@@ -77,17 +79,17 @@ pub fn require_namespaces(is_inside: bool) -> Result<()> {
     }
 }
 
-/// Returns only where the command cannot be replaced.
+/// Replaces this process by the command in a namespace. Returns only if that fails.
 fn run_inside() -> Error {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
     arguments.push("--in-network-namespace".into());
     carina_namespaces::enter_private(&arguments).into()
 }
 
-/// As [`enter_network`], for benches that need namespaces.
+/// Like [`enter_network`], for benchmarks that need namespaces.
 ///
 /// # Errors
-/// No namespace can be made.
+/// Namespaces are not allowed.
 pub fn require_network(is_inside: bool, progress: Progress) -> Result<()> {
     match enter_network(is_inside, progress)? {
         CardNetwork::Bridge => Ok(()),
@@ -95,26 +97,26 @@ pub fn require_network(is_inside: bool, progress: Progress) -> Result<()> {
     }
 }
 
-/// A VM, its host's node and a client of the application in the VM. All of them end when it is
-/// dropped.
+/// A VM, the node of its host, and a client of the application in the VM. Dropping the value ends
+/// all of them.
 #[derive(Debug)]
 pub struct VmAndHost {
     /// A client of the application in the VM.
     pub client: Client,
     /// The transport of each system.
     pub systems: Vec<System>,
-    /// What a reader must know of the machine.
+    /// Notes about the machine that a reader needs to judge the figures.
     pub notes: Vec<String>,
-    // The guest goes before its host.
+    // The guest is dropped before its host.
     guest: TestGuest,
     node: TestNode,
 }
 
 impl VmAndHost {
-    /// Starts everything that `systems`, some of [`SYSTEMS`], need.
+    /// Starts everything that `systems`, which are some of [`SYSTEMS`], need.
     ///
     /// # Errors
-    /// Something is missing or does not start; logs are in the error.
+    /// Something is missing or does not start; the error contains logs.
     pub fn start(
         network: CardNetwork,
         systems: &[&'static str],
@@ -149,7 +151,7 @@ impl VmAndHost {
         })
     }
 
-    /// Adds the ends of the logs to an error.
+    /// Adds the last lines of logs to an error.
     pub fn explain(&self, error: Error) -> Error {
         explain(error, &self.guest, &self.node)
     }
@@ -171,14 +173,14 @@ impl VmAndHost {
     /// Waits until an application of the guest has registered a name.
     ///
     /// # Errors
-    /// It has not in time.
+    /// The name is not registered in time.
     pub fn wait_for_name(&mut self, name: &AppName) -> Result<()> {
         let known = self.node.wait_for_name(name, BOOT);
         known.map_err(|error| explain(error.into(), &self.guest, &self.node))
     }
 }
 
-/// The image of guests, with this program or another one.
+/// The image of guests, with the given program or this one as `carina`.
 ///
 /// # Errors
 /// Something is missing.
@@ -190,22 +192,22 @@ fn own() -> Result<PathBuf> {
     std::env::current_exe().attempt("finding this program")
 }
 
-/// A guest whose application for measurements is reached, and its host.
+/// A guest whose measuring application can be reached, and its host.
 #[derive(Debug)]
 pub(crate) struct Reached {
-    // The guest goes before its host.
+    // The guest is dropped before its host.
     pub(crate) client: Client,
     pub(crate) guest: TestGuest,
     pub(crate) node: TestNode,
-    /// The processor that the guest's has for itself.
+    /// The processor that is reserved for the guest's processor.
     pub(crate) cpu: Option<GuestCpu>,
 }
 
-/// Starts a node, and boots the guest that `describe` says, which prepares the host for it; reaches
-/// the application in it.
+/// Starts a node, and boots the guest that `describe` returns after preparing the host for it. Then
+/// connects to the application in the guest.
 ///
 /// # Errors
-/// Something is missing or does not start; logs are in the error.
+/// Something is missing or does not start; the error contains logs.
 pub(crate) fn reach(
     name: &str,
     guest_program: Option<&Path>,
@@ -276,7 +278,7 @@ fn prepare_guest(
 ) -> Result<()> {
     guest.wait_ready(BOOT)?;
     progress.step("the guest is up; starting the application in it");
-    // The node in the guest may not be ready yet, so the application is tried again.
+    // The node in the guest may not be ready yet, so the application is restarted until it works.
     guest.run(&format!(
         "(while :; do carina bench-peer {peer} --wait 20s; sleep 0.2; done) </dev/null \
          >/tmp/peer.log 2>&1 &"
@@ -284,7 +286,7 @@ fn prepare_guest(
     Ok(node.wait_for_name(peer, BOOT)?)
 }
 
-/// Every system, in the order of the tables.
+/// All systems with their transports, in the order of the tables.
 fn all_systems(guest: &TestGuest, node: &TestNode, network: CardNetwork) -> Result<Vec<System>> {
     let flow = |kind| {
         let dif = TestGuest::dif(NAME, kind)?;
@@ -300,7 +302,7 @@ fn all_systems(guest: &TestGuest, node: &TestNode, network: CardNetwork) -> Resu
     Ok(systems.into_iter().chain(cards).collect())
 }
 
-/// Bare rings in the last quarter of the shared memory, of which the VMPI makes no use
+/// Bare rings in the last quarter of the shared memory, which the VMPI does not use
 /// (`docs/explanation/vmpi-protocol.md`, section 4).
 fn bare_rings(guest: &TestGuest, node: &TestNode) -> Result<TransportSpec> {
     let name = TestGuest::port(NAME, VmpiKind::Ivshmem)?;
@@ -335,7 +337,7 @@ fn through(card: &Card, network: CardNetwork) -> System {
     }
 }
 
-/// A bridge with an address of the host in each card's subnet.
+/// Adds a bridge, with an address of the host in each card's subnet.
 fn add_bridge(node: &TestNode) -> Result<()> {
     node.ip(&["link", "set", "dev", "lo", "up"])?;
     node.add_bridge(BRIDGE)?;
@@ -375,22 +377,22 @@ fn notes(guest: &TestGuest, network: CardNetwork) -> Vec<String> {
     ]
 }
 
-/// Adds the ends of the logs to an error.
+/// Adds the last lines of logs to an error.
 pub(crate) fn explain(error: Error, guest: &TestGuest, node: &TestNode) -> Error {
     error.with(format!("{}\n{}", node.logs(), guest.logs()))
 }
 
-/// How long the guest may take from power on to its application being registered; TCG is slow.
+/// How long the guest may take from power on until its application is registered. TCG is slow.
 const BOOT: Duration = Duration::from_secs(180);
-/// How long the application in the guest may take to be there again after a failed measurement.
+/// How long the application in the guest may take to be reachable again after a failed measurement.
 const REACH: Duration = Duration::from_secs(30);
-/// The name of the VM.
+/// Name of the VM.
 const NAME: &str = "bench";
 const BRIDGE: &str = "br-carina";
 const ADDRESSES: Addresses = Addresses {
     network: 77,
     cards: &CARDS,
 };
-/// The last byte of the host's and of the guest's addresses.
+/// Last byte of the host's and of the guest's addresses.
 const HOST: u8 = 1;
 const GUEST: u8 = 2;

@@ -1,4 +1,11 @@
 //! Virtual links that are flows of a DIF of two hosts, like links with `as = "dif"` between hosts.
+//!
+//! ```text
+//!   the graph   source 1..n -> join -> route4 => token bucket => flow port     flow port => sink
+//!                                                                   |              |
+//!   hosts         member of DIF `hosts` -- shim == wire == shim -- member          |
+//!                                                                   +--------------+
+//! ```
 
 use std::sync::Arc;
 use std::thread::sleep;

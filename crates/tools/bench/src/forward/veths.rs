@@ -1,5 +1,10 @@
 //! Veth pairs into a network namespace and out of it, two for each flow, and counts of the packets
 //! that pass.
+//!
+//! ```text
+//!   this namespace      the system's             this namespace
+//!   s0 ============== in0 -- forwarded -- out0 ============== d0
+//! ```
 
 use std::fs;
 use std::thread::sleep;

@@ -1,4 +1,5 @@
-//! Hosts on a segment, providers that own them, and the roles between them and an operator.
+//! Hosts on one network segment, providers that each own one host, and the roles between them and
+//! an operator.
 //!
 //! ```text
 //!   operator --- VNO --- VNP --- PIP p1 ... PIP pN         processes in this namespace
@@ -23,18 +24,18 @@ use super::case::{MEMORY_MIB, NODES, discovery_name, location};
 use crate::error::{Attempt, Error, Result};
 use crate::program::Program;
 
-/// The segment, the hosts and all roles but the agents. They end with this value.
+/// The segment, the hosts, and all roles except the agents. Dropping the value ends them.
 pub(super) struct Substrate {
     directory: PathBuf,
     keys: PathBuf,
     hosts: Vec<Namespace>,
-    /// PIPs and the VNO.
+    /// The PIPs and the VNO.
     _others: Vec<Program>,
     vnp: Program,
 }
 
 impl Substrate {
-    /// Makes so many hosts, each of a provider of its own, and starts the roles. Files are in
+    /// Makes the hosts, each with a provider of its own, and starts the roles. Their files are in
     /// `directory`.
     pub(super) fn start(
         directory: &Path,
@@ -72,7 +73,7 @@ impl Substrate {
         })
     }
 
-    /// Starts the agent of a provider's host in its run directory, with so many machines ready.
+    /// Starts the agent of a provider's host in its run directory, with a pool of `pool` VMs.
     pub(super) fn start_agent(&self, provider: usize, pool: usize) -> Result<Program> {
         let (host, pool) = (host(provider), pool.to_string());
         let party = format!("{}={}", pip(provider), listens(&pip(provider)));
@@ -83,12 +84,12 @@ impl Substrate {
         Program::start_in(Some(&self.hosts[provider]), &self.run_dir(provider), &words)
     }
 
-    /// The run directory of a host.
+    /// The run directory of the host of a provider.
     pub(super) fn run_dir(&self, provider: usize) -> PathBuf {
         self.directory.join(host(provider))
     }
 
-    /// The number of the VNP's process.
+    /// Process id of the VNP.
     pub(super) fn vnp(&self) -> u32 {
         self.vnp.id()
     }
@@ -101,14 +102,14 @@ impl Substrate {
     }
 }
 
-/// What all roles have.
+/// What all roles share: directory of files, and directory of keys.
 struct Roles<'a> {
     directory: &'a Path,
     keys: &'a Path,
 }
 
 impl Roles<'_> {
-    /// Starts a role and waits until it listens.
+    /// Starts a role, and waits until it listens.
     fn start(&self, role: Role, name: &str, rest: &[&str]) -> Result<Program> {
         let (listen, keys) = (listens(name), self.keys.to_string_lossy());
         let words = ["vnet", role.word(), "--name", name, "--listen", &listen];
@@ -137,7 +138,7 @@ fn make_keys(keys: &KeyDir, providers: usize) -> Result<()> {
     Ok(())
 }
 
-/// A namespace for each host, with an interface in either bridge.
+/// Makes a namespace for each host, with an interface in each of the two bridges.
 fn make_hosts(count: usize) -> Result<Vec<Namespace>> {
     let access = NamespaceAccess::of_root();
     let ip = |line: &str| -> Result<()> {
@@ -146,7 +147,7 @@ fn make_hosts(count: usize) -> Result<Vec<Namespace>> {
     };
     ip("link set lo up")?;
     for bridge in ["offices", "segment"] {
-        // That of hosts before these is still there.
+        // The bridge of an earlier benchmark may still exist.
         let _ = ip(&format!("link del {bridge}"));
         ip(&format!("link add {bridge} type bridge"))?;
         ip(&format!("link set {bridge} up"))?;
@@ -158,7 +159,8 @@ fn make_hosts(count: usize) -> Result<Vec<Namespace>> {
         let namespace = Namespace::new(&name)?;
         for (end, bridge, inside) in [("o", "offices", "office"), ("s", "segment", UNDERLAY)] {
             let end = format!("{end}{}", provider + 1);
-            // The kernel removes it with its other end, a while after that one's namespace.
+            // The kernel removes an old interface with its other end, a while after that end's
+            // namespace.
             let _ = ip(&format!("link del {end}"));
             ip(&format!(
                 "link add {end} type veth peer name {inside} netns {name}"
@@ -173,7 +175,7 @@ fn make_hosts(count: usize) -> Result<Vec<Namespace>> {
     Ok(hosts)
 }
 
-/// What a provider owns: a host, and a border to each of its neighbours on the ring.
+/// The inventory of a provider: a host, and a border to each neighbour in the ring of providers.
 fn inventory_of(provider: usize, providers: usize, discovery: Discovery) -> String {
     let (host, location) = (host(provider), location(provider));
     let (nodes, discovery) = (*NODES.end(), discovery_name(discovery));
@@ -196,7 +198,7 @@ fn inventory_of(provider: usize, providers: usize, discovery: Discovery) -> Stri
     text
 }
 
-/// The neighbours on a ring of providers.
+/// The pairs of neighbours in a ring of providers.
 fn borders(providers: usize) -> Vec<[usize; 2]> {
     let count = match providers {
         1 => 0,
@@ -214,7 +216,7 @@ pub(super) fn host(provider: usize) -> String {
     format!("h{}", provider + 1)
 }
 
-/// Where a role listens.
+/// The address on which a role listens.
 fn listens(name: &str) -> String {
     let number = match name {
         VNP => 0,
@@ -226,9 +228,9 @@ fn listens(name: &str) -> String {
 
 const VNP: &str = "net";
 const VNO: &str = "acme";
-/// Where all roles but agents are.
+/// IP address of all roles except agents.
 const OFFICE: &str = "10.8.0.254";
-/// The interface of a host that leads to the others.
+/// Name of a host's interface to the other hosts.
 const UNDERLAY: &str = "wire";
 /// How long a role may take until it listens.
 const START: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
-//! A process that removes what a bench has made, however that ends.
+//! A process that removes what a benchmark has made, however the benchmark ends.
 //!
-//! Machines outlive their agent, so the end of a bench that is killed ends its processes, but not
-//! those of QEMU. The sweeper waits for the end of a pipe that the bench holds open.
+//! VMs continue to run when their agent ends. So when a benchmark is killed, its processes end, but
+//! not those of QEMU. The sweeper waits for the end of a pipe that the benchmark holds open.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,12 +15,13 @@ use carina_vnet_host::{Vnets, remains};
 
 use crate::error::{Attempt, Result};
 
-/// The process. It sweeps when this value is dropped, or when this process ends.
+/// The sweeper process. It removes everything when this value is dropped, or when this process
+/// ends.
 #[derive(Debug)]
 pub(super) struct Sweeper(Child);
 
 impl Sweeper {
-    /// Starts one for the run directories below a directory.
+    /// Starts a sweeper for the run directories below a directory.
     pub(super) fn start(directory: &Path) -> Result<Sweeper> {
         let own = std::env::current_exe().attempt("finding this program")?;
         let child = Command::new(own)
@@ -29,7 +30,7 @@ impl Sweeper {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // An interrupt typed at this terminal is not for it.
+            // Ctrl-C at this terminal must not reach the sweeper.
             .process_group(0)
             .spawn();
         Ok(Sweeper(child.attempt("starting the sweeper")?))
@@ -43,8 +44,8 @@ impl Drop for Sweeper {
     }
 }
 
-/// The work of that process: waits until standard input ends, then removes all networks below a
-/// directory, and the directory.
+/// The work of the sweeper process: waits until standard input ends, and then removes all networks
+/// below a directory, and the directory.
 ///
 /// # Errors
 /// Standard input cannot be read.
@@ -55,8 +56,8 @@ pub fn sweep(directory: &Path) -> Result<()> {
     ended.attempt("waiting for the bench").map(drop)
 }
 
-/// Removes all networks below a directory once their agents have ended, and the directory. What
-/// cannot be removed is tried again by the next bench.
+/// Removes all networks below a directory once their agents have ended, and the directory. The next
+/// benchmark tries again to remove what is left.
 pub(super) fn remove(directory: &Path) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut is_clear = true;
@@ -65,12 +66,12 @@ pub(super) fn remove(directory: &Path) {
         is_clear &= remove_networks(&RunDir::new(entry.path())).is_ok();
     }
     if is_clear {
-        // It may not be there any more.
+        // The directory may no longer exist.
         let _ = fs::remove_dir_all(directory);
     }
 }
 
-/// An agent that is about to end may still make something.
+/// Waits for the end of an agent, because an ending agent may still make something.
 fn wait_for_agent(run_dir: &Path) {
     let Ok(file) = File::open(run_dir.join("vnet.lock")) else {
         return;

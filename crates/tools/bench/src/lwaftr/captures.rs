@@ -1,4 +1,4 @@
-//! The frames of two captures through an AFTR, again and again, as fast as one core can.
+//! Sends the frames of two captures through an AFTR, repeatedly, as fast as one core can.
 
 use std::sync::Arc;
 
@@ -24,28 +24,29 @@ pub struct CaptureBench {
     elapsed_ns: f64,
 }
 
-/// What left in a time.
+/// Rates of the frames that left the AFTR in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Passage {
-    /// The end of that time, in seconds since the first began.
+    /// End of the interval, in seconds since the first one began.
     pub time_s: f64,
-    /// Frames that left towards the Internet, in 10⁶ a second.
+    /// Frames that left towards the Internet, in 10⁶ per second.
     pub decap_mpps: f64,
-    /// Their bytes, in 10⁹ bits a second.
+    /// Bits of these frames, in 10⁹ per second.
     pub decap_gbps: f64,
-    /// Frames that left towards B4s, likewise; a packet may leave in several.
+    /// Frames that left towards B4s, in 10⁶ per second; a packet may leave in several frames.
     pub encap_mpps: f64,
-    /// Their bytes.
+    /// Bits of these frames, in 10⁹ per second.
     pub encap_gbps: f64,
 }
 
 impl CaptureBench {
-    /// An AFTR with the first queue of a configuration, and frames that come from the Internet and
-    /// from B4s. A next hop whose MAC address is to be asked for gets one, for none would answer.
+    /// An AFTR with the first queue of a configuration, and with frames from the Internet and from
+    /// B4s. A next hop whose MAC address the AFTR would have to resolve gets a fixed one, because
+    /// nobody would answer.
     ///
     /// # Errors
-    /// The configuration has no queue, or the system refuses what is needed; also when `cpu` is
-    /// none that this process may use.
+    /// The configuration has no queue, the system refuses something that is needed, or this process
+    /// may not use the processor `cpu`.
     pub fn new(
         loaded: Loaded,
         rules: Rules,
@@ -101,7 +102,7 @@ impl CaptureBench {
         })
     }
 
-    /// Forwards for so long.
+    /// Forwards for `time_ns` nanoseconds, and returns the rates.
     ///
     /// # Errors
     /// The engine cannot sleep.
@@ -127,5 +128,5 @@ impl CaptureBench {
     }
 }
 
-/// The longest frame of a capture.
+/// Longest frame of a capture, in bytes.
 const FRAME_BYTES: usize = 10_240;

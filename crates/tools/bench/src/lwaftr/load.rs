@@ -1,4 +1,4 @@
-//! How long it takes to read a configuration of a million softwires from its file.
+//! Measures how long it takes to load a configuration of a million softwires from its file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use super::Form;
 use super::traffic::{MANY, text, wrong};
 use crate::error::{Attempt, Error, Result};
 
-/// The same configuration in both forms.
+/// Files with the same configuration as text and compiled.
 pub(super) struct Files {
     softwires: usize,
     directory: Scratch,
 }
 
 impl Files {
-    /// Writes both.
+    /// Writes both files.
     pub(super) fn new() -> Result<Files> {
         let text = text(MANY)?;
         let loaded = read(&text, false).map_err(wrong)?;
@@ -39,7 +39,7 @@ impl Files {
         })
     }
 
-    /// Seconds until the table of a file can be used.
+    /// Seconds from opening a file until its table can be used.
     pub(super) fn measure(&self, form: Form) -> Result<f64> {
         let path = self.path(form);
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Binding tables, and frames of their flows.
+//! Binding tables, and frames of the flows in them.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -17,14 +17,14 @@ use crate::engine::routes::Numbers;
 use crate::error::{Error, Result};
 use crate::replay::Replay;
 
-/// What goes through an AFTR.
+/// The softwires and flows of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// 64 softwires of one address, a flow each.
+    /// 64 softwires of one IPv4 address, with one flow each.
     Few,
-    /// 1,015,936 softwires, 64 of each address, and 20,000 random flows.
+    /// 1,015,936 softwires, 64 for each IPv4 address, and 20,000 random flows.
     Million,
-    /// The softwires of `Few`, and frames of several sizes.
+    /// The softwires of `Few`, with frames of several sizes.
     Imix,
 }
 
@@ -38,10 +38,10 @@ impl fmt::Display for Load {
     }
 }
 
-/// Sizes of frames that follow one another: 64, 594 and 1500 bytes with FCS, 7 to 3 to 1.
+/// Sizes of successive frames: 64, 594 and 1500 bytes with FCS, in the ratio 7 to 3 to 1.
 const IMIX: [usize; 11] = [60, 590, 60, 60, 590, 60, 60, 1496, 60, 590, 60];
 
-/// Their mean in bytes.
+/// Mean of these sizes in bytes.
 pub const IMIX_MEAN: u64 = {
     let (mut sum, mut at) = (0, 0);
     while at < IMIX.len() {
@@ -51,15 +51,15 @@ pub const IMIX_MEAN: u64 = {
     sum / IMIX.len() as u64
 };
 
-/// Flows of `Million`.
+/// Number of flows of `Million`.
 const FLOWS: usize = 20_000;
 
-/// Longest packet of either side.
+/// Longest packet on either side, in bytes.
 const MTU: u16 = 1500;
 const ETHER: usize = 14;
 const OUTER: usize = 40;
 
-/// The configuration of a bench with so many addresses, 64 softwires each, as text.
+/// A configuration as text, with `addresses` IPv4 addresses and 64 softwires for each.
 pub(super) fn text(addresses: u32) -> Result<String> {
     let plan = Plan {
         ipv4: Ipv4Addr::new(10, 0, 0, 0),
@@ -71,10 +71,10 @@ pub(super) fn text(addresses: u32) -> Result<String> {
     plan.text().map_err(wrong)
 }
 
-/// Addresses of `Million`.
+/// Number of IPv4 addresses of `Million`.
 pub(super) const MANY: u32 = 15_874;
 
-/// What a measurement needs.
+/// Configuration of the AFTR, and the frames for both sides.
 pub(super) struct Traffic {
     aftr: LwaftrConfig,
     external: Replay,
@@ -82,7 +82,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// With frames of so many bytes on the side of IPv4, where the load does not have its own.
+    /// Traffic with frames of `size` bytes on the IPv4 side, unless the load has sizes of its own.
     pub(super) fn new(load: Load, size: usize) -> Result<Traffic> {
         let addresses = match load {
             Load::Million => MANY,
@@ -97,7 +97,7 @@ impl Traffic {
         let mut numbers = Numbers(5);
         let flows: Vec<Softwire> = match load {
             Load::Few => softwires,
-            // As many frames as both lengths divide.
+            // A number of frames that both lengths divide.
             Load::Imix => softwires.repeat(IMIX.len()),
             Load::Million => {
                 let any = |_| softwires[numbers.next() as usize % softwires.len()];
@@ -129,7 +129,7 @@ impl Traffic {
         })
     }
 
-    /// The graph.
+    /// The graph with the AFTR, two sources and the sinks.
     pub(super) fn graph(&self) -> Result<Graph> {
         let mut graph = Graph::new();
         graph
@@ -148,7 +148,7 @@ impl Traffic {
         Ok(graph)
     }
 
-    /// Frames in which a packet leaves towards its B4, on average.
+    /// Average number of frames in which a packet leaves towards its B4.
     pub(super) fn fragments_per_packet(&self) -> f64 {
         let frames = self.external.frames();
         let is_long = |frame: &&Vec<u8>| frame.len() - ETHER + OUTER > usize::from(MTU);

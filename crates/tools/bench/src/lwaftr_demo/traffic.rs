@@ -1,4 +1,4 @@
-//! Traffic between two namespaces, through their kernels' stacks.
+//! Traffic between two namespaces, through the network stacks of their kernels.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -10,7 +10,7 @@ use super::nothing;
 use crate::error::{Attempt, Error, Result};
 use crate::in_namespace::within;
 
-/// A page with some bytes of every value.
+/// A page that contains bytes of every value.
 fn page() -> Vec<u8> {
     let byte = |at: usize| (at * 31 + at / 256) as u8;
     (0..PAGE_BYTES).map(byte).collect()
@@ -20,8 +20,8 @@ const PAGE_BYTES: usize = 1 << 20;
 const HTTP_PORT: u16 = 80;
 const UDP_PORT: u16 = 9009;
 
-/// Serves a page of HTTP in the namespace `server`, fetches it in `client`, and compares it;
-/// returns its length.
+/// Serves a page over HTTP in the namespace `server`, fetches it in `client`, and compares it.
+/// Returns its length.
 pub(super) fn fetch(
     client: &str,
     server: &str,
@@ -68,7 +68,7 @@ pub(super) fn fetch(
     }
 }
 
-/// The first packets may find no next hop.
+/// Connects, with retries, because the first packets may find no next hop.
 fn connect(address: &str, patience: Duration) -> Result<TcpStream> {
     let end = Instant::now() + patience;
     loop {
@@ -82,7 +82,7 @@ fn connect(address: &str, patience: Duration) -> Result<TcpStream> {
     }
 }
 
-/// Sends UDP for `time` and returns what came, in Mb/s of payload.
+/// Sends UDP for `time`. Returns the rate of received payload in Mb/s.
 pub(super) fn send_datagrams(
     from: &str,
     to: &str,
@@ -99,7 +99,7 @@ pub(super) fn send_datagrams(
         let counting = scope.spawn(|| count(&receiver, &has_ended));
         let (payload, end) = (vec![7; size], Instant::now() + time);
         while Instant::now() < end {
-            // A full queue loses a datagram, as the network does.
+            // A datagram that finds a full queue is lost, as in a network.
             let _ = sender.send_to(&payload, (address, UDP_PORT));
         }
         has_ended.store(true, Ordering::Release);
@@ -112,7 +112,7 @@ pub(super) fn send_datagrams(
     }
 }
 
-/// Bytes after the first datagram, and the time from that to the last one.
+/// Counts the bytes after the first datagram, and the time from the first to the last one.
 fn count(receiver: &UdpSocket, has_ended: &AtomicBool) -> Result<(usize, f64)> {
     let (mut buffer, mut bytes) = ([0; 2048], 0);
     let mut times: Option<(Instant, Instant)> = None;
@@ -139,5 +139,5 @@ fn count(receiver: &UdpSocket, has_ended: &AtomicBool) -> Result<(usize, f64)> {
     }
 }
 
-/// When nothing came for so long after the end, nothing is on its way any more.
+/// Time without a datagram after the end of sending, after which nothing is on its way any more.
 const QUIET: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! The guests of the demo, and what their programs do and say.
+//! The guests of the demonstration, and the programs in them.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -11,32 +11,32 @@ use super::PATIENCE;
 use super::ports_file::{PORTS, PortsFile};
 use crate::error::{Error, Result};
 
-/// A client and a server.
+/// The client guest and the server guest.
 #[derive(Debug)]
 pub(super) struct Guests {
     client: TestGuest,
     server: TestGuest,
 }
 
-/// What busybox's ping counts.
+/// Counts of busybox's ping.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Pings {
-    /// Requests.
+    /// Number of requests.
     pub sent: u64,
-    /// Answers.
+    /// Number of answers.
     pub received: u64,
-    /// Mean time to an answer in milliseconds.
+    /// Mean round-trip time in milliseconds.
     pub rtt_ms: f64,
 }
 
 impl Pings {
-    /// Requests without an answer.
+    /// Number of requests without an answer.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Sums up what one ping, or several, have said.
+    /// Adds up the output of one or several runs of ping; `None` if there is no such output.
     fn parse(text: &str) -> Option<Pings> {
         let mut pings = Pings::default();
         let (mut sum, mut rounds) = (0.0, 0.0);
@@ -56,7 +56,7 @@ impl Pings {
 }
 
 impl Guests {
-    /// Boots both, each with the cards of its ports.
+    /// Boots both guests, each with the cards of its ports.
     pub(super) fn boot(image: &GuestImage, directory: &Path, file: &PortsFile) -> Result<Guests> {
         let boot = |name: &str| -> Result<TestGuest> {
             let mut machine = image.machine(name, directory.join("vm"))?;
@@ -78,8 +78,8 @@ impl Guests {
         self.client.accelerator()
     }
 
-    /// Gives cards their addresses, and starts the server of a file with so many bytes; waits until
-    /// pings come through both networks.
+    /// Assigns the cards' addresses, and starts the web server with a file of `bytes` bytes. Waits
+    /// until pings pass both networks.
     pub(super) fn set_up(&self, bytes: u64) -> Result<()> {
         for (guest, name, number) in [(&self.client, "client", 1), (&self.server, "server", 2)] {
             for (_, vlan, mac) in PORTS.iter().filter(|(port, ..)| port.ends_with(name)) {
@@ -103,7 +103,7 @@ impl Guests {
         Ok(())
     }
 
-    /// Asks until there is an answer.
+    /// Calls `ask` until it returns an answer.
     fn until<T>(&self, what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -119,7 +119,7 @@ impl Guests {
         }
     }
 
-    /// Runs a command in the client, however long it takes.
+    /// Runs a command in the client, and returns its output.
     pub(super) fn client_says(&self, command: &str) -> Result<String> {
         let done = self.client.run_within(command, PATIENCE)?;
         if done.is_success() {
@@ -129,14 +129,15 @@ impl Guests {
         Err(error.with(self.client.logs()))
     }
 
-    /// Pings the server so often.
+    /// Pings the server `count` times.
     pub(super) fn ping(&self, server: Ipv4Addr, count: usize) -> Result<Pings> {
         let command = format!("ping -q -c {count} -i 0.02 {server}");
         let done = self.client.run_within(&command, PATIENCE)?;
         pings_of(&done.text())
     }
 
-    /// Begins to ping, some 100 times a second, in rounds that wait for their last answers.
+    /// Starts pings at a rate of some 100 per second, in rounds that each wait for their last
+    /// answers.
     pub(super) fn start_pings(&self, server: Ipv4Addr) -> Result<()> {
         let begin = format!(
             "rm -f /tmp/stop; (while [ ! -e /tmp/stop ]; do ping -q -c 100 -i 0.01 {server}; done \
@@ -145,7 +146,7 @@ impl Guests {
         self.client_says(&begin).map(drop)
     }
 
-    /// Ends the pings, and says what they counted.
+    /// Ends the pings, and returns their counts.
     pub(super) fn stop_pings(&self, server: Ipv4Addr) -> Result<Pings> {
         let look = format!("touch /tmp/stop; [ -e /tmp/over.{server} ] && cat /tmp/pings.{server}");
         let text = self.until("pings have ended", || {
@@ -155,14 +156,14 @@ impl Guests {
         pings_of(&text)
     }
 
-    /// Whether the server of web pages is reached within some seconds.
+    /// Whether the client can fetch a page from the server within `seconds`.
     pub(super) fn is_served(&self, server: Ipv4Addr, seconds: u32) -> Result<bool> {
         let fetch = format!("timeout {seconds} wget -q -O - http://{server}/word");
         let done = self.client.run_within(&fetch, PATIENCE)?;
         Ok(done.text() == "served")
     }
 
-    /// The rate at which the client gets a whole file or a part of it, in Mb/s.
+    /// Rate in Mb/s at which the client downloads a file or a part of it.
     pub(super) fn download(&self, server: Ipv4Addr, file: Download) -> Result<f64> {
         let (name, bytes) = file;
         let now = "cut -d ' ' -f 1 /proc/uptime";
@@ -171,14 +172,14 @@ impl Guests {
         ))?;
         let times: Vec<f64> = said.lines().filter_map(|line| line.parse().ok()).collect();
         match times[..] {
-            // The clock has hundredths of a second.
+            // The clock has a resolution of a hundredth of a second.
             [begin, end] => Ok(bytes as f64 * 8.0 / f64::max(end - begin, 0.01) / 1e6),
             _ => Err(Error::Client(format!("not two times: {said}"))),
         }
     }
 }
 
-/// A file of the server, and its bytes.
+/// Name of a file of the server, and number of bytes to download.
 pub(super) type Download = (&'static str, u64);
 
 fn pings_of(text: &str) -> Result<Pings> {

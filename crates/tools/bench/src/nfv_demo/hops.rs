@@ -1,4 +1,4 @@
-//! What a hop costs, on the host and in a guest, and the figure of both.
+//! The cost of hops on the host and in a guest, and a figure of both.
 
 use std::path::Path;
 
@@ -9,20 +9,20 @@ use crate::engine::{self, CASES, Case, Chain};
 use crate::error::Result;
 use crate::{Options, Progress};
 
-/// How hops are measured.
+/// Options of the measurement of hops.
 #[derive(Debug, Clone, Copy)]
 pub struct HopsOptions {
-    /// Repetitions.
+    /// Number of repetitions.
     pub runs: usize,
-    /// Time of each measurement in nanoseconds.
+    /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
 }
 
-/// The system of rates in a guest, in the rows.
+/// Name of the system, in the rows, for rates that were measured in a guest.
 pub const IN_GUEST: &str = "carina-in-guest";
 
 impl HopsOptions {
-    /// The same as a command.
+    /// The command that measures with these options.
     pub(super) fn command(&self) -> String {
         let cases: Vec<&str> = cases().map(|case| case.name).collect();
         let (runs, time_ms) = (self.runs, self.time_ns / 1_000_000);
@@ -30,10 +30,10 @@ impl HopsOptions {
         format!("carina --json bench engine --cases {cases} --runs {runs} --time {time_ms}ms")
     }
 
-    /// Measures here; rates of a guest are added under a name of their own.
+    /// Measures on this host, and adds the rows of a guest as system [`IN_GUEST`].
     ///
     /// # Errors
-    /// As of [`engine::run`].
+    /// Those of [`engine::run`].
     pub fn measure(&self, guest: Option<Results>, progress: Progress) -> Result<Results> {
         let mut results = engine::run(&Options {
             cases: cases().collect(),
@@ -55,7 +55,7 @@ impl HopsOptions {
     }
 }
 
-/// Chains of hops.
+/// The cases with chains of hops.
 fn cases() -> impl Iterator<Item = Case> {
     CASES.into_iter().filter(|case| hops(case).is_some())
 }
@@ -67,8 +67,8 @@ fn hops(case: &Case) -> Option<usize> {
     }
 }
 
-/// Draws rates by hops: each system's in percent of its rate without hops, as figure 4 of K.
-/// Mathiazhagan, *Network Function Virtualization with Snabb*, has percent of the load.
+/// Draws rates over the number of hops, in percent of each system's rate without hops. (Figure 4 of
+/// K. Mathiazhagan, *Network Function Virtualization with Snabb*, shows percent of the load.)
 ///
 /// # Errors
 /// The file cannot be written, or nothing was measured.

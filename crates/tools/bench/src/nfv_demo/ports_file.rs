@@ -1,4 +1,4 @@
-//! The file of the demo's ports, and the process that runs it.
+//! The demonstration's file of ports, and the process that runs it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,18 @@ use super::{LIMIT_MBPS, PATIENCE};
 use crate::error::{Attempt, Result};
 use crate::program::Program;
 
-/// Two ports in each of two VLANs. What the demo changes is of the port `red-server`.
+/// The content of the file: two ports in each of two VLANs. The demonstration changes the port
+/// `red-server`.
 #[derive(Debug)]
 pub(super) struct PortsFile {
     directory: PathBuf,
-    /// The rate from the server.
+    /// Rate limit of frames from the server, in Mb/s; `None` for no limit.
     pub(super) egress_mbps: Option<f64>,
-    /// Port 80 of TCP is blocked.
+    /// Whether TCP port 80 is blocked.
     pub(super) is_blocked: bool,
 }
 
-/// Name, VLAN and address of each port.
+/// Name, VLAN and MAC address of each port.
 pub(super) const PORTS: [(&str, u16, [u8; 6]); 4] = [
     ("red-client", 10, [0x52, 0x54, 0, 0, 10, 1]),
     ("blue-client", 20, [0x52, 0x54, 0, 0, 20, 1]),
@@ -60,7 +61,7 @@ impl PortsFile {
         self.directory.join("ports.toml")
     }
 
-    /// Puts it in the place of the one before.
+    /// Writes the file, replacing the earlier one at once.
     pub(super) fn write(&self) -> Result<()> {
         let (new, path) = (self.directory.join("ports.new"), self.path());
         let what = format!("writing {}", path.display());
@@ -68,7 +69,7 @@ impl PortsFile {
         fs::rename(&new, &path).attempt(what)
     }
 
-    /// Starts the process, and waits until it has its ports.
+    /// Starts the process, and waits until its ports exist.
     pub(super) fn run(&self) -> Result<Program> {
         let path = self.path().display().to_string();
         let words = ["--json", "nfv", "run", &path, "--every", "0"];
@@ -77,7 +78,7 @@ impl PortsFile {
         Ok(ports)
     }
 
-    /// The card of a guest at a port.
+    /// A guest's card that attaches to a port.
     pub(super) fn card(&self, name: &str, mac: [u8; 6]) -> Nic {
         Nic {
             model: Model::VirtioNet,
@@ -91,5 +92,5 @@ impl PortsFile {
     }
 }
 
-/// What may pass at once after a pause: some 40 ms at the rate.
+/// Bytes that may pass at once after a pause: some 40 ms at the rate limit.
 const BURST: u32 = 100_000;

@@ -1,14 +1,14 @@
-//! Clients of measurements in other systems: `carina bench client` with a request.
+//! Runs clients of measurements in other systems, by `carina bench client` with a request.
 
 use carina_lab::{TestGuest, TestNode};
 
 use super::request::{Measurement, Request};
 use crate::error::{Attempt, Error, Result};
 
-/// Has a client on a node measure.
+/// Lets a client on a node measure.
 ///
 /// # Errors
-/// The client cannot be started or cannot reach the server.
+/// The client cannot be started, or cannot reach the server.
 pub fn client_on(node: &TestNode, request: &Request) -> Result<Vec<Measurement>> {
     let program = std::env::current_exe().attempt("finding this program")?;
     let limit = request.limit();
@@ -18,7 +18,7 @@ pub fn client_on(node: &TestNode, request: &Request) -> Result<Vec<Measurement>>
     parse(&node.run(&program.to_string_lossy(), &arguments, limit)?)
 }
 
-/// Has a client in a guest measure.
+/// Lets a client in a guest measure.
 ///
 /// # Errors
 /// The client cannot reach the server.

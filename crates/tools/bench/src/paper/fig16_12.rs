@@ -1,5 +1,5 @@
-//! Figure 16.12: thirteen systems in one normal DIF, every link an Ethernet of its own; round-trip
-//! times to the server on M by the number of hops.
+//! Figure 16.12: thirteen systems in one normal DIF, with an Ethernet for each link. Measures
+//! round-trip times to the server on M by the number of hops.
 //!
 //! ```text
 //!   hops to M:  0: M   1: L K   2: J I H   3: G F E   4: D C B   5: A
@@ -24,7 +24,7 @@ use crate::peer::{app_name, client_of, dif_name};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.12";
-/// The systems.
+/// Names of the systems.
 pub const SYSTEMS: [&str; 13] = [
     "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M",
 ];
@@ -32,21 +32,21 @@ const LINKS: [&str; 16] = [
     "AB", "AC", "BD", "BE", "CE", "CF", "DG", "EH", "FI", "GJ", "HI", "HK", "IK", "JL", "KM", "LM",
 ];
 const SERVER: &str = "rina.apps.echotime";
-/// Turns of each system in each run.
+/// Number of turns of each system in each run.
 const ROUNDS: u64 = 20;
-/// Pings of a turn.
+/// Number of pings in a turn.
 const TURN: u64 = 5;
 /// Time between an answer and the next ping.
 const PACE: Duration = Duration::from_millis(2);
-/// How long an allocation and an answer may take.
+/// Time limit of an allocation and of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of each.
+/// Length of a ping in bytes.
 const PING_BYTES: u64 = 64;
 
-/// Measures.
+/// Runs the measurement.
 ///
 /// # Errors
-/// No namespaces can be made, or a system does not join or does not answer.
+/// Namespaces cannot be made, or a system does not join or does not answer.
 pub fn run(options: &PaperOptions) -> Result<CaseResults> {
     let mut nodes = start(options)?;
     let server = nodes.last_mut().expect("there are thirteen systems");
@@ -100,7 +100,7 @@ fn start(options: &PaperOptions) -> Result<Vec<TestNode>> {
         node(one).add_eth(link, link)?;
         node(other).add_eth(link, link)?;
     }
-    // From the server outwards, so that each member is admitted by one before it.
+    // Members join from the server outwards, so that each enrolls with an earlier one.
     for (index, node) in nodes.iter().rev().enumerate() {
         let over: Vec<&str> = LINKS
             .into_iter()
@@ -119,7 +119,7 @@ fn flow_to_server(node: &TestNode) -> Result<Flow> {
     let client = client_of(node)?;
     let (local, remote) = (app_name("carina.bench")?, app_name(SERVER)?);
     let dif = dif_name("net")?;
-    // The directory has a name slightly before the DIF can allocate a flow to it.
+    // The directory contains a name slightly before the DIF can allocate a flow to it.
     let deadline = Instant::now() + PATIENCE;
     loop {
         match client.allocate(&local, &remote, Some(&dif), &FlowSpec::reliable()) {
@@ -129,7 +129,7 @@ fn flow_to_server(node: &TestNode) -> Result<Flow> {
     }
 }
 
-/// The end of a flow that pings the server.
+/// A flow to the server, over which a system pings it.
 struct Client {
     flow: Flow,
     sent: u64,
@@ -145,7 +145,7 @@ impl Client {
         }
     }
 
-    /// Some pings, one after the other.
+    /// Sends the pings of one turn, one after the other.
     fn take_turn(&mut self, system: &str) -> Result<()> {
         let mut answer = [0; PING_BYTES as usize];
         for _ in 0..TURN {
@@ -173,14 +173,14 @@ impl Client {
         Ok(())
     }
 
-    /// The median of the run's round-trip times, in microseconds.
+    /// The median of the round-trip times of the run, in microseconds.
     fn end_run(&mut self) -> f64 {
         let times = std::mem::take(&mut self.times_us);
         Summary::of(&times).expect("a run has pings").p50
     }
 }
 
-/// Hops from each system to the server.
+/// Number of hops from each system to the server.
 fn hops() -> BTreeMap<&'static str, usize> {
     let mut hops = BTreeMap::from([("M", 0)]);
     let mut queue = VecDeque::from(["M"]);
@@ -198,8 +198,8 @@ fn hops() -> BTreeMap<&'static str, usize> {
     hops
 }
 
-/// Draws the round-trip time of every system over its hops, and the straight line through all;
-/// false when none was measured.
+/// Draws the round-trip time of every system over its number of hops, and the least-squares line.
+/// Returns false if none was measured.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -226,7 +226,8 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Round-trip time by hops, and how far each system is off the straight line through all of them.
+/// The least-squares line of round-trip time by hops, and the deviation of each system from it, as
+/// text.
 fn fit(rows: &[Row]) -> String {
     let hops = hops();
     let points: Vec<(&str, f64, f64)> = rows

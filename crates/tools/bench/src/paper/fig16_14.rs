@@ -1,5 +1,5 @@
-//! Figure 16.14: two systems on one Ethernet; the application directly over the shim DIF, over one
-//! normal DIF and over two, beside UDP and TCP over the same wire.
+//! Figure 16.14: two systems on one Ethernet. The application runs directly over the shim DIF, over
+//! one normal DIF, and over two; UDP and TCP over the same wire are the comparison.
 //!
 //! ```text
 //!   n2    a ------------------ b
@@ -30,7 +30,8 @@ use crate::peer::{app_name, dif_name, start_peer};
 pub const CASE: &str = "fig16.14";
 /// SDU sizes in bytes.
 const SIZES: [u64; 9] = [1, 64, 200, 400, 600, 800, 1000, 1200, 1400];
-/// What fits into a frame under two normal DIFs.
+/// Longest SDU, in bytes, of every system but `normal-0`. A normal DIF fragments SDUs that are
+/// longer than a frame.
 const SDU_MAX: u64 = 1 << 16;
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 7] = [
@@ -44,11 +45,11 @@ pub const SYSTEMS: [&str; 7] = [
 ];
 const PEER: &str = "carina.bench.peer";
 
-/// Two systems on a wire with a stack of DIFs.
+/// Two systems on a wire, with a stack of DIFs.
 struct Setup {
     a: TestNode,
     b: TestNode,
-    /// The processors of each, where there are at least two.
+    /// Half of the processors for each system, if there are at least two.
     halves: Option<CpuHalves>,
 }
 
@@ -115,10 +116,10 @@ fn systems() -> Result<Vec<System>> {
         .collect()
 }
 
-/// Measures.
+/// Runs the measurement.
 ///
 /// # Errors
-/// No namespaces can be made, or a measurement fails.
+/// Namespaces cannot be made, or a measurement fails.
 pub fn run(options: &PaperOptions) -> Result<CaseResults> {
     let setup = Setup::start(options)?;
     let mut found = CaseResults::default();
@@ -157,8 +158,8 @@ pub fn run(options: &PaperOptions) -> Result<CaseResults> {
     Ok(found)
 }
 
-/// Pairs of systems whose difference is what a normal DIF, or flow control, adds to the time of an
-/// SDU; each SDU is a PDU here.
+/// Pairs of systems whose difference is the time per SDU that a normal DIF, or flow control, adds.
+/// Each SDU is one PDU here.
 const STEPS: [(&str, &str, &str); 4] = [
     ("1ST DIF", "normal-1", "normal-0"),
     ("2ND DIF", "normal-2", "normal-1"),
@@ -166,8 +167,8 @@ const STEPS: [(&str, &str, &str); 4] = [
     ("2ND DIF, FC", "normal-2-fc", "normal-1-fc"),
 ];
 
-/// Nanoseconds per PDU and DIF at each SDU size: what one more normal DIF, or flow control, adds to
-/// the time of an SDU; the last column is the mean of the two DIFs.
+/// Table of the nanoseconds per PDU that one more normal DIF, or flow control, adds, at each SDU
+/// size. The last column is the mean of the two DIFs.
 fn costs(rows: &[Row]) -> String {
     let of_case = |row: &&Row| row.case == CASE && row.metric == Metric::MsgsPerS;
     let rows: Vec<&Row> = rows.iter().filter(of_case).collect();
@@ -200,7 +201,7 @@ fn costs(rows: &[Row]) -> String {
     }
 }
 
-/// Each normal DIF costs at most a tenth of goodput.
+/// The goal that each normal DIF costs at most a tenth of goodput.
 pub fn goals(found: &CaseResults) -> Vec<Goal> {
     [("normal-1", "normal-0"), ("normal-2", "normal-1")]
         .into_iter()

@@ -1,5 +1,5 @@
-//! Figure 16.15: the server moves from one system to another; the client, which knows only its
-//! name, reaches it again.
+//! Figure 16.15: a server moves from one system to another. The client, which knows only the
+//! server's name, reaches it again.
 //!
 //! ```text
 //!   s1 (client) ---- s2 (server, then and now) ---- s3 (server, then and now)
@@ -20,22 +20,22 @@ use crate::peer::{app_name, client_of, dif_name};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.15";
-/// The systems of the table: which way the server moved.
+/// The systems of the table: the directions in which the server moves.
 pub const SYSTEMS: [&str; 2] = ["3 to 2", "2 to 3"];
 const SERVER: &str = "rina.apps.echotime";
-/// Bytes of an SDU.
+/// Length of an SDU in bytes.
 const SDU: usize = 64;
-/// How long an answer may take until the client asks for another flow.
+/// How long the client waits for an answer before it allocates another flow.
 const ANSWER: Duration = Duration::from_millis(100);
-/// How long the server may be away.
+/// How long the server may be unreachable.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Moves at least.
+/// Least number of moves.
 const MOVES_MIN: usize = 5;
 
-/// Measures.
+/// Runs the measurement.
 ///
 /// # Errors
-/// No namespaces can be made, or the client does not find the server again.
+/// Namespaces cannot be made, or the client does not reach the server again.
 pub fn run(options: &PaperOptions) -> Result<CaseResults> {
     options.progress.step("starting three systems");
     let s1 = TestNode::start("s1", Network::Own, None)?;
@@ -83,19 +83,19 @@ pub fn run(options: &PaperOptions) -> Result<CaseResults> {
     Ok(found)
 }
 
-/// The name of the row of one move.
+/// Name of the row of a move.
 fn move_name(number: usize, way: &str) -> String {
     format!("move {number}, {way}")
 }
 
-/// Number and direction of a move, from the name of its row.
+/// Number and direction of a move, from the name of its row; `None` for other rows.
 fn move_of(system: &str) -> Option<(usize, &'static str)> {
     let (number, way) = system.strip_prefix("move ")?.split_once(", ")?;
     let way = SYSTEMS.into_iter().find(|known| *known == way)?;
     Some((number.parse().ok()?, way))
 }
 
-/// Draws the gap of every move; false when none was measured.
+/// Draws the gap of every move. Returns false if none was measured.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -126,7 +126,7 @@ fn serve(node: &mut TestNode) -> Result<()> {
     Ok(node.start_child(&["ping", "--listen", SERVER, "--quiet"], "echo.log")?)
 }
 
-/// A client that knows a name.
+/// A client that knows only the server's name.
 struct Client {
     node: Node,
     flow: Option<Flow>,
@@ -138,7 +138,7 @@ impl Client {
         Ok(Self { node, flow: None })
     }
 
-    /// Asks until an answer comes, and returns when it came.
+    /// Sends requests until an answer arrives, and returns the time of its arrival.
     fn ask_until_answered(&mut self) -> Result<Instant> {
         let deadline = Instant::now() + PATIENCE;
         let (local, remote) = (app_name("carina.bench")?, app_name(SERVER)?);

@@ -1,5 +1,5 @@
-//! Figures 4b and 4c: VM to VM on one host and on two; a normal DIF over hypervisor shims (and an
-//! Ethernet) beside UDP and TCP through emulated network cards, taps and bridges.
+//! Figures 4b and 4c: VM to VM on one host and on two. A normal DIF over hypervisor shims (and an
+//! Ethernet) is compared with UDP and TCP through emulated network cards, taps and bridges.
 //!
 //! ```text
 //!   4b   v1 ---- host ---- v2             4c   v1 ---- h1 ---- h2 ---- v2
@@ -35,15 +35,15 @@ pub const SYSTEMS: [&str; 5] = [
     "virtio-net-tcp",
 ];
 const PEER: &str = "carina.bench.peer";
-/// Longest SDU, in bytes.
+/// Longest SDU in bytes.
 const SDU_MAX: u64 = 1 << 20;
 
-/// One host or two.
+/// Number of hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hosts {
-    /// Figure 4b.
+    /// One host: figure 4b.
     One,
-    /// Figure 4c.
+    /// Two hosts: figure 4c.
     Two,
 }
 
@@ -56,7 +56,7 @@ impl Hosts {
         }
     }
 
-    /// Goodput over that of virtio-net that is wanted.
+    /// Required ratio of goodput to that of virtio-net.
     fn goal(self) -> f64 {
         match self {
             Hosts::One => 3.0,
@@ -73,7 +73,7 @@ fn sizes() -> Vec<u64> {
 }
 
 struct Setup {
-    // In this order: guests before the hosts that they are attached to.
+    // Dropped in this order: guests before the hosts that they are attached to.
     v1: TestGuest,
     v2: TestGuest,
     hosts: Vec<TestNode>,
@@ -94,7 +94,7 @@ impl Setup {
         }
         let (first, last) = (&nodes[0], &nodes[nodes.len() - 1]);
         if hosts == Hosts::Two {
-            // One wire for the kernel's bridges and one for the shim, of the same kind.
+            // Two wires of the same kind: one for the kernel's bridges, one for the shim.
             for interface in ["veth0", "veth1"] {
                 first.connect(interface, last, interface)?;
             }
@@ -148,7 +148,7 @@ impl Setup {
     }
 }
 
-/// A guest whose node joins the DIF `net`; its addresses end in `host`.
+/// A guest whose node joins the DIF `net`. The last byte of its IP addresses is `host`.
 fn spec(name: &str, host: u8) -> GuestSpec {
     GuestSpec {
         name: name.to_owned(),
@@ -182,7 +182,7 @@ fn through_cards(client: u8, server: u8) -> Vec<System> {
     udp.chain([tcp]).collect()
 }
 
-/// Measures.
+/// Runs the measurement.
 ///
 /// # Errors
 /// VMs do not start, or a measurement fails.
@@ -233,7 +233,7 @@ pub fn run(options: &PaperOptions, hosts: Hosts) -> Result<CaseResults> {
     Ok(found)
 }
 
-/// Goodput is a multiple of that of virtio-net at every SDU size.
+/// The goal that goodput is a multiple of that of virtio-net, at every SDU size.
 pub fn goals(found: &CaseResults, hosts: Hosts) -> Vec<Goal> {
     found
         .ratios(OURS, "virtio-net")
@@ -245,7 +245,7 @@ pub fn goals(found: &CaseResults, hosts: Hosts) -> Vec<Goal> {
         .collect()
 }
 
-/// How long a guest may take from power on to its application being registered.
+/// How long a guest may take from power on until its application is registered.
 const BOOT: Duration = Duration::from_secs(240);
 const BRIDGE: &str = "br0";
 const ADDRESSES: Addresses = Addresses {

@@ -1,27 +1,27 @@
-//! Goals, and whether measurements hold them.
+//! Goals, and whether measurements reach them.
 
 use carina_measure::ratio::Ratio;
 use serde::Serialize;
 
-/// A ratio that is to be at least a bar.
+/// A ratio that has to reach a required value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Goal {
-    /// The case.
+    /// Name of the case.
     pub case: String,
     /// The goal, in words.
     pub goal: String,
-    /// The ratio that is wanted.
+    /// The required ratio.
     pub bar: f64,
-    /// The median of the paired runs, its 95 % interval, and how many pairs there are.
+    /// The median of the ratios of paired runs, its 95 % interval, and the number of pairs.
     #[serde(flatten)]
     pub measured: Ratio,
-    /// Whether the median holds the bar or the bar lies within the interval; absent with too few
-    /// runs.
+    /// Whether the goal is reached: the median is at least `bar`, or `bar` is within the interval.
+    /// `None` with too few runs.
     pub held: Option<bool>,
 }
 
 impl Goal {
-    /// A goal beside what was measured.
+    /// A goal, with the measured ratio.
     pub fn new(case: &str, goal: impl Into<String>, bar: f64, measured: Ratio) -> Self {
         Self {
             case: case.to_owned(),

@@ -1,5 +1,5 @@
-//! A reliable flow through a network that loses, delays, reorders and duplicates, beside TCP
-//! through the same; every byte is checked.
+//! Measures a reliable flow through a network that loses, delays, reorders and duplicates frames;
+//! TCP through the same network is the comparison. Every byte is checked.
 //!
 //! ```text
 //!   a ---- veth ---- (impair) ---- veth ---- b
@@ -26,10 +26,10 @@ pub const CASE: &str = "impaired";
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 2] = [OURS, "tcp"];
 const PEER: &str = "carina.bench.peer";
-/// A measurement takes so many times longer than elsewhere: round trips are long, and it is losses
-/// that the goodput depends on, of which there must be some dozens.
+/// Factor by which a measurement takes longer than in other cases. Round trips are long, and the
+/// goodput depends on losses, of which there must be some dozens.
 const TIMES: u64 = 30;
-/// Seeds and chances of everything that happens to a frame, in each direction.
+/// Options of `carina impair`: seed and probabilities for every frame, in each direction.
 const IMPAIRMENT: [&str; 8] = [
     "--loss",
     "1%",
@@ -41,15 +41,15 @@ const IMPAIRMENT: [&str; 8] = [
     "0.5%",
 ];
 
-/// How long reading it may take.
+/// Time limit for reading the file [`TCP_CONGESTION`].
 const READ: Duration = Duration::from_secs(20);
-/// The congestion control of TCP in a network namespace.
+/// File with the congestion control of TCP in a network namespace.
 const TCP_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Measures.
+/// Runs the measurement.
 ///
 /// # Errors
-/// No namespaces can be made, a measurement fails, or a byte was wrong.
+/// Namespaces cannot be made, a measurement fails, or a byte was wrong.
 #[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 pub fn run(options: &PaperOptions) -> Result<CaseResults> {
     options
@@ -68,8 +68,8 @@ pub fn run(options: &PaperOptions) -> Result<CaseResults> {
         let address = format!("10.78.1.{host}");
         let with_length = format!("{address}/24");
         node.ip(&["addr", "add", &with_length, "dev", "veth0"])?;
-        // Set for the route: kernels do not let every namespace set it for all connections. Where
-        // that is not allowed either, the notes name the one in force.
+        // It is set for the route, because not all kernels allow a namespace to set it for all
+        // connections. If that is not allowed either, the notes name the one in use.
         let mut cubic = vec!["route", "change", "10.78.1.0/24", "dev", "veth0"];
         cubic.extend(["proto", "kernel", "scope", "link", "src", &address]);
         cubic.extend(["congctl", "cubic"]);
@@ -138,7 +138,7 @@ pub fn run(options: &PaperOptions) -> Result<CaseResults> {
     Ok(found)
 }
 
-/// Draws the goodput of both at each SDU size; false when none was measured.
+/// Draws the goodput of both systems at each SDU size. Returns false if none was measured.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,9 +1,9 @@
-//! The measurements of publications on RINA, beside what the kernel offers. The names of the cases
-//! are the numbers of their figures.
+//! The measurements of publications on RINA, compared with what the kernel offers. The names of the
+//! cases are the numbers of the publications' figures.
 //!
-//! Each case builds its systems as network namespaces or VMs, measures, and takes them away. All
-//! systems of a case are measured one right after the other and everything is repeated, so that
-//! what disturbs the machine disturbs all alike.
+//! Each case builds its systems as network namespaces or VMs, measures, and removes them. All
+//! systems of a case are measured one right after the other, and everything is repeated, so that a
+//! disturbance of the machine affects all alike.
 
 mod client;
 mod fig16_12;
@@ -32,25 +32,25 @@ use crate::peer::app_name;
 use fig4::Hosts;
 use request::FlowTarget;
 
-/// A case of the bench.
+/// A measurement that the benchmark repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Case {
     /// VM to VM on one host
     Fig4b,
     /// VM to VM on two hosts
     Fig4c,
-    /// Round-trip times by hops
+    /// Round-trip time by number of hops
     Fig1612,
-    /// Host to host over Ethernet: what each normal DIF costs
+    /// Cost of each normal DIF, host to host over Ethernet
     Fig1614,
     /// A server that moves
     Fig1615,
-    /// A network that loses, delays, reorders and duplicates
+    /// A network that loses, delays, reorders and duplicates frames
     Impaired,
 }
 
 impl Case {
-    /// All of them.
+    /// All cases.
     pub const ALL: [Case; 6] = [
         Case::Fig4b,
         Case::Fig4c,
@@ -60,7 +60,7 @@ impl Case {
         Case::Impaired,
     ];
 
-    /// Its name in the results.
+    /// Name of the case in the results.
     pub fn name(self) -> &'static str {
         match self {
             Case::Fig4b => Hosts::One.case(),
@@ -72,7 +72,7 @@ impl Case {
         }
     }
 
-    /// Its systems in the order of the tables.
+    /// The systems of the case, in the order of the tables.
     pub fn systems(self) -> &'static [&'static str] {
         match self {
             Case::Fig4b | Case::Fig4c => &fig4::SYSTEMS,
@@ -94,7 +94,7 @@ impl Case {
         }
     }
 
-    /// Draws the case's figure; false when nothing of it was measured.
+    /// Draws the figure of the case. Returns false if nothing of it was measured.
     fn draw(self, results: &Results, path: &Path) -> Result<bool> {
         match self {
             Case::Fig1612 => fig16_12::draw(&results.rows, path),
@@ -116,20 +116,20 @@ impl Case {
     }
 }
 
-/// Options of the bench.
+/// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct PaperOptions {
     /// The cases.
     pub cases: Vec<Case>,
-    /// Repetitions.
+    /// Number of repetitions.
     pub runs: usize,
-    /// Time of each measurement in nanoseconds.
+    /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
-    /// SDU sizes in bytes; empty for those of each figure.
+    /// SDU sizes in bytes; if empty, those of each figure.
     pub sizes: Vec<u64>,
-    /// The program to put into guests; `None` for this one.
+    /// The program to install in guests; `None` for this program.
     pub guest_program: Option<PathBuf>,
-    /// Called at each step.
+    /// Called at each step with a text.
     pub progress: Progress,
 }
 
@@ -138,13 +138,13 @@ pub struct PaperOptions {
 pub struct CaseResults {
     /// The samples.
     pub samples: Samples,
-    /// What a reader must know.
+    /// Notes that a reader needs to judge the figures.
     pub notes: Vec<String>,
-    /// Tables of the case's own.
+    /// Further tables of the case, as text.
     pub text: String,
-    /// What could not be measured, and why.
+    /// Measurements that failed, each with the reason.
     pub failures: Vec<String>,
-    /// Goodput by SDU size, system and run, for ratios of the same run.
+    /// Goodput by SDU size, system and run, for ratios within the same run.
     goodput: BTreeMap<(u64, String, usize), f64>,
 }
 
@@ -153,13 +153,14 @@ pub struct CaseResults {
 pub struct PaperResults {
     /// The rows of all cases.
     pub results: Results,
-    /// The goals, and whether they are held.
+    /// The goals, and whether they are reached.
     pub goals: Vec<Goal>,
-    /// Tables of the case's own.
+    /// Further tables of the cases, as text.
     pub texts: Vec<String>,
 }
 
-/// Measures. A case that fails is reported with its logs as progress, and named in the results.
+/// Runs all cases. A case that fails is reported with its logs as progress, and is named in the
+/// results.
 pub fn run(options: &PaperOptions) -> PaperResults {
     let mut results = Results {
         bench: "paper".to_owned(),
@@ -175,7 +176,7 @@ pub fn run(options: &PaperOptions) -> PaperResults {
         options
             .progress
             .step(format!("{}: load {before}", case.name()));
-        // The other cases are reported without this one.
+        // If this case fails, the other cases are still reported.
         let found = match case.run(options) {
             Ok(found) => found,
             Err(error) => {
@@ -211,21 +212,21 @@ pub fn run(options: &PaperOptions) -> PaperResults {
     }
 }
 
-/// The load average of the machine: other processes disturb measurements.
+/// Load average of the machine, because other processes disturb measurements.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
 impl CaseResults {
-    /// Notes what could not be measured.
+    /// Records a failed measurement.
     fn fail(&mut self, failure: String, progress: Progress) {
         progress.step(format!("FAILED: {failure}"));
         self.failures.push(failure);
     }
 
-    /// Adds the measurements of one run, and says whether there are any: a run that failed as a
-    /// whole is not tried again, and what the runs before it found counts.
+    /// Adds the measurements of one run, and returns whether there are any. A run that failed as a
+    /// whole is not repeated; the results of the runs before it count.
     fn add_run(
         &mut self,
         case: &str,
@@ -276,7 +277,7 @@ impl CaseResults {
         }
     }
 
-    /// The ratio of the goodputs of two systems in the same runs, at each SDU size.
+    /// The ratios of the goodputs of two systems within the same runs, at each SDU size.
     fn ratios(&self, over: &str, under: &str) -> Vec<(u64, Ratio)> {
         let mut pairs: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
         for ((sdu, system, run), goodput) in &self.goodput {
@@ -290,7 +291,7 @@ impl CaseResults {
     }
 }
 
-/// Sizes to measure: those asked for, else those of the figure.
+/// The sizes to measure: those of the options, or else those of the figure.
 fn sizes_or(options: &PaperOptions, figure: &[u64]) -> Vec<u64> {
     if options.sizes.is_empty() {
         figure.to_vec()
@@ -299,7 +300,7 @@ fn sizes_or(options: &PaperOptions, figure: &[u64]) -> Vec<u64> {
     }
 }
 
-/// A request with what is common to all cases.
+/// A request with what all cases have in common.
 fn request(options: &PaperOptions, peer: &str, control: FlowTarget) -> Result<Request> {
     Ok(Request {
         peer: app_name(peer)?,

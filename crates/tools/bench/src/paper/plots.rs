@@ -1,4 +1,4 @@
-//! Figures of the cases that measure something else than goodput by SDU size.
+//! Figures of the cases that do not measure goodput over SDU size.
 
 use std::path::Path;
 
@@ -12,29 +12,29 @@ use crate::error::{Error, Result};
 
 type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
-/// The labels of a figure.
+/// Title and axis labels of a figure.
 pub struct Labels<'a> {
-    /// Above it.
+    /// Title above the figure.
     pub title: &'a str,
-    /// Along the horizontal axis.
+    /// Label of the horizontal axis.
     pub x: &'a str,
-    /// Along the vertical axis, with the unit.
+    /// Label of the vertical axis, with the unit.
     pub y: &'a str,
 }
 
-/// A value with the range of its runs.
+/// A value, with the range of its runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     /// The median.
     pub median: f64,
-    /// The lowest run.
+    /// The lowest value of the runs.
     pub low: f64,
-    /// The highest run.
+    /// The highest value of the runs.
     pub high: f64,
 }
 
 impl Spread {
-    /// That of a row.
+    /// The median and range of a row.
     pub fn of(row: &Row) -> Spread {
         Spread {
             median: row.median,
@@ -47,26 +47,26 @@ impl Spread {
 /// A bar of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
-    /// What is below it.
+    /// Label below the bar.
     pub label: String,
-    /// Bars of a group have one colour.
+    /// Name of the bar's group; bars of a group have the same colour.
     pub group: String,
-    /// Its height.
+    /// Height of the bar.
     pub spread: Spread,
 }
 
-/// A point of a figure, with a name beside it.
+/// A point of a figure, with its name beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Its name.
+    /// Name of the point.
     pub name: String,
-    /// Where it is on the horizontal axis.
+    /// Position on the horizontal axis.
     pub x: f64,
-    /// Its height.
+    /// Height of the point.
     pub spread: Spread,
 }
 
-/// Draws bars side by side, with the range of the runs.
+/// Draws bars side by side, each with the range of its runs.
 ///
 /// # Errors
 /// No bar is higher than 0, or the file cannot be written.
@@ -75,7 +75,7 @@ pub fn bars(bars: &[Bar], labels: &Labels<'_>, path: &Path) -> Result<()> {
     draw_bars(bars, top, labels, path).map_err(|reason| plot_error(path, &reason))
 }
 
-/// Draws points with their names, and the straight line through them.
+/// Draws points with their names, and the least-squares line through them.
 ///
 /// # Errors
 /// No point is higher than 0, or the file cannot be written.
@@ -209,6 +209,6 @@ fn draw_points(
     area.present()
 }
 
-/// Width and height of a figure.
+/// Width and height of a figure in pixels.
 const SIZE: (u32, u32) = (960, 600);
 const FONT: (&str, i32) = ("sans-serif", 20);

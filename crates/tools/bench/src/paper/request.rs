@@ -1,5 +1,5 @@
-//! Requests for measurements from a client in another system, a namespace or a VM: the client takes
-//! a request as JSON and prints each measurement as a line of JSON.
+//! Requests to a client in another system (a namespace or a VM) to measure. The client reads a
+//! request as JSON, and prints each measurement as a line of JSON.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{BESIDE, Client};
 use crate::error::{Error, Result};
 
-/// A flow: in which DIF, and what is asked of it.
+/// The DIF and the specification of a flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowTarget {
     /// The DIF.
@@ -41,21 +41,21 @@ pub enum TransportSpec {
     Tcp(IpAddr),
 }
 
-/// A system of a bench.
+/// A system that a benchmark measures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct System {
-    /// Its name in the results.
+    /// Name of the system in the results.
     pub name: String,
-    /// What carries its SDUs.
+    /// The transport for its SDUs.
     pub transport: TransportSpec,
-    /// The longest SDU that it can carry, in bytes.
+    /// Longest SDU that it can carry, in bytes.
     pub sdu_max: u64,
 }
 
-/// What one client is to measure.
+/// The measurements that a client has to make.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// The server.
+    /// Application name of the server.
     pub peer: AppName,
     /// The flow of the control channel.
     pub control: FlowTarget,
@@ -63,31 +63,31 @@ pub struct Request {
     pub systems: Vec<System>,
     /// SDU sizes in bytes.
     pub sizes: Vec<u64>,
-    /// Which side sends.
+    /// Direction in which SDUs are sent.
     pub direction: Direction,
-    /// How long each measurement sends, in nanoseconds; 0 for no limit.
+    /// Duration of each measurement in nanoseconds; 0 for no limit.
     pub time_ns: u64,
-    /// How many SDUs each sends; 0 for no limit.
+    /// Number of SDUs of each measurement; 0 for no limit.
     pub count: u64,
     /// Whether the receiver compares every byte.
     pub verify: bool,
 }
 
-/// One measurement, or why it failed.
+/// A measurement, or why it failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Name of the system.
     pub system: String,
     /// SDU size in bytes.
     pub sdu: u64,
-    /// The reports of both sides.
+    /// The reports of both sides; `None` if it failed.
     pub trial: Option<Trial>,
-    /// Why it failed.
+    /// Why it failed; `None` if it did not.
     pub failure: Option<String>,
 }
 
 impl Request {
-    /// Measures; `report` is called with each measurement.
+    /// Makes the measurements, and calls `report` with each of them.
     ///
     /// # Errors
     /// The server cannot be reached at all, or `report` fails.
@@ -111,7 +111,7 @@ impl Request {
         Ok(())
     }
 
-    /// How long it may take as a whole, with every measurement at its deadline.
+    /// Time limit of the whole request, if every measurement takes until its deadline.
     pub fn limit(&self) -> Duration {
         let measurements = (self.sizes.len() * self.systems.len()).max(1);
         let each = Duration::from_nanos(self.time_ns) + BESIDE;
@@ -167,5 +167,5 @@ impl Request {
     }
 }
 
-/// How long the server may take to be reachable again after a measurement that failed.
+/// How long the server may take until it can be reached again after a failed measurement.
 const REACH: Duration = Duration::from_secs(20);

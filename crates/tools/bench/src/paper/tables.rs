@@ -15,17 +15,17 @@ use crate::error::{Attempt, Result};
 /// All results as JSON.
 ///
 /// # Errors
-/// A value that JSON cannot carry.
+/// JSON cannot express a value.
 pub fn to_json(found: &PaperResults) -> Result<Value> {
     let mut value = serde_json::to_value(&found.results).attempt("writing JSON")?;
     value["goals"] = serde_json::to_value(&found.goals).attempt("writing JSON")?;
     Ok(value)
 }
 
-/// Writes results, tables and figures into a directory.
+/// Writes results, tables and figures to a directory.
 ///
 /// # Errors
-/// Files cannot be written.
+/// A file cannot be written.
 pub fn write(found: &PaperResults, out: &Path) -> Result<()> {
     std::fs::create_dir_all(out).attempt(format!("making {}", out.display()))?;
     let write = |name: &str, content: &str| {
@@ -92,7 +92,7 @@ pub fn to_text(found: &PaperResults) -> String {
     text
 }
 
-/// A line per SDU size, a column per system.
+/// A table with a line for each SDU size, and a column for each system.
 fn table(results: &Results, case: &str, metric: Metric, systems: &[&str]) -> Table {
     let rows: Vec<&Row> = results
         .rows
@@ -139,7 +139,7 @@ fn draw(results: &Results, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Draws goodput by SDU size; false when none was measured.
+/// Draws goodput over SDU size. Returns false if none was measured.
 pub fn draw_goodput(results: &Results, case: &str, path: &Path) -> Result<bool> {
     let of_case = |row: &&Row| row.case == case && row.metric == Metric::GoodputMbps;
     let rows: Vec<Row> = results.rows.iter().filter(of_case).cloned().collect();
@@ -158,7 +158,7 @@ pub fn draw_goodput(results: &Results, case: &str, path: &Path) -> Result<bool> 
 mod tests {
     use super::*;
 
-    /// Rows of a run of two repetitions.
+    /// Rows of a benchmark with two repetitions.
     fn recorded() -> Results {
         serde_json::from_str(include_str!("recorded.json")).unwrap()
     }

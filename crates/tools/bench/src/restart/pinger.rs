@@ -1,4 +1,4 @@
-//! Pings at a rate, and when their answers come. (RFC 792)
+//! Sends pings at a fixed rate, and records when answers arrive (RFC 792).
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use rustix::net::{
 
 use crate::error::{Attempt, Error, Result};
 
-/// Pings that go out every [`EVERY`] until it is ended or dropped.
+/// Sends a ping every [`EVERY`], until it is ended or dropped.
 pub(super) struct Pinger {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -24,16 +24,16 @@ pub(super) struct Pinger {
 struct Shared {
     socket: OwnedFd,
     to: Ipv4Addr,
-    /// Nothing is sent any more, and answers are not waited for.
+    /// Set when no more pings are to be sent.
     is_quiet: AtomicBool,
     is_over: AtomicBool,
     sent: AtomicU64,
-    /// When answers came.
+    /// Arrival times of the answers.
     answers: Mutex<Vec<Instant>>,
 }
 
 impl Pinger {
-    /// Begins to ping. Needs `CAP_NET_RAW`.
+    /// Starts to ping. Needs `CAP_NET_RAW`.
     ///
     /// # Errors
     /// The system refuses.
@@ -59,7 +59,7 @@ impl Pinger {
         Ok(Pinger { shared, threads })
     }
 
-    /// Waits until nearly all of the pings of [`STEADY`] from now on are answered.
+    /// Waits until nearly all pings in an interval of [`STEADY`] are answered.
     ///
     /// # Errors
     /// They are not within `limit`.
@@ -77,10 +77,11 @@ impl Pinger {
         Err(Error::NoAnswer(format!("{to} does not answer pings")))
     }
 
-    /// Ends; how many pings stayed without an answer, and the longest time between two answers.
+    /// Ends the pings. Returns the number of pings without an answer, and the longest time between
+    /// two answers.
     ///
     /// # Errors
-    /// No two answers came.
+    /// Fewer than two answers arrived.
     pub(super) fn end(mut self) -> Result<(u64, Duration)> {
         self.shared.is_quiet.store(true, Ordering::Relaxed);
         std::thread::sleep(LAST_ANSWER);
@@ -128,11 +129,11 @@ impl Shared {
         while !self.is_over() {
             if !self.is_quiet.load(Ordering::Relaxed) {
                 let number = self.sent.fetch_add(1, Ordering::Relaxed) as u16;
-                // One that the kernel refuses is one that is lost: the interface has no carrier.
+                // A ping that the kernel refuses counts as lost: the interface has no carrier.
                 let _ = sendto(&self.socket, &request(number), SendFlags::empty(), &to);
             }
             next += EVERY;
-            // After a pause of this thread pings are not made up for.
+            // After a pause of this thread, the missed pings are not sent.
             next = next.max(Instant::now());
             std::thread::sleep(next - Instant::now().min(next));
         }
@@ -176,7 +177,7 @@ fn request(number: u16) -> [u8; 64] {
     bytes
 }
 
-/// Whether a packet of IPv4 is the answer to one of these.
+/// Whether an IPv4 packet is the answer to one of these pings.
 fn is_answer(packet: &[u8], from: Ipv4Addr) -> bool {
     let header = packet
         .first()
@@ -189,15 +190,15 @@ fn is_answer(packet: &[u8], from: Ipv4Addr) -> bool {
         && icmp[4..6] == identifier().to_be_bytes()
 }
 
-/// Tells the pings of this process from others.
+/// The identifier by which the pings of this process are recognised.
 fn identifier() -> u16 {
     std::process::id() as u16
 }
 
-/// Time from one ping to the next.
+/// Time between two pings.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// How long answers have to come for a guest to count as there.
+/// How long pings must be answered until the guest counts as reachable.
 const STEADY: Duration = Duration::from_millis(300);
 
 /// How long the last answer may take.

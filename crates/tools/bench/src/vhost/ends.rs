@@ -1,4 +1,4 @@
-//! The two ends of a connection while it is measured.
+//! The two ends of a vhost-user connection while it is measured.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,38 +16,38 @@ use crate::error::{Attempt, Result};
 use crate::rate::Rate;
 use crate::testpmd::{Testpmd, TestpmdConfig};
 
-/// What is to be measured, and where.
+/// Parameters of a measurement.
 pub(super) struct Port<'a> {
     pub(super) socket: PathBuf,
     pub(super) directory: &'a Path,
-    /// Of the back end, and of the front end.
+    /// Processors of the back end and of the front end.
     pub(super) cpus: [usize; 2],
-    /// Bytes of a frame.
+    /// Length of a frame in bytes.
     pub(super) size: u64,
     pub(super) is_packed: bool,
     pub(super) direction: Direction,
 }
 
-/// Two ends that are connected.
+/// Two connected ends.
 pub(super) struct Connection {
-    // The front end goes first.
+    // The front end is dropped first.
     guest: End,
     host: End,
 }
 
-/// An end: what moves frames.
+/// One end of a connection.
 enum End {
     Testpmd(Testpmd),
-    /// A graph on a worker of this process; it moves frames from the start.
+    /// A graph on a worker of this process. It forwards frames from the start.
     Graph {
         workers: Workers,
-        /// When it was asked last, and how many frames had arrived by then.
+        /// Time of the last call of `rate`, and number of frames that had arrived by then.
         last: (Instant, u64),
     },
 }
 
 impl Connection {
-    /// Carina's back end and DPDK's virtio-user.
+    /// Connects Carina's back end and DPDK's virtio-user.
     pub(super) fn to_carina(port: &Port<'_>) -> Result<Connection> {
         let graph = port.graph().map_err(wrong)?;
         let counters = CounterFile::private().attempt("counters")?;
@@ -66,7 +66,7 @@ impl Connection {
         })
     }
 
-    /// DPDK's back end and its virtio-user.
+    /// Connects DPDK's back end and its virtio-user.
     pub(super) fn to_net_vhost(port: &Port<'_>) -> Result<Connection> {
         let device = format!("net_vhost0,iface={},queues=1", port.socket.display());
         let host = port.testpmd(Direction::ToGuest, device)?;
@@ -76,7 +76,7 @@ impl Connection {
         })
     }
 
-    /// DPDK's memif at both ends.
+    /// Connects two ends of DPDK's memif.
     pub(super) fn of_memif(port: &Port<'_>) -> Result<Connection> {
         let device = |role| {
             let socket = port.socket.display();
@@ -89,8 +89,8 @@ impl Connection {
         })
     }
 
-    /// Moves frames for a third of `time_ns`, and then for `time_ns`, in which the receiving end
-    /// counts them. The CPU time is that of the host's end.
+    /// Runs for a third of `time_ns` to warm up, and then for `time_ns`, in which the receiving end
+    /// counts frames. The CPU time is that of the host's end.
     pub(super) fn measure(&mut self, direction: Direction, time_ns: u64) -> Result<Rate> {
         for end in [&mut self.host, &mut self.guest] {
             end.begin()?;
@@ -121,7 +121,7 @@ impl End {
         }
     }
 
-    /// CPU time of the thread that moves frames.
+    /// CPU time of the forwarding thread, in ns.
     fn cpu_ns(&self) -> Result<u64> {
         match self {
             End::Testpmd(testpmd) => testpmd.cpu_ns(),
@@ -129,7 +129,7 @@ impl End {
         }
     }
 
-    /// Frames a second that arrived since the last call.
+    /// Frames that arrived per second since the last call.
     fn rate(&mut self) -> Result<f64> {
         match self {
             End::Testpmd(testpmd) => {
@@ -146,7 +146,7 @@ impl End {
 }
 
 impl Port<'_> {
-    /// Carina's end.
+    /// The graph of Carina's back end.
     fn graph(&self) -> std::result::Result<Graph, GraphError> {
         let mut graph = Graph::new();
         graph.cpus(&self.cpus[..1]);
@@ -165,7 +165,7 @@ impl Port<'_> {
         Ok(graph)
     }
 
-    /// The front end.
+    /// Starts DPDK's virtio-user as the front end.
     fn virtio_user(&self) -> Result<End> {
         let packed = u8::from(self.is_packed);
         let device = format!(
@@ -175,7 +175,7 @@ impl Port<'_> {
         self.testpmd(Direction::ToHost, device)
     }
 
-    /// A testpmd with one device, at the end from which frames go in this direction.
+    /// Starts a testpmd with one device, at the end that sends frames in direction `from`.
     fn testpmd(&self, from: Direction, device: String) -> Result<End> {
         let [back, front] = self.cpus;
         let cpu = match from {

@@ -1,6 +1,6 @@
-//! An app that makes frames as testpmd does with `--forward-mode=txonly`: it writes the headers of
-//! each, and leaves the rest as it is. The app `source` writes all of a frame, which would count as
-//! work of the rings.
+//! An app that generates frames like testpmd with `--forward-mode=txonly`: it writes the headers of
+//! each frame, and leaves the payload as it is. The app `source` writes the whole frame, and the
+//! measurement would count that as work of the rings.
 
 use carina_apps::sample_packet::{HEADER_BYTES, udp_packet};
 use carina_engine::frames::{
@@ -8,14 +8,14 @@ use carina_engine::frames::{
 };
 use carina_frame::Pool;
 
-/// Its configuration.
+/// Configuration of the app.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct GeneratorConfig {
-    /// Bytes of a frame, without FCS.
+    /// Length of a frame in bytes, without FCS.
     pub(super) size: usize,
 }
 
-/// The app.
+/// The generator app.
 pub(super) struct Generator {
     headers: Vec<u8>,
     size: usize,
