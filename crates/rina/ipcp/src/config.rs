@@ -57,19 +57,19 @@ pub struct FieldWidths {
     /// takes 1, 2, 4 or 8 for every field; IRATI takes 1, 2 or 4, with control sequence numbers as
     /// wide as sequence numbers.
     pub address: u8,
-    /// CEP-ids: 1, 2 or 4.
+    /// CEP-ids: 1, 2 or 4 bytes.
     pub cep: u8,
-    /// QoS-ids: 1 or 2.
+    /// QoS-ids: 1 or 2 bytes.
     pub qos: u8,
-    /// Sequence numbers: 2, 4 or 8.
+    /// Sequence numbers: 2, 4 or 8 bytes.
     pub seq: u8,
-    /// Control sequence numbers: 2, 4 or 8.
+    /// Control sequence numbers: 2, 4 or 8 bytes.
     pub ctrl_seq: u8,
-    /// PDU length: 2 or 4.
+    /// PDU length: 2 or 4 bytes.
     pub length: u8,
-    /// Rates: 4.
+    /// Rates of flow control: 4 bytes.
     pub rate: u8,
-    /// Time frames: 4.
+    /// Time frames of rates: 4 bytes.
     pub frame: u8,
 }
 

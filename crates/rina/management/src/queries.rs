@@ -41,7 +41,7 @@ const FILTER_BYTES_MAX: usize = 1024;
 /// Purpose of a request: decides how its answer is handled.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Purpose {
-    /// [`Command::Rib`](carina_ipcp::Command::Rib) of another member.
+    /// Read or write the RIB of another member, for [`Command::Rib`](carina_ipcp::Command::Rib).
     Rib { id: u64 },
     /// Find the members where the called application of a flow is registered.
     Lookup { flow: FlowKey, name: String },

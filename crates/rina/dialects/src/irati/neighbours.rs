@@ -17,7 +17,7 @@ use super::objects;
 
 /// Number of consecutive attempts to enroll after which enrollment counts as failed.
 const ATTEMPTS: u32 = 3;
-/// Pause after a refusal, or after that many failed attempts.
+/// Pause after a refusal, or after [`ATTEMPTS`] failed attempts.
 const RETRY_LATER: Duration = Duration::from_secs(30);
 /// Time for the last message to be sent before an N-1 flow is returned.
 const RELEASE_GRACE: Duration = Duration::from_millis(500);

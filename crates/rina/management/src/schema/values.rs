@@ -245,7 +245,7 @@ pub(crate) struct FlowEnd {
     /// The reason, as text for people.
     #[prost(string, tag = "2")]
     pub(crate) reason: String,
-    /// Incarnation of the member that ends it.
+    /// Incarnation of the member that ends the flow.
     #[prost(fixed64, tag = "3")]
     pub(crate) incarnation: u64,
 }
