@@ -15,10 +15,9 @@ pub struct Frame {
     view: View,
 }
 
-/// The view of a frame on its cell, packed into one word: length in bits 0 to 31, offset of the
-/// first byte behind the header in bits 32 to 47, id of the pool in bits 48 to 55, known metadata
-/// in bits 56 to
-/// 63. A frame thus moves by two loads and stores.
+/// The view of a frame on its cell, packed into one word: a frame thus moves by two loads and
+/// stores. Length in bits 0 to 31; offset of the first byte behind the header in bits 32 to 47; id
+/// of the pool in bits 48 to 55; known metadata in bits 56 to 63.
 #[derive(Clone, Copy)]
 struct View(u64);
 

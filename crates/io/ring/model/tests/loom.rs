@@ -1,5 +1,5 @@
-//! Every interleaving of small runs: no lost wake (loom reports it as a deadlock), no access to
-//! data that the indices do not order.
+//! Loom models: every interleaving of small runs. No wake-up is lost (loom reports that as a
+//! deadlock), and no data is accessed that the indices do not order.
 //!
 //! `cargo test -p carina-ring-model`
 
@@ -12,7 +12,7 @@ use carina_ring::{Consumer, Producer, Refused, RingMap, State, WakeMode};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-/// An eventfd: stays rung until drained.
+/// A model of an eventfd: it stays signalled until it is drained.
 #[derive(Default)]
 struct Doorbell {
     rung: Mutex<bool>,
@@ -34,7 +34,7 @@ impl Doorbell {
     }
 }
 
-/// Two records of one word each fit.
+/// Capacity in bytes: room for two records of one word each.
 const CAPACITY: usize = 32;
 
 fn produce(tx: &mut Producer, data: &Doorbell, space: &Doorbell, messages: u64) {
@@ -152,8 +152,8 @@ fn close_wakes_a_sleeping_consumer_behind_the_last_message() {
     });
 }
 
-/// One thread sends `messages`, and rings when `must_ring` says so; the other takes them, and
-/// sleeps when it finds nothing.
+/// One thread sends `messages` values, and rings when `must_ring` returns true. The other receives
+/// them, and sleeps when it finds none.
 fn check_between(messages: u64, preemptions: usize, must_ring: fn(&SleepFlag) -> bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);

@@ -9,8 +9,7 @@ use super::table::{Entry, State};
 use super::{BACKLOG_MAX, Endpoint, Link, NAMES_MAX};
 
 impl Endpoint {
-    /// Handles one control message. `bytes` is a private copy of the payload of a record on channel
-    /// 0.
+    /// Handles one control message. `bytes` is a private copy of a record's payload.
     ///
     /// # Errors
     /// The peer broke the protocol. The endpoint has then given up the link and queued events about
