@@ -1,4 +1,4 @@
-//! What an app is: a part of the data plane that the engine visits.
+//! Apps: the parts of the data plane that the engine visits.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,66 +9,66 @@ use crate::link::Links;
 /// A part of the data plane: a device, the end of a flow, a filter, an IPC process.
 ///
 /// In one breath the engine calls, for every app that is awake, `prepare`, then `pull`; then `push`
-/// for every app with packets on its input links; then `release_burst`. An app that has done
-/// nothing for a while is asked to `arm` and is not visited again until one of its doorbells rings,
-/// its deadline passes, or a link of it changes.
+/// for every app with packets on its input links; then `release_burst`. An app that was idle for a
+/// while is asked to `arm`. After that, the engine does not visit it until one of its doorbells
+/// rings, its deadline passes, or one of its links changes.
 ///
-/// Only the name is required; what a method does by default stands there for an app without need of
-/// it. Apps of frames have a simpler form: [`FrameApp`](crate::frames::FrameApp).
+/// Only the name is required. The default of each other method suits an app that does not need the
+/// method. Apps of frames have a simpler form: [`FrameApp`](crate::frames::FrameApp).
 pub trait App {
-    /// The name that the counters and the log use.
+    /// The app's name in counters and in the log.
     fn name(&self) -> &str;
 
-    /// Sinks state their room, apps read their command boxes and clocks.
+    /// Prepares the breath: a sink states its room, and an app reads its command box and its clock.
     fn prepare(&mut self, now: u64, links: &mut Links) {
         let _ = (now, links);
     }
 
-    /// Sources put what they have onto their output links, at most a burst. True when anything
-    /// was moved.
+    /// As a source, puts packets that it has onto its output links, at most a burst. Returns true
+    /// if anything moved.
     fn pull(&mut self, now: u64, links: &mut Links) -> bool {
         let _ = (now, links);
         false
     }
 
-    /// Sinks take what is on their input links. True when anything was moved.
+    /// As a sink, takes packets from its input links. Returns true if anything moved.
     fn push(&mut self, now: u64, links: &mut Links) -> bool {
         let _ = (now, links);
         false
     }
 
-    /// Ends the breath: publishes what was written, releases what was read, rings doorbells.
+    /// Ends the breath: publishes what was written, releases what was read, and rings doorbells.
     fn release_burst(&mut self, now: u64, links: &mut Links) {
         let _ = (now, links);
     }
 
-    /// Asks the peers to ring from here on. True when the app may sleep; false when there is
-    /// something to do, which the next breath will find.
+    /// Asks the peers to ring from now on. Returns true if the app may sleep, false if there is
+    /// work already; the next breath then does it.
     fn arm(&mut self, now: u64, links: &mut Links) -> bool {
         let _ = (now, links);
         true
     }
 
-    /// Something woke the app, which may have been awake: takes back what `arm` asked for. Cheap
-    /// when nothing is armed.
+    /// Cancels `arm` after something woke the app. The app may be awake and not armed; the call is
+    /// then cheap.
     fn disarm(&mut self) {}
 
-    /// When the app must be visited even if no doorbell rings, in ns of the monotonic clock. May
-    /// change after any call above.
+    /// When the engine must visit the app even if no doorbell rings, in ns of the monotonic clock.
+    /// It may change with any call above.
     fn next_deadline(&self) -> Option<u64> {
         None
     }
 
-    /// The descriptors whose readiness wakes the app and the readiness meant, edge-triggered.
-    /// Constant over the app's life.
+    /// The descriptors that wake the app, each with the readiness that counts, edge-triggered. They
+    /// must not change during the app's life.
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
         Vec::new()
     }
 }
 
-/// How many packets an app moves per visit at most.
+/// Largest number of packets that an app moves per visit.
 pub const BURST: usize = 64;
 
-/// How many bytes an app takes from a ring per visit, within one packet: what one visit brought is
-/// published at the end of the breath, and the next system should not wait long for it.
+/// Largest number of bytes of one packet that an app takes from a ring per visit. What a visit
+/// moved is published at the end of the breath, and the next system should not wait long for it.
 pub const BURST_BYTES: usize = 65_536;

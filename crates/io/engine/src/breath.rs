@@ -1,4 +1,4 @@
-//! The engine: visits the apps that have something to do, sleeps when none has.
+//! The engine: it visits the apps that have work, and sleeps when no app has any.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,8 +16,8 @@ use crate::pool::Pool;
 
 /// A graph of apps and links on one thread.
 ///
-/// A breath costs as much as the apps that are awake: thousands that sleep are only entries in an
-/// epoll set.
+/// The cost of a breath depends on the apps that are awake. Apps that sleep, even thousands, are
+/// only entries in an epoll set.
 pub struct Engine {
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -25,9 +25,9 @@ pub struct Engine {
     pool: Pool,
     epoll: Epoll,
     ready: Vec<Ready>,
-    /// Apps visited in every breath.
+    /// The apps that are visited in every breath.
     awake: Vec<AppId>,
-    /// Deadlines of the apps that sleep.
+    /// The deadlines of sleeping apps.
     deadlines: BTreeSet<(u64, AppId)>,
     idle: IdlePolicy,
     breaths: u64,
@@ -40,24 +40,24 @@ struct Slot {
     generation: u32,
     app: Option<Box<dyn App>>,
     awake: bool,
-    /// Something moved in the last breath.
+    /// Whether the app moved anything in the last breath.
     has_moved: bool,
-    /// When the breath in which something last moved was over, in ns.
+    /// Time at the end of the last breath in which the app moved anything, in ns.
     moved_at: u64,
-    /// How long it stays awake after that.
+    /// How long the app stays awake after that.
     budget: AdaptiveSpin,
-    /// The entry in `deadlines`, while asleep.
+    /// The app's entry in `deadlines`; `None` while it is awake.
     deadline: Option<u64>,
-    /// The breath in which the app released its burst last.
+    /// Number of the breath in which the app last released its burst.
     released: u64,
 }
 
 impl Engine {
-    /// An engine without apps. `row` receives its counters, `pool` its copies; it becomes the pool
-    /// of the calling thread, on which the engine is to run.
+    /// Creates an engine without apps. `row` receives its counters. Copies are made in buffers of
+    /// `pool`, which becomes the pool of the calling thread; the engine must run on that thread.
     ///
     /// # Errors
-    /// When no epoll descriptor is to be had.
+    /// No epoll descriptor is available.
     pub fn new(row: Row, pool: Pool) -> io::Result<Engine> {
         pool.serve_thread();
         Ok(Engine {
@@ -77,15 +77,15 @@ impl Engine {
         })
     }
 
-    /// Watches a descriptor that is no app's; [`Engine::rest`] reports when it is readable.
+    /// Watches a descriptor that belongs to no app. [`Engine::rest`] reports when it is readable.
     ///
     /// # Errors
-    /// Those of epoll.
+    /// Errors of epoll.
     pub fn watch_outside(&self, fd: impl AsFd) -> io::Result<()> {
         self.epoll.add(fd, OUTSIDE, Interest::ReadEdge)
     }
 
-    /// An id for an app that is about to be added, so that its links can be made first.
+    /// Reserves an id for an app that is added later, so that its links can be created first.
     pub fn reserve(&mut self) -> AppId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
@@ -108,10 +108,10 @@ impl Engine {
         id
     }
 
-    /// Puts an app in its reserved place and wakes it.
+    /// Adds an app under its reserved id and wakes it.
     ///
     /// # Errors
-    /// When its descriptors cannot be watched; the place is free again then.
+    /// The app's descriptors cannot be watched; the id is free again.
     pub fn add(&mut self, id: AppId, app: Box<dyn App>) -> io::Result<()> {
         for (fd, interest) in app.wait_fds() {
             if let Err(error) = self.epoll.add(fd, id.token(), interest) {
@@ -129,7 +129,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives back a reserved place that no app was put into.
+    /// Frees a reserved id under which no app was added.
     pub fn release(&mut self, id: AppId) {
         let Some(slot) = self.slots.get_mut(id.index as usize) else {
             return;
@@ -141,40 +141,40 @@ impl Engine {
         }
     }
 
-    /// Makes a link between two apps.
+    /// Creates a link between two apps.
     pub fn connect(&mut self, from: AppId, to: AppId, credit: Credit, piece_max: usize) -> LinkId {
         self.links.connect(from, to, credit, piece_max)
     }
 
-    /// The links, for the builder of the graph.
+    /// The links, for the code that builds the graph.
     pub fn links(&mut self) -> &mut Links {
         &mut self.links
     }
 
-    /// The pool that apps take buffers from.
+    /// The pool from which apps take buffers.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Asks for a visit of `app` in the next breath.
+    /// Makes the engine visit `app` in the next breath.
     pub fn wake(&mut self, app: AppId) {
         self.links.wake(app);
     }
 
-    /// The apps that have gone since the last call.
+    /// The apps that were removed since the last call.
     pub fn take_removed(&mut self) -> Vec<AppId> {
         std::mem::take(&mut self.removed)
     }
 
-    /// Number of apps that are visited in every breath at present.
+    /// Number of apps that are awake.
     #[must_use]
     pub fn awake_count(&self) -> usize {
         self.awake.len()
     }
 
-    /// One breath at `now` (ns, monotonic): every app that is awake is visited once. True when
-    /// anything moved.
+    /// Runs one breath at the time `now` (ns, monotonic): visits every app that is awake once.
+    /// Returns true if anything moved.
     pub fn breathe(&mut self, now: u64) -> bool {
         self.breaths += 1;
         self.wake_due(now);
@@ -183,7 +183,8 @@ impl Engine {
         let count = self.awake.len();
         for at in 0..count {
             let slot = &mut self.slots[self.awake[at].index as usize];
-            // A breath may take longer than an app is kept awake: its end counts.
+            // The time counts from the end of the breath, because a breath may take longer than an
+            // app stays awake.
             if std::mem::take(&mut slot.has_moved) {
                 slot.moved_at = now;
             }
@@ -191,7 +192,7 @@ impl Engine {
                 app.prepare(now, &mut self.links);
             }
         }
-        // The app that pulls first gets the room of a shared sink; the order rotates.
+        // The app that pulls first gets the room of a shared sink, so the order rotates.
         let first = if count == 0 {
             0
         } else {
@@ -220,8 +221,8 @@ impl Engine {
         moved
     }
 
-    /// Decides, by what this breath has moved, how this thread shares its processor with those that
-    /// it works for.
+    /// Decides how this thread shares its processor with the threads that it serves, by what this
+    /// breath moved.
     fn share_processor(&mut self, now: u64) {
         let (packets, bytes) = self.links.take_pushed();
         let is_full = packets >= BURST || bytes >= BURST_BYTES;
@@ -233,7 +234,7 @@ impl Engine {
         }
     }
 
-    /// Visits sinks until no link holds a packet that was not offered to its sink.
+    /// Visits sinks until every packet on a link was offered to its sink.
     fn push_all(&mut self, now: u64) -> bool {
         let mut moved = false;
         let mut touched = Vec::new();
@@ -250,7 +251,7 @@ impl Engine {
                 moved = true;
             }
             if !slot.awake {
-                // What rings next is an answer to this, and soon.
+                // A doorbell that rings next is probably an answer to this visit.
                 slot.moved_at = now;
                 touched.push(id);
             }
@@ -265,7 +266,7 @@ impl Engine {
         moved
     }
 
-    /// Packets that a sink left on its link move into buffers before their rings are released.
+    /// Copies packets that a sink left on its link into buffers, before their rings are released.
     fn copy_left_over(&mut self) {
         for id in self.links.take_left_over() {
             let mut lost = 0;
@@ -336,7 +337,8 @@ impl Engine {
                 continue;
             }
             let Some(app) = slot.app.take() else { continue };
-            // The descriptors may live on in another process, so epoll would keep them.
+            // Another process may have the descriptors open too; epoll would then keep watching
+            // them.
             for (fd, _) in app.wait_fds() {
                 let _ = self.epoll.del(fd);
             }
@@ -374,12 +376,12 @@ impl Engine {
         });
     }
 
-    /// Between two breaths: looks at the doorbells now and then while there is work, pauses while
-    /// the budget lasts, sleeps when every app does. `moved` is what the breath returned. True when
-    /// the outside descriptor rang.
+    /// Runs between two breaths. `moved` is the result of the breath. While there is work, it
+    /// checks the doorbells now and then. Without work, it pauses while apps stay awake, and sleeps
+    /// when all apps sleep. Returns true if the outside descriptor is readable.
     ///
     /// # Errors
-    /// Those of epoll.
+    /// Errors of epoll.
     pub fn rest(&mut self, moved: bool) -> io::Result<bool> {
         if moved {
             self.idle_turns = 0;
@@ -432,7 +434,7 @@ impl Engine {
     }
 }
 
-/// The token of the outside descriptor; no app has generation `u32::MAX` before 2^32 removals.
+/// The token of the outside descriptor. An app has generation `u32::MAX` only after 2^32 removals.
 const OUTSIDE: u64 = u64::MAX;
-/// Busy breaths between two looks at the doorbells of those that sleep.
+/// Number of busy breaths between two checks of the doorbells of sleeping apps.
 const LOOK_BREATHS: u64 = 16;

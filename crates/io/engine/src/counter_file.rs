@@ -1,9 +1,9 @@
-//! Counters with names of their owners' choice, in shared memory.
+//! Counters in shared memory, with names that their owners choose.
 //!
 //! [`counters`](crate::counters) has one row of fixed values for each IPCP and flow. Apps of frames
-//! count what only they know, so here each counter is a row of its own, with its name. One process
-//! writes the file, each counter from one thread; any process reads it, also after the writer has
-//! died, and trusts nothing in it.
+//! have counters of their own kinds, so here each counter is a row with its name. One process
+//! writes the file, and each counter is written by one thread. Any process can read the file, also
+//! after the writer has died, and must not trust its contents.
 //!
 //! ```text
 //! file:  [magic 8][version u32][rows u32]...pad to 4096, then rows
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use carina_sys::{Mapping, Memory};
 
-/// The file as its writer sees it. Clones are the same file.
+/// The file, for its writer. Clones share the file.
 #[derive(Clone)]
 pub struct CounterFile {
     shared: Arc<Shared>,
@@ -33,41 +33,43 @@ struct Shared {
     _lock: Option<File>,
 }
 
-/// One counter; its row is free again when it is dropped.
+/// One counter. Dropping it frees its row.
 pub struct Counter {
     shared: Arc<Shared>,
-    /// `None` when the file was full: what is counted then is lost.
+    /// `None` if the file was full: the counter then counts nothing.
     row: Option<u32>,
-    // Written by load and store; two threads would lose counts.
+    // A counter is written by a load and a store; two threads would lose counts.
     _one_thread: PhantomData<Cell<()>>,
 }
 
-/// A counter as a reader found it.
+/// The name and value of a counter, as a reader found them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reading {
     /// Its name.
     pub name: String,
-    /// Changes when the row is given to another counter; a rate is only of readings with the same.
+    /// Number that changes when the row is given to another counter. A rate may be computed only
+    /// from readings with the same number.
     pub changes: u32,
     /// Its value.
     pub value: u64,
 }
 
 impl CounterFile {
-    /// Makes a file at `path`, in place of any file there. The writer holds a lock on it, so that
-    /// [`has_writer`] tells a file in use from one that a killed process has left.
+    /// Creates a file at `path` and replaces any file there. The writer holds a lock on the file,
+    /// by which [`has_writer`] distinguishes a file in use from the file of a killed process.
     ///
     /// # Errors
-    /// Those of the file system, with the path.
+    /// Errors of the file system, with the path.
     pub fn create(path: &Path) -> io::Result<CounterFile> {
-        // Under its name it is locked from the first moment on.
+        // The file is created under another name, so that it is locked from the moment when it
+        // appears at `path`.
         let new = path.with_added_extension(format!("new-{}", std::process::id()));
         let created = CounterFile::create_at(&new).and_then(|file| {
             std::fs::rename(&new, path).map_err(|error| at(path, &error))?;
             Ok(file)
         });
         if created.is_err() {
-            // The error that is reported is the first.
+            // The first error is the one to report.
             let _ = std::fs::remove_file(&new);
         }
         created
@@ -85,10 +87,10 @@ impl CounterFile {
         CounterFile::over(&memory, Some(lock))
     }
 
-    /// Counters that no other process reads.
+    /// Creates counters that no other process can read.
     ///
     /// # Errors
-    /// When memory is short.
+    /// There is too little memory.
     pub fn private() -> io::Result<CounterFile> {
         CounterFile::over(&Memory::anonymous("carina-frames", FILE_BYTES)?, None)
     }
@@ -108,7 +110,7 @@ impl CounterFile {
         })
     }
 
-    /// A new counter at 0. Its name is cut to [`NAME_BYTES_MAX`] bytes.
+    /// Creates a counter with value 0. Its name is cut to [`NAME_BYTES_MAX`] bytes.
     #[must_use]
     pub fn counter(&self, name: &str) -> Counter {
         let shared = Arc::clone(&self.shared);
@@ -145,13 +147,13 @@ impl Counter {
         Some(self.shared.mapping.atomic_u64(at))
     }
 
-    /// Adds `count`.
+    /// Adds `count` to the value.
     #[inline]
     pub fn add(&self, count: u64) {
         if count > 0
             && let Some(cell) = self.value()
         {
-            // One thread writes: no locked instruction is needed.
+            // Only one thread writes, so no locked instruction is needed.
             let value = cell.load(Ordering::Relaxed);
             cell.store(value.wrapping_add(count), Ordering::Relaxed);
         }
@@ -164,7 +166,7 @@ impl Counter {
         }
     }
 
-    /// The value; 0 when the file was full.
+    /// The value; 0 if the file was full.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.value().map_or(0, |cell| cell.load(Ordering::Relaxed))
@@ -181,36 +183,37 @@ impl Drop for Counter {
     }
 }
 
-/// Whether the process that writes the file at `path` lives.
+/// Whether the process that writes the file at `path` is alive.
 #[must_use]
 pub fn has_writer(path: &Path) -> bool {
-    // The writer's lock is shared: only an exclusive one meets it.
+    // The writer's lock is shared, so only an exclusive lock conflicts with it.
     File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// Removes the file at `path` if its writer is dead; true when it is gone.
+/// Removes the file at `path` if its writer is dead. Returns true if the file is gone.
 pub fn remove_dead(path: &Path) -> bool {
     if has_writer(path) {
         return false;
     }
-    // A writer may put its file in place meanwhile: what is removed is looked at once more.
+    // A writer may replace the file in the meantime, so the file is checked again after it was
+    // moved aside.
     let aside = path.with_added_extension(format!("dead-{}", std::process::id()));
     if std::fs::rename(path, &aside).is_err() {
         return false;
     }
     let is_alive = has_writer(&aside);
     if is_alive {
-        // It stays away only if yet another writer has come.
+        // The link fails only if yet another writer has created a file there.
         let _ = std::fs::hard_link(&aside, path);
     }
     let _ = std::fs::remove_file(&aside);
     !is_alive
 }
 
-/// Reads every counter in use from the file at `path`, in the order of their names.
+/// Reads all counters in use from the file at `path`, sorted by name.
 ///
 /// # Errors
-/// When the file cannot be read or is no file of counters of this version.
+/// The file cannot be read, or is not a file of counters of this version.
 pub fn read(path: &Path) -> io::Result<Vec<Reading>> {
     let bytes = std::fs::read(path).map_err(|error| at(path, &error))?;
     let wrong = |text: &str| {
@@ -258,7 +261,7 @@ fn word32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The longest name of a counter in bytes.
+/// Largest length of a counter's name in bytes.
 pub const NAME_BYTES_MAX: usize = 112;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CARINAFC");
@@ -267,7 +270,7 @@ const HEADER_BYTES: usize = 4096;
 const VALUE_AT: usize = 8;
 const NAME_AT: usize = 16;
 const ROW_BYTES: usize = NAME_AT + NAME_BYTES_MAX;
-/// Counters of a file; it takes memory only for rows once used.
+/// Number of counters of a file. The file takes memory only for rows that were used.
 const ROWS: usize = 16_384;
 const FILE_BYTES: usize = HEADER_BYTES + ROWS * ROW_BYTES;
 

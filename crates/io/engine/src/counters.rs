@@ -1,8 +1,8 @@
-//! Counters in shared memory: one file, one row per IPCP, flow and engine.
+//! Counters in shared memory: one file, with a row for each IPCP, flow and engine.
 //!
-//! The data plane adds with plain relaxed stores; a reader of the file sees the figures without
-//! asking the node, and still sees them after the node has died. A file is written by one process
-//! and read by any; a reader trusts nothing in it.
+//! The data plane adds with plain relaxed stores. A reader of the file sees the values without
+//! asking the node, and still sees them after the node has died. One process writes a file and any
+//! process reads it; a reader must not trust its contents.
 //!
 //! ```text
 //! file:  [magic 8][version u32][rows u32][row bytes u32]...pad to 4096, then rows
@@ -20,17 +20,17 @@ use carina_sys::{Mapping, Memory};
 
 macro_rules! values {
     ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
-        /// What a row counts. Values from [`Value::FIRST_DROP`] on are reasons for discarding:
+        /// The values of a row. Values from [`Value::FIRST_DROP`] on are reasons for discarding:
         /// each discarded SDU or piece is counted under exactly one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
         pub enum Value { $($(#[$doc])* $name,)* }
 
         impl Value {
-            /// Every value in the order of the table.
+            /// All values, in the order of the table.
             pub const ALL: &'static [Value] = &[$(Value::$name,)*];
 
-            /// The label that tools print.
+            /// The name that tools print.
             #[must_use]
             pub fn label(self) -> &'static str {
                 match self { $(Value::$name => $label,)* }
@@ -40,13 +40,13 @@ macro_rules! values {
 }
 
 values! {
-    /// SDUs received from the peer, or by a flow from its application.
+    /// SDUs received from the peer; in the row of a flow, SDUs received from its application.
     SdusIn = "sdus_in",
-    /// Their bytes.
+    /// Bytes of the SDUs received.
     BytesIn = "bytes_in",
-    /// SDUs sent to the peer, or by a flow to its application.
+    /// SDUs sent to the peer; in the row of a flow, SDUs delivered to its application.
     SdusOut = "sdus_out",
-    /// Their bytes.
+    /// Bytes of the SDUs sent.
     BytesOut = "bytes_out",
     /// Pieces received that were not the last of their SDU.
     PiecesIn = "pieces_in",
@@ -60,13 +60,13 @@ values! {
     FlowsOpened = "flows_opened",
     /// Flows ended.
     FlowsClosed = "flows_closed",
-    /// Times the link came up.
+    /// Times that the link came up.
     LinksUp = "links_up",
-    /// Times the link went down.
+    /// Times that the link went down.
     LinksDown = "links_down",
     /// Breaths in which something moved.
     Breaths = "breaths",
-    /// Times the engine slept.
+    /// Times that the engine slept.
     Sleeps = "sleeps",
     /// Doorbells rung.
     Doorbells = "doorbells",
@@ -74,82 +74,82 @@ values! {
     Channel = "channel",
     /// PDUs that a normal IPCP received from its N-1 flows.
     PdusIn = "pdus_in",
-    /// PDUs that it sent.
+    /// PDUs that a normal IPCP sent to its N-1 flows.
     PdusOut = "pdus_out",
-    /// PDUs that it passed on from one N-1 flow to another.
+    /// PDUs that a normal IPCP relayed from one N-1 flow to another.
     PdusRelayed = "pdus_relayed",
     /// Data for a channel that is not open.
     DropUnknownChannel = "drop_unknown_channel",
     /// Data for a flow that has ended.
     DropFlowEnded = "drop_flow_ended",
-    /// The application's ring was full although credit said otherwise.
+    /// Data for an application whose ring was full although the flow had credit.
     DropRingFull = "drop_ring_full",
-    /// An SDU longer than a socket end carries.
+    /// An SDU that is longer than the sending side of a socket can carry.
     DropTooLong = "drop_too_long",
-    /// No buffer was free.
+    /// Data for which no buffer was free.
     DropNoBuffer = "drop_no_buffer",
-    /// A record or header that breaks the protocol.
+    /// A record or header that violates the protocol.
     DropMalformed = "drop_malformed",
-    /// Data beyond the credit granted.
+    /// Data beyond the granted credit.
     DropOverrun = "drop_overrun",
-    /// Data queued when the link went down.
+    /// Data that was queued when the link went down.
     DropLinkDown = "drop_link_down",
-    /// A protected PDU too short for its protection.
+    /// A protected PDU that is too short for its protection.
     DropProtectionShort = "drop_protection_short",
     /// A protected PDU whose checksum is wrong.
     DropProtectionChecksum = "drop_protection_checksum",
-    /// A protected PDU that does not decrypt.
+    /// A protected PDU that cannot be decrypted.
     DropProtectionForged = "drop_protection_forged",
-    /// A protected PDU that was here before.
+    /// A protected PDU that was received before.
     DropProtectionReplayed = "drop_protection_replayed",
-    /// A protected PDU whose lifetime is over.
+    /// A protected PDU whose lifetime has expired.
     DropProtectionExpired = "drop_protection_expired",
-    /// A compressed PDU that does not decompress.
+    /// A compressed PDU that cannot be decompressed.
     DropProtectionInflated = "drop_protection_inflated",
-    /// The key of an N-1 flow is used up.
+    /// A PDU for an N-1 flow whose key is exhausted.
     DropProtectionExhausted = "drop_protection_exhausted",
-    /// A PDU with a source that cannot be.
+    /// A PDU whose source address is impossible.
     DropForgedSource = "drop_forged_source",
-    /// A PDU that has made all the hops it may.
+    /// A PDU that has reached its hop limit.
     DropHopLimit = "drop_hop_limit",
-    /// A PDU without a route.
+    /// A PDU for a destination without a route.
     DropNoRoute = "drop_no_route",
-    /// A PDU with a route and no N-1 flow to anybody on it.
+    /// A PDU for a destination with a route, but without an N-1 flow to a neighbour on it.
     DropNoNeighbour = "drop_no_neighbour",
-    /// A PDU for no connection that is here, or for one that is not complete.
+    /// A PDU for a connection that does not exist here, or is not complete.
     DropUnknownConnection = "drop_unknown_connection",
-    /// A PDU of a QoS cube that the DIF does not have.
+    /// A PDU with a QoS-id that the DIF does not have.
     DropUnknownCube = "drop_unknown_cube",
-    /// Data before this IPCP was a member of its DIF.
+    /// Data that arrived before this IPCP was a member of its DIF.
     DropNotMember = "drop_not_member",
-    /// The queue of an N-1 flow was full, or its policy chose the PDU.
+    /// A PDU for an N-1 flow whose queue was full, or that the queue's policy chose to drop.
     DropQueueFull = "drop_queue_full",
-    /// The queue for management PDUs was full.
+    /// A PDU for a full queue of management PDUs.
     DropManagementQueueFull = "drop_management_queue_full",
-    /// The reader had no room and the flow has no flow control.
+    /// Data for a reader without room, on a flow without flow control.
     DropNoRoom = "drop_no_room",
-    /// EFCP discarded a PDU: a duplicate, outside the window, or out of order.
+    /// A PDU that EFCP discarded: a duplicate, outside the window, or out of order.
     DropEfcp = "drop_efcp",
     /// Fragments of an SDU that do not fit together.
     DropDelimiting = "drop_delimiting",
-    /// An SDU of no bytes, where the medium cannot carry one.
+    /// An SDU of no bytes, which the medium cannot carry.
     DropEmpty = "drop_empty",
-    /// Lost on purpose, by the fault layer.
+    /// Data that the fault layer dropped on purpose.
     DropImpaired = "drop_impaired",
 }
 
 impl Value {
-    /// The first of the reasons for discarding.
+    /// The first value that is a reason for discarding.
     pub const FIRST_DROP: Value = Value::DropUnknownChannel;
 
-    /// True for a reason for discarding.
+    /// Whether the value is a reason for discarding.
     #[must_use]
     pub fn is_drop(self) -> bool {
         self as usize >= Value::FIRST_DROP as usize
     }
 }
 
-/// What a row belongs to.
+/// The kind of object that a row belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Kind {
@@ -157,12 +157,12 @@ pub enum Kind {
     Engine = 1,
     /// An IPC process.
     Ipcp = 2,
-    /// A flow, and thereby the channel that carries it ([`Value::Channel`]).
+    /// A flow, and the channel that carries it ([`Value::Channel`]).
     Flow = 3,
 }
 
 impl Kind {
-    /// The label that tools print.
+    /// The name that tools print.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -179,7 +179,7 @@ impl Kind {
     }
 }
 
-/// The table as its writer sees it.
+/// The table, for its writer. Clones share the table.
 #[derive(Clone)]
 pub struct Table {
     shared: Arc<Shared>,
@@ -190,20 +190,20 @@ struct Shared {
     free: Mutex<Vec<u32>>,
 }
 
-/// One row, given back when dropped. Belongs to one thread.
+/// One row. It belongs to one thread; dropping it frees the row.
 pub struct Row {
     shared: Arc<Shared>,
-    /// `None` when the table was full: the row then counts nothing.
+    /// `None` if the table was full: the row then counts nothing.
     index: Option<u32>,
-    // Rows are written by load and store; two threads would lose counts.
+    // Rows are written by a load and a store; two threads would lose counts.
     _one_thread: std::marker::PhantomData<Cell<()>>,
 }
 
 impl Table {
-    /// Makes the file at `path` anew, in place of any file there.
+    /// Creates a table in a file at `path`, and replaces any file there.
     ///
     /// # Errors
-    /// Those of the file system, with the path.
+    /// Errors of the file system, with the path.
     pub fn create(path: &Path) -> io::Result<Table> {
         if let Err(error) = std::fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
@@ -214,10 +214,10 @@ impl Table {
         Table::over(&Memory::file(path, FILE_BYTES)?)
     }
 
-    /// A table that no other process reads.
+    /// Creates a table that no other process can read.
     ///
     /// # Errors
-    /// When memory is short.
+    /// There is too little memory.
     pub fn private() -> io::Result<Table> {
         Table::over(&Memory::anonymous("carina-counters", FILE_BYTES)?)
     }
@@ -239,8 +239,8 @@ impl Table {
         })
     }
 
-    /// A new row of zeros. `id` is an IPCP id or a port; `name` is cut to 112 bytes. When the
-    /// table is full the row counts nothing.
+    /// Creates a row of zeros. `id` is an IPCP id or a port-id; `name` is cut to 112 bytes. If the
+    /// table is full, the row counts nothing.
     #[must_use]
     pub fn row(&self, kind: Kind, id: u64, name: &str) -> Row {
         let shared = Arc::clone(&self.shared);
@@ -286,7 +286,7 @@ impl Row {
     #[inline]
     pub fn add(&self, value: Value, count: u64) {
         if let Some(cell) = self.value(value) {
-            // One thread writes: no locked instruction is needed.
+            // Only one thread writes, so no locked instruction is needed.
             cell.store(
                 cell.load(Ordering::Relaxed).wrapping_add(count),
                 Ordering::Relaxed,
@@ -294,14 +294,14 @@ impl Row {
         }
     }
 
-    /// Sets a value that is no count.
+    /// Sets a value that is not a count.
     pub fn set(&self, value: Value, to: u64) {
         if let Some(cell) = self.value(value) {
             cell.store(to, Ordering::Relaxed);
         }
     }
 
-    /// Reads a value; 0 when the table was full.
+    /// Reads a value; 0 if the table was full.
     #[must_use]
     pub fn read(&self, value: Value) -> u64 {
         self.value(value)
@@ -324,28 +324,29 @@ impl Drop for Row {
     }
 }
 
-/// A row as a reader found it.
+/// The contents of a row, as a reader found them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// What it belongs to.
+    /// Kind of the row's owner.
     pub kind: Kind,
-    /// IPCP id or port.
+    /// IPCP id or port-id of the owner.
     pub id: u64,
-    /// Its name.
+    /// Name of the owner.
     pub name: String,
-    /// Changes when the row is given to another owner; rates are only of rows with equal marks.
+    /// Number that changes when the row is given to another owner. A rate may be computed only from
+    /// snapshots with the same number.
     pub changes: u32,
     values: [u64; VALUES],
 }
 
 impl Snapshot {
-    /// One figure.
+    /// One of the row's values.
     #[must_use]
     pub fn get(&self, value: Value) -> u64 {
         self.values[value as usize]
     }
 
-    /// All discarded, whatever the reason.
+    /// Sum of all reasons for discarding.
     #[must_use]
     pub fn drops(&self) -> u64 {
         let drops = Value::ALL.iter().filter(|value| value.is_drop());
@@ -356,7 +357,7 @@ impl Snapshot {
 /// Reads every row in use from the file at `path`.
 ///
 /// # Errors
-/// When the file cannot be read or is no table of counters of this version.
+/// The file cannot be read, or is not a table of counters of this version.
 pub fn read(path: &Path) -> io::Result<Vec<Snapshot>> {
     let wrong = |text: String| {
         io::Error::new(
@@ -418,7 +419,8 @@ const NAME_BYTES: usize = 112;
 const VALUES_AT: usize = NAME_AT + NAME_BYTES;
 const VALUES: usize = 64;
 const ROW_BYTES: usize = VALUES_AT + 8 * VALUES;
-/// Rows of a table: tens of thousands of flows; the file takes memory only for rows once used.
+/// Number of rows of a table, enough for tens of thousands of flows. The file takes memory only for
+/// rows that were used.
 const ROWS: usize = 32_768;
 const FILE_BYTES: usize = HEADER_BYTES + ROWS * ROW_BYTES;
 

@@ -1,18 +1,18 @@
-//! The credit of a link, and how a link ends.
+//! The credit of a link, and the ways in which a link can end.
 
 /// Why a link ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// Everything was handed over; the text names the side that closed and why.
+    /// Everything was delivered. The text names the side that closed and its reason.
     Graceful(String),
-    /// The other side is gone and SDUs may be missing; the text says how.
+    /// The other side failed, and SDUs may be missing. The text says how.
     Failed(String),
-    /// The link never came to life (an allocation was refused).
+    /// The link never worked, because an allocation was refused. The text says why.
     Refused(String),
 }
 
 impl Close {
-    /// The reason in words.
+    /// The reason as text.
     #[must_use]
     pub fn reason(&self) -> &str {
         match self {
@@ -21,13 +21,14 @@ impl Close {
     }
 }
 
-/// Credit of a link as its sink states it.
+/// How the sink of a link grants credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credit {
-    /// The source keeps to a limit known elsewhere; the link adds none.
+    /// The source keeps to a limit of its own; the link adds none.
     Unlimited,
-    /// The sink calls [`Links::set_credit`](crate::Links::set_credit); nothing may be sent before.
+    /// The sink calls [`Links::set_credit`](crate::Links::set_credit). The source may send nothing
+    /// before.
     Stated,
-    /// At most this many ring bytes may be on their way to the reader.
+    /// At most this many bytes of ring may be on the way to the reader.
     Window(u64),
 }

@@ -1,4 +1,4 @@
-//! Frames on the engine: apps with named ports, joined by bounded links into a graph.
+//! Frames on the engine: apps with named ports, connected by bounded links to a graph.
 //!
 //! ```text
 //!   Graph (what is wanted) --configure--> Network (what runs)
@@ -8,26 +8,28 @@
 //! ```
 //!
 //! A [`Graph`] names apps with their configuration, and links between their ports. A [`Network`]
-//! runs one, and is changed by difference: apps whose configuration stays keep running with their
-//! state, links that stay keep their frames. In one breath every app may pull frames from outside
-//! onto its output links; then every app with frames on its input links pushes them on, in the
-//! order of the links, so that a burst goes through a whole chain at once.
+//! runs a graph. When it is reconfigured, only the difference changes: apps with an unchanged
+//! configuration keep running with their state, and links that remain keep their frames. In one
+//! breath every app may pull frames from outside onto its output links. Then every app with frames
+//! on its input links pushes them on, in the order of the links, so that a burst passes a whole
+//! chain at once.
 //!
-//! [`Workers`] run the parts of a graph on several threads, each with an engine, a network and a
+//! [`Workers`] run the parts of a graph on several threads. Each has an engine, a network and a
 //! pool of its own. A link between apps of two workers is a ring between their threads.
 //!
-//! A link that is full drops, unless it has back-pressure ([`WhenFull`]): then the port that its
-//! frames come from takes no more from outside, where they wait as they would without a graph.
+//! A full link drops frames, unless it has back-pressure ([`WhenFull`]). With back-pressure, the
+//! port that supplies the frames takes no more from outside, where frames wait as they would
+//! without a graph.
 //!
 //! # Why frames have links of their own
 //! SDUs of flows are *leases* of ring memory that end with the breath, on links with *credit*: a
 //! reader that stops holds its writer back and nothing is lost ([`Links`](crate::Links)). A frame
-//! owns its memory, waits on a link for as long as it takes, and is dropped and counted where a
-//! link is full. One type for both would cost either of them what only the other one needs: a
-//! frame the look at its kind for each access to its bytes, the look at credit for each link, and
-//! four times the bytes that move; an SDU a copy into a frame. So there are two kinds of link in
-//! one loop: [`NetworkApp`] makes a network an app of the [`Engine`](crate::Engine), which visits
-//! it in the same breath as the apps of flows, on the same thread.
+//! owns its memory, waits on a link without a time limit, and is dropped and counted when a link is
+//! full. A common type would make each kind pay for what only the other needs: a frame would pay a
+//! check of its kind for each access to its bytes, a check of credit for each link, and four times
+//! the bytes that move; an SDU would pay a copy into a frame. So there are two kinds of link in one
+//! loop. [`NetworkApp`] makes a network an app of the [`Engine`](crate::Engine), which visits it in
+//! the same breath as the apps of flows, on the same thread.
 
 mod app;
 mod assignment;

@@ -1,27 +1,27 @@
-//! How long to look for work before sleeping.
+//! How long an idle app stays awake, and how the engine waits meanwhile.
 //!
-//! Sleeping and being woken costs some microseconds on both sides; looking for work costs the CPU.
-//! An app's budget grows while doorbells wake it soon after something moved through it and shrinks
-//! while they come late, so that an echo at full speed never sleeps and a message per second costs
-//! next to nothing.
+//! Sleeping and being woken costs some microseconds on both sides; looking for work costs CPU time.
+//! An app's budget grows when a doorbell rings soon after the app last moved something, and shrinks
+//! when doorbells ring late. An echo at full speed therefore never sleeps, and one message per
+//! second costs next to nothing.
 
 use carina_ring::waiting::CROWDED_NS;
 use carina_sys::monotonic_ns;
 
-/// How long one app stays awake without work; each app learns its own.
+/// How long one app stays awake without work. Each app learns its own value.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveSpin {
     ns: u64,
 }
 
 impl AdaptiveSpin {
-    /// A doorbell has woken the app `ns` after something last moved through it.
+    /// Reports that a doorbell has rung `ns` nanoseconds after the app last moved something.
     pub fn rang_after(&mut self, ns: u64) {
         self.ns = if ns <= BUDGET_NS_MAX {
             (self.ns * 2).min(BUDGET_NS_MAX)
         } else {
-            // Gently: one late doorbell among quick ones must not put the app to sleep before each
-            // of those that follow.
+            // In small steps: after one late doorbell among quick ones, the app must not sleep
+            // before each of the following ones.
             (self.ns - self.ns / 8).max(BUDGET_NS_MIN)
         };
     }
@@ -33,30 +33,30 @@ impl Default for AdaptiveSpin {
     }
 }
 
-/// How an engine waits while some of its apps are awake and have nothing to do.
+/// How an engine waits while some of its apps are awake and have no work.
 #[derive(Debug)]
 pub struct IdlePolicy {
     is_single: bool,
-    /// Idle turns between two yields.
+    /// Number of idle turns between two yields.
     yield_turns: u32,
-    /// The shortest yield so far, in ns.
+    /// The shortest duration of a yield so far, in ns.
     yield_ns_min: u64,
-    /// Until then no app is kept awake, in ns.
+    /// Time until which no app is kept awake, in ns.
     crowded_until: u64,
-    /// Breaths in a row that held their doorbells.
+    /// Number of consecutive breaths that deferred their doorbells.
     held: u32,
-    /// An app that sleeps has been given packets.
+    /// Whether sleeping apps have been given packets.
     may_ring: bool,
-    /// Until then breaths are those of a stream, in ns.
+    /// Time until which breaths count as part of a stream, in ns.
     stream_until: u64,
-    /// The system has not refused that the thread waits for its turn.
+    /// Whether the system supports waiting for turns; false after it has refused once.
     may_wait_for_turns: bool,
-    /// The thread waits for its turn when it is woken.
+    /// Whether the thread waits for its turn when it is woken.
     waits_for_turns: bool,
 }
 
 impl IdlePolicy {
-    /// For a system with `cpus` processors.
+    /// The policy for a system with `cpus` processors.
     #[must_use]
     pub fn new(cpus: usize) -> IdlePolicy {
         IdlePolicy {
@@ -72,13 +72,14 @@ impl IdlePolicy {
         }
     }
 
-    /// Whether the thread is to wait for its turn from now on when it is woken; `None` for no
-    /// change, and the answer is [`IdlePolicy::set_waits_for_turns`]. `is_full` when the breath at
-    /// `now` moved at least a burst.
+    /// Whether the thread should, from now on, wait for its turn when it is woken; `None` for no
+    /// change. The caller then reports the outcome by [`IdlePolicy::set_waits_for_turns`].
+    /// `is_full` says whether the breath at `now` moved at least a burst.
     ///
-    /// On one processor an application that sends as fast as it can wakes this thread by the first
-    /// SDU after each sleep. If it ran then it would find that one; in its turn, when the
-    /// application waits for room or has had its share of the processor, it finds many.
+    /// On one processor, an application that sends as fast as it can wakes this thread by the first
+    /// SDU after each sleep. If the thread ran at once, it would find only that SDU. If it waits
+    /// for its turn, until the application waits for room or has used its share of the processor,
+    /// it finds many.
     pub fn turns_change(&mut self, is_full: bool, now: u64) -> Option<bool> {
         if is_full && self.is_single && self.may_wait_for_turns {
             self.stream_until = now + STREAM_NS;
@@ -87,8 +88,8 @@ impl IdlePolicy {
         (is_stream != self.waits_for_turns).then_some(is_stream)
     }
 
-    /// The thread now waits for its turn when it is woken, or does not; or the system has refused
-    /// that, and is not asked again.
+    /// Reports whether the thread now waits for its turn as `wanted`. If `is_done` is false, the
+    /// system has refused, and is not asked again.
     pub fn set_waits_for_turns(&mut self, wanted: bool, is_done: bool) {
         self.waits_for_turns = wanted && is_done;
         if !is_done {
@@ -97,25 +98,26 @@ impl IdlePolicy {
         }
     }
 
-    /// Whether apps are to leave the one processor to other threads as soon as they have nothing to
-    /// do, those included that have to look again by themselves.
+    /// Whether apps should leave the only processor to other threads as soon as they have no work.
+    /// This includes apps that poll.
     #[must_use]
     pub fn leaves_processor(&self, now: u64) -> bool {
         self.is_single && now < self.crowded_until
     }
 
-    /// Whether a breath should defer its doorbells; `is_full` when it moved at least a burst. On
-    /// one processor a woken reader runs at once and takes what one breath brought, which costs two
-    /// context switches each time: while breaths are full, several share one doorbell.
+    /// Whether a breath should defer its doorbells. `is_full` says whether it moved at least a
+    /// burst. On one processor a woken reader runs at once and takes only what one breath moved,
+    /// which costs two context switches each time. While breaths are full, several of them share
+    /// one doorbell.
     pub fn defers_doorbells(&mut self, is_full: bool) -> bool {
         let hold = self.is_single && is_full && self.held < HELD_MAX;
         self.held = if hold { self.held + 1 } else { 0 };
         hold
     }
 
-    /// How long an app with this budget may be idle at `now`. Beside a thread that never stops on
-    /// the same processor, sleeping is better: the scheduler runs a woken thread sooner than one
-    /// that yielded.
+    /// How long an app with this budget may be idle at the time `now`. If another thread on the
+    /// same processor never stops, sleeping is better than yielding, because the scheduler runs a
+    /// woken thread sooner than one that yielded.
     #[must_use]
     pub fn spin_ns(&self, budget: AdaptiveSpin, now: u64) -> u64 {
         if now < self.crowded_until {
@@ -125,21 +127,24 @@ impl IdlePolicy {
         }
     }
 
-    /// Apps that sleep have been given packets in this breath. On one processor a reader woken by
-    /// it runs before the next idle turn, and may have answered and rung a doorbell.
+    /// Reports that sleeping apps have been given packets in this breath. On one processor a reader
+    /// that this wakes runs before the next idle turn, and may have answered and rung a doorbell by
+    /// then.
     pub fn woke_sleepers(&mut self) {
         self.may_ring = self.is_single;
     }
 
-    /// One turn that found no work; `turn` counts them from 1. True when it is time to look at the
-    /// doorbells of sleeping apps: on one processor after another thread ran, which may have rung.
+    /// Runs one turn without work. `turn` counts these turns from 1. Returns true if the doorbells
+    /// of sleeping apps should be checked. On one processor that is so after another thread ran,
+    /// which may have rung.
     ///
-    /// The duration of a yield shows what else wants this processor:
+    /// The duration of a yield shows which other threads want this processor:
     ///
-    /// - no other thread: yields become rare;
-    /// - a thread that soon gave it back, such as a peer that waits for this one's work: every turn
-    ///   yields, so that the peer need not wait for turns that find nothing;
-    /// - a thread that kept it: see [`IdlePolicy::spin_ns`].
+    /// - No other thread: yields become rare.
+    /// - A thread that soon returned it, such as a peer that waits for this thread's work: every
+    ///   turn
+    /// yields, so that the peer need not wait for turns that find no work.
+    /// - A thread that kept it: see [`IdlePolicy::spin_ns`].
     pub fn pause(&mut self, turn: u32) -> bool {
         let look_turns = if self.is_single {
             LOOK_TURNS_SINGLE
@@ -157,11 +162,11 @@ impl IdlePolicy {
         looks
     }
 
-    /// Learns from a yield; true when another thread ran.
+    /// Learns from a yield. Returns true if another thread ran.
     fn yielded(&mut self, before: u64, after: u64) -> bool {
         let ns = after.saturating_sub(before);
-        // On one processor a peer's turn takes as long as the work that it was given. Beside a
-        // thread that wakes this one by each of its SDUs, only waiting for turns makes a sleep
+        // On one processor a peer's turn takes as long as its work, so a long yield proves nothing.
+        // Only if this thread waits for its turns, because a peer wakes it by each SDU, is sleeping
         // better than looking for work.
         if ns > CROWDED_NS && (!self.is_single || self.waits_for_turns) {
             self.crowded_until = after + CROWDED_REST_NS;
@@ -181,28 +186,31 @@ impl IdlePolicy {
     }
 }
 
-/// A wake-up through an eventfd costs about this much.
+/// Shortest budget: about the cost of a wake-up through an eventfd.
 const BUDGET_NS_MIN: u64 = 4_000;
-/// Beyond this a sleep is cheaper than the wait.
+/// Longest budget: beyond this, a sleep is cheaper than the wait.
 const BUDGET_NS_MAX: u64 = 200_000;
-/// Full breaths in a row that may hold their doorbells: what they brought waits no longer than they
-/// take.
+/// Largest number of consecutive full breaths that defer their doorbells. What they moved waits no
+/// longer than these breaths take.
 const HELD_MAX: u32 = 16;
-/// After such a yield no app is kept awake for so long.
+/// How long no app is kept awake after a long yield.
 const CROWDED_REST_NS: u64 = 20_000_000;
-/// A stream ends when no breath was full for so long: some turns of an application that fills its
+/// A stream ends when no breath was full for this long: some turns of an application that fills its
 /// ring.
 const STREAM_NS: u64 = 20_000_000;
-/// Turns without a system call are short.
+/// Number of idle turns between two checks of doorbells. Turns without a system call are short.
 const LOOK_TURNS: u32 = 32;
-/// A device may ring as well, and a slow processor's turns are longer.
+/// The same number on one processor. A device may ring too, and the turns of a slow processor are
+/// longer.
 const LOOK_TURNS_SINGLE: u32 = 8;
-/// Even with several processors an application may wait for this one.
+/// Largest number of idle turns between two yields. Even with several processors, an application
+/// may wait for this one.
 const YIELD_TURNS_MAX: u32 = 16;
-/// A yield takes less when no other thread wants the processor, in ns.
+/// A yield that is shorter than this, in ns, means that no other thread wants the processor.
 const YIELD_NS_ALONE: u64 = 1_500;
-/// On one processor, which may be emulated and slow at system calls, a yield takes less than six
-/// times the shortest one when no other thread wants it; more than this is never the shortest.
+/// Largest value that counts as the shortest yield, in ns. On one processor, which may be emulated
+/// and slow at system calls, a yield shorter than six times the shortest one means that no other
+/// thread wants the processor.
 const YIELD_NS_ALONE_MAX: u64 = 3_500;
 
 #[cfg(test)]
@@ -252,7 +260,8 @@ mod tests {
         assert!(policy.yielded(0, 2_400));
         assert!(!policy.yielded(0, 7_000));
         assert!(policy.yielded(0, 2_400 * 6));
-        // However long the shortest so far was, a switch to another thread and back takes longer.
+        // However long the shortest yield so far was, a switch to another thread and back takes
+        // longer.
         let mut policy = IdlePolicy::new(1);
         assert!(policy.yielded(0, 30_000) && policy.yielded(0, 29_000));
     }
@@ -281,7 +290,7 @@ mod tests {
         policy.set_waits_for_turns(false, true);
         assert_eq!(policy.turns_change(false, 11 + STREAM_NS), None);
         assert_eq!(policy.turns_change(true, 2 * STREAM_NS), Some(true));
-        // Refused once, never asked for again.
+        // After one refusal, the system is never asked again.
         policy.set_waits_for_turns(true, false);
         assert_eq!(policy.turns_change(true, 2 * STREAM_NS), None);
         assert_eq!(IdlePolicy::new(2).turns_change(true, 10), None);

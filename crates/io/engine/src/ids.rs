@@ -1,6 +1,6 @@
-//! The ids of apps and links.
+//! Ids of apps and links.
 
-/// Names an app of one engine; not reused while anything can still refer to it.
+/// Id of an app of one engine. It is not reused while anything can still refer to the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AppId {
     pub(crate) index: u32,
@@ -8,13 +8,13 @@ pub struct AppId {
 }
 
 impl AppId {
-    /// The id as an epoll token.
+    /// Converts the id to an epoll token.
     #[must_use]
     pub fn token(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The id that a token stands for.
+    /// Converts an epoll token to the id.
     #[must_use]
     pub fn from_token(token: u64) -> AppId {
         AppId {
@@ -24,7 +24,7 @@ impl AppId {
     }
 }
 
-/// Names a link of one engine; not reused while anything can still refer to it.
+/// Id of a link of one engine. It is not reused while anything can still refer to the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkId {
     pub(crate) index: u32,

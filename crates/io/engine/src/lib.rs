@@ -1,15 +1,15 @@
-//! The data plane: packets, links, apps and the breath.
+//! The data plane's engine: packets, links, apps, and the breath.
 //!
-//! One [`Engine`] runs on one thread. It holds [`App`]s (devices, ends of flows) joined by links,
-//! and *breathes*: sources pull a burst from outside and put it on links, sinks push it outside,
-//! and then what was read is released and what was written is published, each once per burst. A
-//! payload is copied once, from the ring it came from to the ring it goes to.
+//! One [`Engine`] runs on one thread. It holds [`App`]s (devices, ends of flows) that are connected
+//! by links, and it *breathes*: sources pull a burst from outside and put it on links, and sinks
+//! push it outside. Then what was read is released and what was written is published, each once per
+//! burst. A payload is copied once, from the ring it came from to the ring it goes to.
 //!
-//! SDUs of flows are [`Packet`]s on links with credit; frames of NICs, guests and tunnels have a
-//! graph of their own in the same breath: [`frames`].
+//! SDUs of flows are [`Packet`]s on links with credit. Frames of network cards, guests and tunnels
+//! have a graph of their own in the same breath: [`frames`].
 //!
-//! What is absent: locks, allocation per packet, and any app that is visited without a reason.
-//! An app with nothing to do asks for a doorbell and costs nothing until it rings.
+//! There are no locks and no allocation per packet, and no app is visited without a reason. An app
+//! without work asks for a doorbell and costs nothing until it rings.
 #![forbid(unsafe_code)]
 
 pub mod app;

@@ -1,15 +1,15 @@
-//! Links between apps: bounded queues of packets with the sink's credit on them.
+//! Links between apps: bounded queues of packets, with the sink's credit.
 //!
-//! A link has one source and one sink. The source never puts more on it than the sink has
-//! allowed, in two currencies:
+//! A link has one source and one sink. The source never puts more on it than the sink has allowed.
+//! Two limits apply:
 //!
 //! - **credit** of the link: a running limit of ring bytes, so that one slow reader holds back its
-//!   own link and no other;
+//! own link and no other;
 //! - **room** of the sink app: what the sink as a whole (a device ring) can take in this breath.
 //!
-//! The sink reports what its reader has consumed; a windowed link turns that into new credit, any
-//! other link hands the figure back to the source app. There is no call from app to app: an app
-//! changes its links, and the engine visits the apps that this concerns.
+//! The sink reports how many bytes its reader has consumed. A windowed link converts that into new
+//! credit; any other link passes the number to the source app. Apps never call each other: an app
+//! changes its links, and the engine visits the apps that the change concerns.
 
 mod allowance;
 mod visits;
@@ -55,16 +55,16 @@ struct Cell {
     link: Option<Link>,
 }
 
-/// The bundles that a sink accepts ([`Packet::from_bundle`]).
+/// Limits of the bundles that a sink accepts ([`Packet::from_bundle`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BundleLimits {
-    /// The longest, in bytes.
+    /// Longest bundle, in bytes.
     pub bytes_max: usize,
-    /// The longest SDU in one, in bytes.
+    /// Longest SDU in a bundle, in bytes.
     pub sdu_bytes_max: usize,
 }
 
-/// All links of an engine, and the lists of apps to be visited because of them.
+/// All links of an engine, and the lists of apps to visit because of them.
 #[derive(Default)]
 pub struct Links {
     cells: Vec<Cell>,
@@ -75,15 +75,15 @@ pub struct Links {
     finished: Vec<AppId>,
     left_over: Vec<LinkId>,
     retries: Vec<LinkId>,
-    /// Packets and bytes put on links in this breath.
+    /// Numbers of packets and bytes put on links in this breath.
     pushed: (usize, usize),
     defers_doorbells: bool,
     leaves_processor: bool,
 }
 
 impl Links {
-    /// True when apps should ring doorbells in a later breath only: a woken reader would take the
-    /// processor from the work that is there.
+    /// Whether apps should ring doorbells only in a later breath, because a woken reader would take
+    /// the processor while there is work left.
     #[must_use]
     pub fn defers_doorbells(&self) -> bool {
         self.defers_doorbells
@@ -94,8 +94,8 @@ impl Links {
         self.defers_doorbells = hold;
     }
 
-    /// True when an app that looks for work by itself should sleep until its next look: another
-    /// thread has work for this processor.
+    /// Whether an app that polls should sleep until its next poll, because another thread needs
+    /// this processor.
     #[must_use]
     pub fn leaves_processor(&self) -> bool {
         self.leaves_processor
@@ -106,12 +106,12 @@ impl Links {
         self.leaves_processor = leaves;
     }
 
-    /// Packets and bytes put on links since the last call.
+    /// Numbers of packets and bytes put on links since the last call.
     pub(crate) fn take_pushed(&mut self) -> (usize, usize) {
         std::mem::take(&mut self.pushed)
     }
 
-    /// Makes a link from `from` to `to`.
+    /// Creates a link from `from` to `to`.
     pub fn connect(&mut self, from: AppId, to: AppId, credit: Credit, piece_max: usize) -> LinkId {
         let limit = match credit {
             Credit::Unlimited => u64::MAX,
@@ -154,7 +154,7 @@ impl Links {
         }
     }
 
-    /// Removes a link with everything on it; returns how many packets were on it.
+    /// Removes a link with its packets. Returns how many packets it had.
     pub fn disconnect(&mut self, id: LinkId) -> usize {
         let Some(cell) = self.cells.get_mut(id.index as usize) else {
             return 0;
@@ -193,41 +193,43 @@ impl Links {
         (side.generation == app.generation).then_some(side)
     }
 
-    /// Source: sets the number by which it finds its state for this link (a channel, a flow).
+    /// For the source: sets a number by which the source finds its state for this link (a channel,
+    /// a flow).
     pub fn set_source_cookie(&mut self, id: LinkId, cookie: u32) {
         if let Some(link) = self.link_mut(id) {
             link.source_cookie = cookie;
         }
     }
 
-    /// The number set by [`Links::set_source_cookie`], 0 before.
+    /// The number set by [`Links::set_source_cookie`]; 0 before.
     #[must_use]
     pub fn source_cookie(&self, id: LinkId) -> u32 {
         self.link(id).map_or(0, |link| link.source_cookie)
     }
 
-    /// Sink: sets the number by which it finds its state for this link (a channel, a flow).
+    /// For the sink: sets a number by which the sink finds its state for this link (a channel, a
+    /// flow).
     pub fn set_sink_cookie(&mut self, id: LinkId, cookie: u32) {
         if let Some(link) = self.link_mut(id) {
             link.sink_cookie = cookie;
         }
     }
 
-    /// The number set by [`Links::set_sink_cookie`], 0 before.
+    /// The number set by [`Links::set_sink_cookie`]; 0 before.
     #[must_use]
     pub fn sink_cookie(&self, id: LinkId) -> u32 {
         self.link(id).map_or(0, |link| link.sink_cookie)
     }
 
-    /// True when `app` is the sink of the link.
+    /// Whether `app` is the sink of the link.
     #[must_use]
     pub fn leads_to(&self, id: LinkId, app: AppId) -> bool {
         self.link(id).is_some_and(|link| link.to == app)
     }
 
-    /// Source: may a packet of `len` bytes be pushed? When the answer is no for want of room at
-    /// the sink, the source is noted and visited again when there is room; when it is for want of
-    /// credit it is visited when the link has more.
+    /// For the source: whether a packet of `len` bytes may be pushed. If the sink has no room, the
+    /// link remembers the source, and the engine visits it when there is room. If the link lacks
+    /// credit, the engine visits the source when the link gets more.
     pub fn may_push(&mut self, id: LinkId, len: usize) -> bool {
         let cost = record_cost(len);
         let Some(link) = self.link(id) else {
@@ -236,7 +238,7 @@ impl Links {
         if link.closed.is_some() || link.sent.saturating_add(cost) > link.limit {
             return false;
         }
-        // Only a sink that states its credit has a room of its own: a device shared by many links.
+        // Only a sink that states its credit has room of its own: a device that many links share.
         let (to, listed) = (link.to, link.listed_starved);
         if link.credit != Credit::Stated {
             return true;
@@ -256,10 +258,10 @@ impl Links {
         false
     }
 
-    /// Source: puts a packet on the link.
+    /// For the source: puts a packet on the link.
     ///
     /// # Errors
-    /// Gives the packet back when the link has ended; the caller counts the drop.
+    /// Returns the packet if the link has ended; the caller counts the drop.
     pub fn push(&mut self, id: LinkId, packet: Packet) -> Result<(), Packet> {
         let (len, cost) = (packet.len(), packet.cost());
         let Some(link) = self.link_mut(id) else {
@@ -296,7 +298,7 @@ impl Links {
         self.wake(app);
     }
 
-    /// Sink: the next input link that has packets or has ended.
+    /// For the sink: the next input link that has packets or has ended; `None` if there is none.
     #[must_use]
     pub fn next_ready(&mut self, app: AppId) -> Option<LinkId> {
         loop {
@@ -308,19 +310,19 @@ impl Links {
         }
     }
 
-    /// Sink: takes the oldest packet off a link.
+    /// For the sink: takes the oldest packet from a link.
     #[must_use]
     pub fn pop(&mut self, id: LinkId) -> Option<Packet> {
         self.link_mut(id)?.queue.pop_front()
     }
 
-    /// Sink: leaves the rest of the packets on the link until it calls [`Links::retry`]. They move
-    /// into buffers at the end of the breath, so that their ring can be released.
+    /// For the sink: leaves the remaining packets on the link until it calls [`Links::retry`]. At
+    /// the end of the breath they are moved into buffers, so that their ring can be released.
     pub fn leave(&mut self, id: LinkId) {
         self.left_over.push(id);
     }
 
-    /// Sink: asks to find this link among the ready ones again in the next breath.
+    /// For the sink: asks for this link to be ready again in the next breath.
     pub fn retry(&mut self, id: LinkId) {
         let Some(link) = self.link_mut(id) else {
             return;
@@ -331,7 +333,7 @@ impl Links {
         }
     }
 
-    /// Puts the links that asked for it back among the ready ones.
+    /// Makes the links ready for which [`Links::retry`] was called.
     pub(crate) fn apply_retries(&mut self) {
         for id in std::mem::take(&mut self.retries) {
             let Some(link) = self.link_mut(id) else {
@@ -355,8 +357,8 @@ impl Links {
         self.link(id).map_or(0, |link| link.queue.len())
     }
 
-    /// Ends a link: no more packets; what is queued is still delivered. Wakes the sink. The first
-    /// reason stays.
+    /// Ends a link and wakes the sink. No more packets can be pushed; those in the queue are still
+    /// delivered. If called several times, the first reason stays.
     pub fn close(&mut self, id: LinkId, close: Close) {
         let Some(link) = self.link_mut(id) else {
             return;
@@ -371,13 +373,14 @@ impl Links {
         self.retry(id);
     }
 
-    /// How the link ended, once it has; for the sink only meaningful when the queue is empty.
+    /// How the link has ended; `None` while it has not. For the sink it counts only when the queue
+    /// is empty.
     #[must_use]
     pub fn closed(&self, id: LinkId) -> Option<&Close> {
         self.link(id)?.closed.as_ref()
     }
 
-    /// Asks the engine to visit `app` in the next breath.
+    /// Makes the engine visit `app` in the next breath.
     pub fn wake(&mut self, app: AppId) {
         let Some(side) = self.side_mut(app) else {
             return;
@@ -388,7 +391,7 @@ impl Links {
         }
     }
 
-    /// An app asks to be removed at the end of this breath.
+    /// Asks the engine to remove `app` at the end of this breath.
     pub fn finish(&mut self, app: AppId) {
         self.finished.push(app);
     }

@@ -1,4 +1,4 @@
-//! A packet: room for headers, and a payload that stays in the ring it came from.
+//! Packets: room for headers, and a payload that stays in the ring it came from.
 //!
 //! ```text
 //!   Packet --> Cell +------+-------+--------------------------+
@@ -7,8 +7,8 @@
 //!                                  0      start          HEAD_BYTES
 //! ```
 //!
-//! On its way through DIFs a packet moves from queue to queue more often than anything is done to
-//! it: what moves is one pointer. Cells are used again and again by the thread that made them.
+//! On its way through DIFs a packet moves from queue to queue more often than its contents are
+//! accessed, so only one pointer moves. The thread that allocated cells reuses them.
 
 use std::cell::RefCell;
 
@@ -17,40 +17,40 @@ use carina_ring::{Lease, Sdus, Slot, Stretch};
 use crate::pool::{Buffer, Pool, Shared};
 
 /// A piece of an SDU on its way through the data plane. Its contents are the headers that were
-/// put in front, then those of the body.
+/// prepended, followed by the body.
 pub struct Packet {
     // `None` only while the packet is dropped.
     cell: Option<Box<Cell>>,
 }
 
-/// What a packet consists of.
+/// The contents and flags of a packet.
 #[repr(align(64))]
 struct Cell {
     body: Body,
     more: bool,
-    /// What the body holds, where it is a bundle; else nothing.
+    /// The SDUs in the body if it is a bundle; otherwise empty.
     bundle: Sdus,
-    /// Where the headers begin: at most [`HEAD_BYTES`].
+    /// Offset at which the headers begin: at most [`HEAD_BYTES`].
     start: u8,
     head: [u8; HEAD_BYTES],
 }
 
-/// Where the contents lie that are not in the head.
+/// Where the body's bytes are.
 enum Body {
     Empty,
     /// In a ring, until the end of the breath.
     Ring(Lease),
     /// In a buffer of its own.
     Own(Buffer),
-    /// In a buffer that other packets look at too.
+    /// In a buffer that other packets share.
     Shared(Shared),
 }
 
-/// Room for headers in front of a body, in bytes. Those of more DIFs than fit cost a copy of the
-/// whole packet each time that it is used up.
+/// Room for headers in front of a body, in bytes. If the headers of many DIFs do not fit, the whole
+/// packet is copied each time that the room is used up.
 const HEAD_BYTES: usize = 128;
 
-/// Cells that a thread keeps for later use.
+/// Largest number of cells that a thread keeps for reuse.
 const SPARE_MAX: usize = 4096;
 
 thread_local! {
@@ -69,7 +69,7 @@ impl Body {
         }
     }
 
-    /// Copies the first bytes to fill `to`.
+    /// Copies the first bytes of the body to fill `to`.
     #[inline]
     fn copy_to(&self, to: &mut [u8]) {
         match self {
@@ -80,7 +80,7 @@ impl Body {
         }
     }
 
-    /// Takes bytes off the front; more than there are empties it.
+    /// Removes `count` bytes at the front; all bytes if there are fewer.
     #[inline]
     fn advance(&mut self, count: usize) {
         match self {
@@ -91,7 +91,7 @@ impl Body {
         }
     }
 
-    /// Cuts to the first `len` bytes.
+    /// Cuts the body to its first `len` bytes.
     fn truncate(&mut self, len: usize) {
         match self {
             Body::Empty => {}
@@ -113,7 +113,7 @@ impl Cell {
         HEAD_BYTES - usize::from(self.start) + self.body.len()
     }
 
-    /// Copies a whole packet to fill `to`.
+    /// Copies the whole packet to fill `to`.
     fn copy_to(&self, to: &mut [u8]) {
         let head = self.head();
         let (front, back) = to.split_at_mut(head.len());
@@ -150,16 +150,16 @@ impl Packet {
         }
     }
 
-    /// A packet whose contents are what is in view of a record in a ring; `more` when a further
-    /// piece of the same SDU follows.
+    /// Creates a packet from the view of a record in a ring. `more` says that another piece of the
+    /// same SDU follows.
     #[must_use]
     #[inline]
     pub fn from_lease(lease: Lease, more: bool) -> Packet {
         Packet::new(Body::Ring(lease), more)
     }
 
-    /// A packet whose contents are a bundle: several whole SDUs as they lie in a ring, with the
-    /// headers of their records. Only for links whose sink accepts them
+    /// Creates a packet from a bundle: several whole SDUs as they are in a ring, with the headers
+    /// of their records. It is only for links whose sink accepts bundles
     /// ([`crate::Links::accept_bundles`]).
     #[must_use]
     #[inline]
@@ -169,7 +169,7 @@ impl Packet {
         packet
     }
 
-    /// The SDUs of a bundle; `None` for any other packet.
+    /// The numbers of the SDUs of a bundle; `None` for any other packet.
     #[must_use]
     #[inline]
     pub fn bundle(&self) -> Option<Sdus> {
@@ -177,7 +177,7 @@ impl Packet {
         (bundle.count > 0).then_some(bundle)
     }
 
-    /// Ring space in bytes that the packet takes where it goes.
+    /// Ring space that the packet takes at its destination, in bytes.
     #[must_use]
     #[inline]
     pub fn cost(&self) -> u64 {
@@ -188,10 +188,10 @@ impl Packet {
         }
     }
 
-    /// Copies the contents of a bundle to a ring as they are.
+    /// Copies the contents of a bundle to a ring unchanged.
     ///
     /// # Panics
-    /// When there is less room.
+    /// There is less room.
     pub fn copy_bundle_into(&self, stretch: &mut Stretch<'_>) {
         match &self.cell().body {
             Body::Empty => {}
@@ -201,8 +201,7 @@ impl Packet {
         }
     }
 
-    /// The SDUs of a bundle as packets of their own, as far as they are whole. Any other packet has
-    /// no SDUs in this sense.
+    /// The whole SDUs of a bundle, each as a packet of its own. For any other packet it is empty.
     pub fn sdus(&self) -> impl Iterator<Item = Packet> + use<> {
         let mut bundle = match &self.cell().body {
             Body::Ring(lease) if self.bundle().is_some() => Some(lease.clone()),
@@ -214,14 +213,14 @@ impl Packet {
         })
     }
 
-    /// A packet whose contents are a buffer.
+    /// Creates a packet from a buffer.
     #[must_use]
     #[inline]
     pub fn from_buffer(buffer: Buffer, more: bool) -> Packet {
         Packet::new(Body::Own(buffer), more)
     }
 
-    /// A packet with a copy of `bytes`; `None` when the pool has no buffer.
+    /// Creates a packet with a copy of `bytes`; `None` if the pool has no buffer.
     #[must_use]
     pub fn copy_of(bytes: &[u8], pool: &Pool) -> Option<Packet> {
         let mut buffer = pool.take(bytes.len())?;
@@ -236,30 +235,30 @@ impl Packet {
         self.cell().len()
     }
 
-    /// True for an SDU of no bytes, which is an SDU all the same.
+    /// Whether the packet has no bytes. It is still an SDU.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// True when a further piece of the same SDU follows.
+    /// Whether another piece of the same SDU follows.
     #[must_use]
     #[inline]
     pub fn more(&self) -> bool {
         self.cell().more
     }
 
-    /// Says whether a further piece of the same SDU follows.
+    /// Sets whether another piece of the same SDU follows.
     #[inline]
     pub fn set_more(&mut self, more: bool) {
         self.cell_mut().more = more;
     }
 
-    /// Copies the contents to the place at `offset` of a slot in another ring: the one copy of
-    /// the payload.
+    /// Copies the contents to `offset` in a slot of another ring. This is the only copy of the
+    /// payload.
     ///
     /// # Panics
-    /// When the slot is too short.
+    /// The slot is too short.
     #[inline]
     pub fn copy_into(&self, slot: &mut Slot<'_>, offset: usize) {
         let cell = self.cell();
@@ -288,8 +287,8 @@ impl Packet {
         }
     }
 
-    /// Moves contents that lie in a ring into a buffer, so that the ring can be released. False
-    /// when the pool has none; the packet is unchanged then.
+    /// Moves contents that are in a ring into a buffer, so that the ring can be released. Returns
+    /// false if the pool has no buffer; the packet is then unchanged.
     #[must_use]
     pub fn materialise(&mut self, pool: &Pool) -> bool {
         self.leave_ring(|len| pool.take(len))
@@ -309,7 +308,8 @@ impl Packet {
         true
     }
 
-    /// Room for `len` bytes behind the contents, when they are all in one buffer of its own.
+    /// Room for `len` more bytes behind the contents; `None` unless all of them are in one buffer
+    /// of its own.
     #[inline]
     fn growing(&mut self, len: usize) -> Option<&mut [u8]> {
         let cell = self.cell_mut();
@@ -319,7 +319,8 @@ impl Packet {
         }
     }
 
-    /// The room for headers is used up: they become part of the body.
+    /// Copies the headers into the body, because the room for headers is used up. Returns false if
+    /// the pool has no buffer.
     #[cold]
     fn fold(&mut self) -> bool {
         let cell = self.cell_mut();
@@ -361,7 +362,7 @@ impl Drop for Packet {
     }
 }
 
-/// Ring space in bytes that a record of `len` bytes takes: its header and padding to 8.
+/// Ring space in bytes that a record of `len` bytes takes: its header and padding to 8 bytes.
 #[must_use]
 #[inline]
 pub fn record_cost(len: usize) -> u64 {

@@ -1,16 +1,16 @@
-//! Buffers for packets that cannot stay where they came from.
+//! Buffers for packets that cannot stay in the ring they came from.
 //!
-//! A packet read from a ring stays in the ring. Only what comes from a socket, or what has to
-//! outlive its ring slot, is copied into a buffer of this pool. The pool is bounded: a peer can
+//! A packet that was read from a ring stays in the ring. It is copied into a buffer of this pool
+//! only if it comes from a socket, or must outlive its ring slot. The pool is bounded: a peer can
 //! make the data plane hold bytes, but never more than this.
 //!
-//! Buffers come in a few sizes and go back to a list of their size; their bytes are neither freed
-//! nor zeroed in between.
+//! Buffers have a few sizes. A buffer that is returned goes to a list of its size; its bytes are
+//! neither freed nor zeroed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// A bounded source of buffers.
+/// A bounded pool of buffers. Clones share the pool.
 #[derive(Clone)]
 pub struct Pool {
     lender: Rc<Lender>,
@@ -19,7 +19,7 @@ pub struct Pool {
 struct Lender {
     bytes_max: usize,
     bytes_out: Cell<usize>,
-    /// Spare stores by size class. No two references to a spare store exist.
+    /// Unused stores by size class. Each has no other reference.
     spare: [Cell<Vec<Rc<Store>>>; CLASSES.len()],
 }
 
@@ -28,16 +28,16 @@ struct Store {
     bytes: Box<[u8]>,
 }
 
-/// A buffer; returns to its pool when dropped.
+/// A buffer. Dropping it returns it to its pool.
 pub struct Buffer {
-    // `None` only while the buffer is taken apart.
+    // `None` only while the buffer is being dismantled.
     store: Option<Rc<Store>>,
     start: u32,
     end: u32,
     lender: Rc<Lender>,
 }
 
-/// A view of a buffer that has several; the buffer returns to its pool with the last of them.
+/// One of several views of a buffer. The buffer returns to its pool with the last view.
 pub struct Shared {
     store: Option<Rc<Store>>,
     start: u32,
@@ -46,12 +46,12 @@ pub struct Shared {
 }
 
 thread_local! {
-    /// The pool for packets that grow where no pool is at hand.
+    /// The pool for packets that grow in code that has no pool at hand.
     static THREAD: RefCell<Option<Pool>> = const { RefCell::new(None) };
 }
 
 impl Pool {
-    /// A pool that lends at most `bytes_max` bytes at a time.
+    /// Creates a pool that lends at most `bytes_max` bytes at a time.
     #[must_use]
     pub fn new(bytes_max: usize) -> Pool {
         let lender = Lender {
@@ -64,21 +64,24 @@ impl Pool {
         }
     }
 
-    /// Makes this the pool of the calling thread: the one that the [`carina_wire::Payload`] side of
-    /// packets takes from, whose operations carry no pool. An engine does so at its birth.
+    /// Makes this the pool of the calling thread. The operations of [`carina_wire::Payload`] on
+    /// packets take no pool as an argument, so they use the pool of the thread. An engine calls
+    /// this when it is created.
     pub fn serve_thread(&self) {
         THREAD.with(|thread| *thread.borrow_mut() = Some(self.clone()));
     }
 
-    /// As [`Pool::take`], from the pool of the calling thread; `None` also when it has none.
+    /// Like [`Pool::take`], from the pool of the calling thread; `None` also if the thread has no
+    /// pool.
     #[must_use]
     #[inline]
     pub fn take_here(len: usize) -> Option<Buffer> {
         THREAD.with(|thread| thread.borrow().as_ref()?.take(len))
     }
 
-    /// A buffer with `len` bytes of content; `None` when the pool has lent all it may. What the
-    /// content holds is left over from earlier use: fill it, or cut it to what was filled.
+    /// A buffer with `len` bytes of content; `None` if the pool has lent all it may. The bytes are
+    /// left over from earlier use, so the caller must fill them, or truncate the content to what
+    /// was filled.
     #[must_use]
     #[inline]
     pub fn take(&self, len: usize) -> Option<Buffer> {
@@ -104,7 +107,7 @@ impl Pool {
         })
     }
 
-    /// Bytes lent at this moment.
+    /// Number of bytes that are lent now.
     #[must_use]
     pub fn bytes_out(&self) -> usize {
         self.lender.bytes_out.get()
@@ -146,11 +149,11 @@ impl Buffer {
         })
     }
 
-    /// The content, to be filled.
+    /// The content, for writing.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let (start, end) = (self.start as usize, self.end as usize);
-        // A buffer is the only one that refers to its store.
+        // A buffer has the only reference to its store.
         self.store
             .as_mut()
             .and_then(Rc::get_mut)
@@ -164,13 +167,13 @@ impl Buffer {
         (self.end - self.start) as usize
     }
 
-    /// True when there is no content.
+    /// Whether there is no content.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Cuts the content to its first `len` bytes; longer content stays as it is.
+    /// Cuts the content to its first `len` bytes. Shorter content stays unchanged.
     pub fn truncate(&mut self, len: usize) {
         self.end = self.start + self.len().min(len) as u32;
     }
@@ -183,8 +186,8 @@ impl Buffer {
         bytes - self.end as usize
     }
 
-    /// Makes the content longer and gives what was added, to be filled; `None` when there is no
-    /// room for it.
+    /// Extends the content by `len` bytes and returns the added bytes, for the caller to fill.
+    /// `None` if there is too little room.
     #[must_use]
     #[inline]
     pub fn grow(&mut self, len: usize) -> Option<&mut [u8]> {
@@ -197,12 +200,12 @@ impl Buffer {
         Some(&mut store.bytes[from..from + len])
     }
 
-    /// Takes bytes off the front; more than there are empties it.
+    /// Removes `count` bytes at the front; all bytes if there are fewer.
     pub fn advance(&mut self, count: usize) {
         self.start += self.len().min(count) as u32;
     }
 
-    /// Gives up writing, so that there can be several views of the content. Copies nothing.
+    /// Converts the buffer into a read-only view that can be cloned. Copies nothing.
     #[must_use]
     pub fn share(mut self) -> Shared {
         Shared {
@@ -240,18 +243,18 @@ impl Shared {
         (self.end - self.start) as usize
     }
 
-    /// True when nothing is in view.
+    /// Whether no bytes are in view.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Takes bytes off the front of the view; more than there are empty it.
+    /// Removes `count` bytes at the front of the view; all bytes if there are fewer.
     pub fn advance(&mut self, count: usize) {
         self.start += self.len().min(count) as u32;
     }
 
-    /// Cuts the view to its first `len` bytes; a longer view stays as it is.
+    /// Cuts the view to its first `len` bytes. A shorter view stays unchanged.
     pub fn truncate(&mut self, len: usize) {
         self.end = self.start + self.len().min(len) as u32;
     }
@@ -278,17 +281,17 @@ impl Drop for Shared {
     }
 }
 
-/// What a packet with a buffer costs beside the buffer's bytes, in bytes: its cell, and what the
-/// allocator adds to both.
+/// Cost of a packet with a buffer in addition to the buffer's bytes, in bytes: its cell, and the
+/// allocator's overhead for both.
 const PACKET_BYTES: usize = 256;
 
-/// What a store of `room` bytes counts against the pool.
+/// Number of bytes that a store of `room` bytes counts against the pool's limit.
 fn charge(room: usize) -> usize {
     room.saturating_add(PACKET_BYTES)
 }
 
-/// Sizes of stores in bytes, and how many of each are kept for reuse: small SDUs, an Ethernet
-/// frame, a page, a jumbo frame, the longest PDU. Larger ones come and go.
+/// Sizes of stores in bytes, and the number of each that is kept for reuse: small SDUs, an Ethernet
+/// frame, a page, a jumbo frame, the longest PDU. Larger stores are allocated and freed each time.
 const CLASSES: [(usize, usize); 5] = [
     (128, 4096),
     (2048, 1024),

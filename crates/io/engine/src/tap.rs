@@ -1,7 +1,7 @@
 //! Copies of packets for captures.
 //!
-//! The data plane never waits for a capture: packets go into a bounded batch, and what finds no
-//! room there, or comes while the batch is being taken, is counted as missed.
+//! The data plane never waits for a capture. Packets are copied into a bounded batch. A packet that
+//! finds no room, or passes while the batch is being taken, is counted as missed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,14 +12,14 @@ use carina_sys::monotonic_ns;
 use carina_wire::pcapng::Direction;
 use carina_wire::{Bytes, Payload};
 
-/// The data plane's end of a capture, which is over when its [`TapReader`] is dropped.
+/// The data plane's end of a capture. The capture ends when its [`TapReader`] is dropped.
 #[derive(Debug)]
 pub struct Tap {
     shared: Arc<Shared>,
     snap_bytes: usize,
 }
 
-/// The end of a capture that takes packets away.
+/// The reader's end of a capture.
 #[derive(Debug)]
 pub struct TapReader {
     shared: Arc<Shared>,
@@ -31,7 +31,7 @@ struct Shared {
     missed: AtomicU64,
 }
 
-/// Packets in the order in which they passed.
+/// Copies of packets, in the order in which they passed.
 #[derive(Debug, Default)]
 pub struct Batch {
     records: Vec<Record>,
@@ -43,25 +43,25 @@ struct Record {
     time_ns: u64,
     direction: Direction,
     original: usize,
-    /// Where its bytes end; they begin where those of the one before end.
+    /// Offset at which the record's bytes end; they begin where the previous record ends.
     end: usize,
 }
 
 /// A packet of a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tapped<'a> {
-    /// When, by the monotonic clock, in nanoseconds.
+    /// Time at which it passed, by the monotonic clock, in nanoseconds.
     pub time_ns: u64,
-    /// Which way.
+    /// Direction in which it passed.
     pub direction: Direction,
-    /// Its first bytes.
+    /// The first bytes of the packet.
     pub bytes: &'a [u8],
-    /// Its length.
+    /// Length of the whole packet in bytes.
     pub original_bytes: usize,
 }
 
 impl Tap {
-    /// The two ends of a capture that keeps the first `snap_bytes` of each packet.
+    /// Creates the two ends of a capture that keeps the first `snap_bytes` bytes of each packet.
     #[must_use]
     pub fn new(snap_bytes: usize) -> (Tap, TapReader) {
         let shared = Arc::new(Shared::default());
@@ -71,7 +71,7 @@ impl Tap {
         (Tap { shared, snap_bytes }, reader)
     }
 
-    /// Copies a packet whose first bytes are `head`. False when the reader is gone.
+    /// Copies a packet that begins with `head`. Returns false if the reader is gone.
     pub(crate) fn note<P: Payload>(
         &self,
         direction: Direction,
@@ -118,20 +118,20 @@ impl Tap {
 }
 
 impl TapReader {
-    /// True when the data plane shows nothing any more: what was watched has gone.
+    /// Whether the capture has ended because the captured object no longer exists.
     #[must_use]
     pub fn is_over(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// Takes what has passed since the last time.
+    /// Takes the packets that have passed since the last call.
     #[must_use]
     pub fn take(&self) -> Batch {
         let lock = self.shared.batch.lock();
         std::mem::take(&mut lock.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Packets that found no room so far.
+    /// Number of packets so far that were missed.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.shared.missed.load(Ordering::Relaxed)
@@ -139,7 +139,7 @@ impl TapReader {
 }
 
 impl Batch {
-    /// True when nothing has passed.
+    /// Whether the batch has no packets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
@@ -161,12 +161,12 @@ impl Batch {
     }
 }
 
-/// The taps of one place.
+/// The taps at one point of the data plane.
 #[derive(Debug, Default)]
 pub(crate) struct TapList(Vec<Tap>);
 
 impl TapList {
-    /// Adds one; the oldest makes room when there are too many.
+    /// Adds a tap. If there are too many, the oldest is removed.
     pub(crate) fn add(&mut self, tap: Tap) {
         self.0.retain(|tap| Arc::strong_count(&tap.shared) > 1);
         if self.0.len() >= TAPS_MAX {
@@ -175,42 +175,42 @@ impl TapList {
         self.0.push(tap);
     }
 
-    /// Whether anybody captures.
+    /// Whether any capture is running.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Shows a packet whose first bytes are `head`.
+    /// Copies a packet that begins with `head` to the taps.
     #[cold]
     pub(crate) fn copy<P: Payload>(&mut self, direction: Direction, head: &[u8], rest: Option<&P>) {
         self.0.retain(|tap| tap.note(direction, head, rest));
     }
 
-    /// Shows a packet.
+    /// Copies a packet to the taps.
     #[cold]
     pub(crate) fn copy_bytes(&mut self, direction: Direction, bytes: &[u8]) {
         self.copy::<Bytes>(direction, bytes, None);
     }
 }
 
-/// The taps of one IPCP, shared between the plane, which adds to them, and the IPCP's app.
+/// The taps of one IPCP. The data plane, which adds taps, shares them with the IPCP's app.
 #[derive(Clone, Default)]
 pub struct Taps(Rc<RefCell<TapList>>);
 
 impl Taps {
-    /// Adds one; the oldest makes room when there are too many.
+    /// Adds a tap. If there are too many, the oldest is removed.
     pub fn add(&self, tap: Tap) {
         self.0.borrow_mut().add(tap);
     }
 
-    /// Whether anybody captures.
+    /// Whether any capture is running.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.0.borrow().is_on()
     }
 
-    /// Shows a packet that consists of a header and a payload.
+    /// Copies a packet that consists of a header and a payload to the taps.
     #[inline]
     pub fn note<P: Payload>(&self, direction: Direction, head: &[u8], rest: &P) {
         if self.is_on() {
@@ -218,7 +218,7 @@ impl Taps {
         }
     }
 
-    /// Shows a packet.
+    /// Copies a packet to the taps.
     #[inline]
     pub fn note_bytes(&self, direction: Direction, bytes: &[u8]) {
         if self.is_on() {
@@ -227,13 +227,13 @@ impl Taps {
     }
 }
 
-/// Bytes of packets that wait for the reader, at most.
+/// Largest number of bytes that wait for the reader.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// Packets that wait, at most.
+/// Largest number of packets that wait for the reader.
 const BATCH_PACKETS_MAX: usize = 1 << 17;
 
-/// Captures of one place at a time.
+/// Largest number of captures at one point at the same time.
 const TAPS_MAX: usize = 8;
 
 #[cfg(test)]

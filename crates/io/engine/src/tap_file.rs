@@ -1,4 +1,4 @@
-//! What taps take as portions of a capture file (pcapng).
+//! Capture files (pcapng) from taps, written in portions.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,12 +7,12 @@ use carina_wire::pcapng::{Interface, Packet, Statistics, Writer};
 
 use crate::tap::{Batch, TapReader, Tapped};
 
-/// Writes the packets of taps into a file, with an interface for each tap.
+/// Formats the packets of taps as a capture file, with an interface for each tap.
 pub struct TapFile {
     sources: Vec<Source>,
-    /// None before the file has begun.
+    /// `None` until the first portion was written.
     writer: Option<Writer>,
-    /// Wall clock less monotonic clock, in nanoseconds.
+    /// Wall clock minus monotonic clock, in nanoseconds.
     epoch_ns: u64,
 }
 
@@ -23,7 +23,7 @@ struct Source {
 }
 
 impl TapFile {
-    /// A file whose packets are those of these taps.
+    /// Creates a capture file for these taps.
     #[must_use]
     pub fn new(taps: Vec<(TapReader, Interface)>) -> TapFile {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -40,8 +40,8 @@ impl TapFile {
         }
     }
 
-    /// The next portion, its packets in the order of their times; empty when nothing has passed.
-    /// The first has the head of the file in it and is never empty.
+    /// The next portion of the file, with its packets sorted by time; empty if no packet has
+    /// passed. The first portion has the header of the file and is never empty.
     #[must_use]
     pub fn portion(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -72,7 +72,7 @@ impl TapFile {
         out
     }
 
-    /// What the file ends with: how many packets each tap had, and how many of them it missed.
+    /// The end of the file: for each tap the number of packets, and how many it missed.
     #[must_use]
     pub fn end(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -92,19 +92,19 @@ impl TapFile {
         out
     }
 
-    /// True when nothing can pass any more: what the taps watched has gone.
+    /// Whether no more packets can pass, because the captured objects no longer exist.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.sources.iter().all(|source| source.reader.is_over())
     }
 
-    /// Packets in all portions so far.
+    /// Number of packets in all portions so far.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.sources.iter().map(|source| source.packets).sum()
     }
 
-    /// Packets that found no room so far.
+    /// Number of packets so far that were missed.
     #[must_use]
     pub fn missed(&self) -> u64 {
         let missed = self.sources.iter().map(|source| source.reader.missed());

@@ -1,4 +1,4 @@
-//! The engine with apps made for the test: visits, credit, copies.
+//! Tests of the engine, with apps made for the tests: visits, credit, copies.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::cell::{Cell, RefCell};
@@ -16,7 +16,7 @@ fn engine() -> Engine {
     Engine::new(table.row(Kind::Engine, 0, "test"), Pool::new(1 << 20)).unwrap()
 }
 
-/// Counts its visits and sleeps when asked.
+/// Counts its visits, and sleeps when asked.
 struct Sleeper {
     doorbell: EventFd,
     visits: Rc<Cell<u32>>,
@@ -122,7 +122,7 @@ fn a_removed_app_is_gone_even_when_its_doorbell_lives_on() {
     assert_eq!((visits.get(), other_visits.get()), (2, 2));
 }
 
-/// Reads a ring onto a link as far as the link takes it.
+/// Reads a ring onto a link, as far as the link accepts packets.
 struct Source {
     end: Endpoint,
     output: LinkId,
@@ -303,7 +303,7 @@ fn packets_left_by_a_sink_survive_the_release_of_their_ring() {
     }
     line.breathe(2);
     assert!(line.taken().is_empty() && line.engine.pool().bytes_out() > 0);
-    // The ring is written over entirely: what was left must not lie in it any more.
+    // The ring is overwritten completely, so packets that were left must no longer be in it.
     for byte in 100..130 {
         line.send(byte);
     }

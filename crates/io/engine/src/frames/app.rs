@@ -1,4 +1,4 @@
-//! What an app of frames is, and how it is configured.
+//! Apps of frames, and their configuration.
 
 use std::any::Any;
 use std::error::Error;
@@ -13,139 +13,139 @@ use crate::counter_file::{Counter, CounterFile};
 use crate::frames::notices::Notices;
 use crate::frames::ports::Ports;
 
-/// A part of a graph that frames go through. Every method is optional.
+/// A part of a graph that frames pass through. Every method is optional.
 ///
-/// The engine does the rest: it joins ports by links, counts what goes over them, visits the app
-/// when there is something to do, and sleeps when no app has anything.
+/// The engine does the rest: it connects ports by links, counts what passes them, visits the app
+/// when there is work, and sleeps when no app has any.
 pub trait FrameApp: Any {
     /// Takes frames from outside and puts at most [`FRAME_BURST`](crate::frames::FRAME_BURST) of
-    /// them on output links. Called once a breath.
+    /// them on output links. Called once in each breath.
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let _ = ports;
     }
 
-    /// Takes the frames that wait on the input links. Called when there are some; what is left on
-    /// a link is offered again in the next breath.
+    /// Takes the frames that wait on the input links. Called when there are any. Frames that the
+    /// app leaves on a link are offered again in the next breath.
     fn push(&mut self, ports: &mut Ports<'_>) {
         let _ = ports;
     }
 
-    /// Does what is due by time alone. Called every [`AppConfig::TICK`].
+    /// Does periodic work. Called every [`AppConfig::TICK`].
     fn tick(&mut self, ports: &mut Ports<'_>) {
         let _ = ports;
     }
 
-    /// The links at ports of any name have changed; called also before the first visit. An app
-    /// whose ports all have fixed names need not care.
+    /// Reports that the links at ports of [`PortList::Any`] have changed; also called before the
+    /// first visit. An app whose ports all have fixed names can ignore it.
     fn rewired(&mut self, ports: &PortNames<'_>) {
         let _ = ports;
     }
 
-    /// When the app must be visited although no frame waits: for pacing. May change after any call
-    /// above.
+    /// When the app must be visited although no frame waits, for pacing. It may change with any
+    /// call above.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// A descriptor that becomes ready when there is something to pull. Constant over the app's
-    /// life.
+    /// A descriptor that becomes ready when there are frames to pull. It must not change during the
+    /// app's life.
     fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         None
     }
 
-    /// Asks the outside to ring from here on. False when there is something to pull already.
+    /// Asks the outside to ring from now on. Returns false if there are frames to pull already.
     fn arm(&mut self) -> bool {
         true
     }
 
-    /// Takes back what `arm` asked for. Cheap when nothing is armed.
+    /// Cancels `arm`. Cheap if nothing is armed.
     fn disarm(&mut self) {}
 
-    /// Gives up what takes long to free, such as a large table or a socket of the kernel: it is
-    /// dropped on another thread than that which moves frames. Called when the app has gone from
-    /// its network. An app that may go to another thread returns itself.
+    /// Returns the parts of the app that take long to free, such as a large table or a kernel
+    /// socket. They are dropped on another thread than the one that moves frames. Called when the
+    /// app has left its network. An app that is `Send` may return itself.
     fn dismantle(self: Box<Self>) -> Option<Box<dyn Any + Send>> {
         None
     }
 
-    /// Whether the frames that wait at the inputs wait for something outside: the engine may then
+    /// Whether the frames that wait at the inputs wait for something outside. The engine may then
     /// sleep until the app's descriptor is ready or its deadline has come.
     fn is_blocked(&self) -> bool {
         false
     }
 }
 
-/// The configuration of an app, which says what kind of app it is.
+/// The configuration of an app. Its type determines the kind of app.
 ///
-/// What stands in a graph is a value of this type; two graphs are compared by it. It may go to
-/// another thread, where the app is made; the app itself stays there.
+/// A graph holds values of this type, and compares two graphs by them. A configuration may move to
+/// another thread, where the app is built; the app itself stays on that thread.
 pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
-    /// The name of the kind of app, as files of graphs have it.
+    /// Name of the kind of app in files of graphs.
     const KIND: &'static str;
-    /// The ports on which frames come in.
+    /// The ports on which frames enter the app.
     const INPUTS: PortList;
-    /// The ports on which frames go out.
+    /// The ports on which frames leave the app.
     const OUTPUTS: PortList;
-    /// How often the app's `tick` is called.
+    /// How often the app's `tick` is called; `None` for never.
     const TICK: Option<Duration> = None;
     /// What the app does when an output has no room.
     const WHEN_FULL: WhenFull = WhenFull::Drops;
-    /// Whether [`AppConfig::open`] opens something.
+    /// Whether [`AppConfig::open`] opens anything.
     const OPENS: bool = false;
 
-    /// What runs.
+    /// The type of the running app.
     type App: FrameApp;
 
-    /// Checks the values of the configuration, alone and beside one another. Opens nothing, so that
-    /// a graph can be checked where its devices and files do not exist. The network calls it
-    /// before [`AppConfig::build`].
+    /// Checks the values of the configuration and their combination. Opens nothing, so that a graph
+    /// can be checked where its devices and files do not exist. The network calls it before
+    /// [`AppConfig::build`].
     ///
     /// # Errors
-    /// A value is wrong; the text names it, and what would be right.
+    /// A value is wrong. The text names it and says what would be right.
     fn check(&self) -> Result<(), AppError> {
         Ok(())
     }
 
-    /// What making the app has an effect on outside of the process.
+    /// What building the app affects outside of the process.
     fn outside(&self) -> Outside {
         Outside::Nothing
     }
 
-    /// The longest frame that the app has room for by its configuration: frames of the pool must be
-    /// as long.
+    /// Longest frame that the app's configuration allows, in bytes. Frames of the pool must be at
+    /// least as long.
     fn frame_bytes(&self) -> usize {
         0
     }
 
-    /// What no other app of the graph may have as well, such as a socket or a key.
+    /// Values that no other app of the graph may have as well, such as a socket or a key.
     fn sole(&self) -> Vec<Sole> {
         Vec::new()
     }
 
-    /// Makes the app, between two breaths of its worker: all apps there wait meanwhile. What takes
-    /// longer than some microseconds belongs into [`AppConfig::open`]. The app that it replaces, if
-    /// any, still runs.
+    /// Builds the app, between two breaths of its worker, while all apps of the worker wait. Work
+    /// of more than some microseconds should be done in [`AppConfig::open`]. If the app replaces
+    /// another one, that app is still running.
     ///
     /// # Errors
-    /// The configuration is wrong, or the system refuses a resource; the graph then stays as it
-    /// was.
+    /// The configuration is wrong, or the system refuses a resource. The graph then stays
+    /// unchanged.
     fn build(&self, context: &mut AppContext<'_>) -> Result<Self::App, AppError>;
 
-    /// Makes what takes long and may go from thread to thread: rings of a socket, a large table, a
-    /// program that is compiled. Called before the app is made, on a thread of its own that is in
-    /// the namespaces of the worker, for all new apps at once, while the worker moves frames;
-    /// [`AppContext::take_opened`] then has the result. The context has no running app. Where there
-    /// is no worker ([`Network::configure`](crate::frames::Network::configure)), an app that is
-    /// made alone opens by itself.
+    /// Prepares what takes long and is `Send`: rings of a socket, a large table, a compiled
+    /// program. It is called before the app is built, for all new apps at the same time, each on a
+    /// thread of its own in the namespaces of the worker, while the worker moves frames.
+    /// [`AppContext::take_opened`] then has the result. The context has no running app. Without
+    /// workers ([`Network::configure`](crate::frames::Network::configure)), it is not called if
+    /// only one app is new; that app must open what it needs in `build`.
     ///
-    /// An app that may itself go to another thread is made here whole, by [`made`].
+    /// An app that is `Send` can be built completely here, by [`made`].
     fn open(&self, context: &mut AppContext<'_>) -> Option<Opened> {
         let _ = context;
         None
     }
 
-    /// Whether an app with the configuration `old` can be changed to this one while it runs, by
-    /// [`AppConfig::apply`]. If not, a new app takes its place.
+    /// Whether a running app with the configuration `old` can be changed to this configuration by
+    /// [`AppConfig::apply`]. If not, a new app replaces it.
     fn can_apply(&self, old: &Self) -> bool {
         let _ = old;
         false
@@ -159,29 +159,30 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
 
 /// What an app does when an output has no room.
 ///
-/// Back-pressure goes from link to link: a link has it when its frames come from a port that waits,
-/// with nothing but apps in between that wait too. Links where frames of several origins or to
-/// several places meet drop instead, for what waits for one would hold up the others.
+/// Back-pressure passes from link to link: a link has it if its frames come from a port that waits,
+/// through apps that all wait too. Links where frames of several sources or for several
+/// destinations meet drop frames instead; otherwise frames that wait for one would block the
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It goes on; what has no room is dropped and counted.
+    /// The app continues. Frames without room are dropped and counted.
     Drops,
-    /// It takes no more from outside than [`Ports::room`] says. For ports; one with several linked
-    /// outputs counts as one that drops.
+    /// The app pulls no more from outside than [`Ports::room`] allows. This is for ports; a port
+    /// with several linked outputs counts as one that drops.
     PullsNoMore,
-    /// It leaves what has no room where it is. For apps that move frames only by
+    /// The app leaves frames without room on its input. This is for apps that move frames only by
     /// [`Ports::forward`], and from each input only to the output of the same number.
     Waits,
 }
 
-/// What making an app has an effect on outside of the process.
+/// What building an app affects outside of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outside {
-    /// Nothing, beyond reading files. [`Graph::rehearse`](crate::frames::Graph::rehearse) makes
+    /// Nothing; at most files are read. [`Graph::rehearse`](crate::frames::Graph::rehearse) builds
     /// such an app.
     Nothing,
-    /// Devices, sockets or files that are written. Only [`AppConfig::check`] says before a graph
-    /// runs whether the configuration is right.
+    /// Devices, sockets or files that are written. Before such a graph runs, only
+    /// [`AppConfig::check`] can tell whether the configuration is right.
     Something,
 }
 
@@ -206,8 +207,8 @@ pub struct Sole {
 }
 
 impl Sole {
-    /// `what` is the key or the thing, such as `socket`. `reason` says why two apps cannot share
-    /// the value.
+    /// Creates such a value. `what` is the configuration key or the thing, such as `socket`.
+    /// `reason` says why two apps cannot share the value.
     #[must_use]
     pub fn new(what: &'static str, value: impl Into<Vec<u8>>, reason: &'static str) -> Sole {
         Sole {
@@ -218,7 +219,7 @@ impl Sole {
         }
     }
 
-    /// The same, of a value that errors must not show.
+    /// Like [`Sole::new`], for a value that errors must not show.
     #[must_use]
     pub fn secret(what: &'static str, value: impl Into<Vec<u8>>, reason: &'static str) -> Sole {
         Sole {
@@ -246,11 +247,11 @@ impl fmt::Debug for Sole {
     }
 }
 
-/// What [`AppConfig::open`] has opened, or why it could not.
+/// The result of [`AppConfig::open`]: what was opened, or why it failed.
 pub type Opened = Result<Box<dyn Any + Send>, AppError>;
 
-/// The whole app, for [`AppConfig::open`] of a kind whose apps may go from thread to thread:
-/// [`AppConfig::build`] is called on the thread that opens, and not on the worker.
+/// Builds the whole app, for [`AppConfig::open`] of a kind whose apps are `Send`.
+/// [`AppConfig::build`] is then called on the thread that opens, not on the worker.
 #[must_use]
 pub fn made<C: AppConfig>(config: &C, context: &mut AppContext<'_>) -> Option<Opened>
 where
@@ -260,7 +261,7 @@ where
     Some(app.map(|app| Box::new(app) as Box<dyn Any + Send>))
 }
 
-/// Why an app could not be made.
+/// The error of an app that cannot be built.
 pub type AppError = Box<dyn Error + Send + Sync>;
 
 /// A port with a fixed name.
@@ -268,7 +269,8 @@ pub type AppError = Box<dyn Error + Send + Sync>;
 pub struct Port {
     /// Its name.
     pub name: &'static str,
-    /// It may stay without a link. What an app puts on such an output is dropped and counted.
+    /// Whether the port may have no link. Frames that an app puts on such an output without a link
+    /// are dropped and counted.
     pub is_optional: bool,
 }
 
@@ -292,10 +294,10 @@ impl Port {
     }
 }
 
-/// The ports of one direction.
+/// The list of ports of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortList {
-    /// These, numbered from 0 in this order.
+    /// Ports with these names, numbered from 0 in this order.
     Named(&'static [Port]),
     /// Any number of ports with any names, numbered from 0 in the order of their names.
     Any,
@@ -310,16 +312,16 @@ impl PortList {
     pub const OUTPUT: PortList = PortList::Named(&[Port::new("output")]);
 }
 
-/// The names of the ports that have links, each at its number.
+/// The names of the ports that have links, indexed by port number.
 #[derive(Clone, Copy, Debug)]
 pub struct PortNames<'a> {
-    /// Of the inputs.
+    /// Names of the inputs.
     pub inputs: &'a [String],
-    /// Of the outputs.
+    /// Names of the outputs.
     pub outputs: &'a [String],
 }
 
-/// What an app may have from its network while it is made.
+/// What the network provides to an app while it is built.
 pub struct AppContext<'a> {
     pub(super) name: &'a str,
     pub(super) pool: &'a Pool,
@@ -336,28 +338,28 @@ impl AppContext<'_> {
         self.name
     }
 
-    /// The pool of the network.
+    /// The network's pool of frames.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         self.pool
     }
 
-    /// A counter of the app, which tools show as `APP/NAME`.
+    /// Creates a counter of the app, which tools show as `APP/NAME`.
     #[must_use]
     pub fn counter(&self, name: &str) -> Counter {
         self.counters.counter(&format!("{}/{name}", self.name))
     }
 
-    /// Where the app puts what it has to say to the operator.
+    /// The list for the app's notices to the operator.
     #[must_use]
     pub fn notices(&self) -> &Notices {
         self.notices
     }
 
-    /// What [`AppConfig::open`] has opened for the app, if that was called.
+    /// The result of [`AppConfig::open`]; `None` if it was not called.
     ///
     /// # Errors
-    /// It could not be opened.
+    /// It failed to open.
     pub fn take_opened<T: Any>(&mut self) -> Result<Option<T>, AppError> {
         let opened = self.opened.take().transpose()?;
         Ok(opened
@@ -365,7 +367,7 @@ impl AppContext<'_> {
             .map(|it: Box<T>| *it))
     }
 
-    /// The app itself, if [`made`] made it.
+    /// The app itself, if [`made`] built it.
     fn take_made<A: FrameApp>(&mut self) -> Result<Option<A>, AppError> {
         match &self.opened {
             Some(Ok(opened)) if !opened.is::<A>() => Ok(None),
@@ -373,15 +375,16 @@ impl AppContext<'_> {
         }
     }
 
-    /// The app in whose place the new one comes, if it is of type `A` and runs on the same worker.
-    /// It goes on until the new one is in place, or for good if another app cannot be made.
+    /// The running app that the new one replaces, if it is of type `A` and runs on the same worker.
+    /// It keeps running until the new app is in place, or permanently if another app cannot be
+    /// built.
     #[must_use]
     pub fn running<A: FrameApp>(&self) -> Option<&A> {
         (self.running? as &dyn Any).downcast_ref()
     }
 }
 
-/// [`AppConfig`] of any type.
+/// An [`AppConfig`] of any type.
 pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
     /// [`AppConfig::KIND`].
     fn kind(&self) -> &'static str;
@@ -400,7 +403,7 @@ pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
     /// [`AppConfig::check`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`AppConfig::check`].
     fn check_any(&self) -> Result<(), AppError>;
     /// [`AppConfig::outside`].
     fn outside_any(&self) -> Outside;
@@ -408,17 +411,17 @@ pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
     fn frame_bytes_any(&self) -> usize;
     /// [`AppConfig::sole`].
     fn sole_any(&self) -> Vec<Sole>;
-    /// [`AppConfig::check`], then [`AppConfig::build`], unless the app was [`made`] before.
+    /// [`AppConfig::check`], then [`AppConfig::build`], unless [`made`] has already built the app.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`AppConfig::check`] and [`AppConfig::build`].
     fn build_any(&self, context: &mut AppContext<'_>) -> Result<Box<dyn FrameApp>, AppError>;
-    /// True when `other` is the same configuration of the same kind of app.
+    /// Whether `other` is the same configuration of the same kind of app.
     fn is_equal(&self, other: &dyn AnyConfig) -> bool;
-    /// [`AppConfig::can_apply`]; false when `old` is of another kind, or [`AppConfig::check`]
-    /// refuses the configuration.
+    /// [`AppConfig::can_apply`]; false if `old` is of another kind, or [`AppConfig::check`] refuses
+    /// the configuration.
     fn can_apply_any(&self, old: &dyn AnyConfig) -> bool;
-    /// [`AppConfig::apply`]; without effect on an app of another kind.
+    /// [`AppConfig::apply`]; has no effect on an app of another kind.
     fn apply_any(&self, app: &mut dyn FrameApp);
 }
 

@@ -1,4 +1,4 @@
-//! Which worker runs which app.
+//! Assignment of apps to workers.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use crate::frames::back_pressure::links_with_back_pressure;
 use crate::frames::graph::{Graph, LinkName};
 use crate::frames::part::Part;
 
-/// How a link lies to a network.
+/// The direction of a link, as seen from one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Both of its ends are in it.
+    /// Both ends are in the network.
     Inside,
-    /// It comes from another one.
+    /// The link comes from another network.
     In,
-    /// It leads to another one.
+    /// The link leads to another network.
     Out,
 }
 
 impl Way {
-    /// Of a link with at least one end in the network that runs `part`.
+    /// The direction of a link that has at least one end in the network that runs `part`.
     pub(super) fn of(link: &LinkName, part: &Graph) -> Way {
         let is_here = |app: &str| part.apps.contains_key(app);
         match (is_here(&link.from.app), is_here(&link.to.app)) {
@@ -29,13 +29,14 @@ impl Way {
     }
 }
 
-/// Gives every app a worker:
+/// Assigns every app to a worker:
 ///
-/// 1. an app that the graph places runs there;
-/// 2. one that runs already, in `running`, stays where it is;
-/// 3. any other runs where the app is whose frames it gets, the first by name if there are several;
-/// 4. one that gets no frames, or whose frames come round in a circle, has the worker with the
-///    fewest apps.
+/// 1. An app that the graph places on a worker runs there.
+/// 2. An app that already runs, in `running`, stays where it is.
+/// 3. Any other app runs on the worker of the app that supplies its frames; if there are several,
+///    of the
+/// first by name.
+/// 4. An app that gets no frames, or is part of a circle, runs on the worker with the fewest apps.
 pub(super) fn assigned(graph: &Graph, running: &Graph) -> Graph {
     let (mut placed, workers) = (graph.clone(), graph.worker_count());
     for (name, app) in &mut placed.apps {
@@ -62,7 +63,7 @@ pub(super) fn assigned(graph: &Graph, running: &Graph) -> Graph {
     }
 }
 
-/// The apps whose frames an app gets.
+/// The apps that supply frames to an app.
 fn feeders<'a>(graph: &'a Graph, app: &str) -> Vec<&'a str> {
     let links = graph.links.iter().filter(|link| link.to.app == app);
     links.map(|link| link.from.app.as_str()).collect()
@@ -77,7 +78,7 @@ fn least_loaded(graph: &Graph, workers: usize) -> usize {
     least.unwrap_or(0)
 }
 
-/// The parts of a graph whose apps all have workers, one for each worker.
+/// Splits a graph, in which all apps have workers, into one part for each worker.
 pub(super) fn parts(graph: &Graph, workers: usize) -> Vec<Part> {
     let back_pressure = links_with_back_pressure(graph);
     let part = |worker: usize| {
@@ -98,7 +99,7 @@ pub(super) fn parts(graph: &Graph, workers: usize) -> Vec<Part> {
     (0..workers).map(part).collect()
 }
 
-/// The links that lead from one worker to another, and both of them.
+/// The links that lead from one worker to another, with the numbers of both workers.
 pub(super) fn crossing(graph: &Graph) -> BTreeMap<LinkName, (usize, usize)> {
     let ends = |link: &LinkName| {
         let from = graph.worker_of(&link.from.app)?;
@@ -169,7 +170,7 @@ mod tests {
         running.place("b", 1);
         let placed = assigned(&graph, &running);
         assert!(places(&placed).iter().all(|(_, worker)| *worker == Some(1)));
-        // A worker that is no more keeps nothing.
+        // A worker that no longer exists keeps no app.
         graph.workers(1);
         let placed = assigned(&graph, &running);
         assert!(places(&placed).iter().all(|(_, worker)| *worker == Some(0)));

@@ -1,4 +1,4 @@
-//! Which links of a graph have back-pressure.
+//! Determines which links of a graph have back-pressure.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,8 @@ pub(super) fn links_with_back_pressure(graph: &Graph) -> BTreeSet<LinkName> {
     }
 }
 
-/// Whether the app that puts frames on a link waits while there is no room, as far as is `known`.
+/// Whether the app that puts frames on a link waits while there is no room. `known` are the links
+/// that are known to have back-pressure.
 fn waits(graph: &Graph, link: &LinkName, known: &BTreeSet<LinkName>) -> bool {
     let Some(app) = graph.apps.get(&link.from.app) else {
         return false;

@@ -1,11 +1,11 @@
-//! The doorbell of a network whose neighbours are on other threads.
+//! The doorbell of a network that has neighbours on other threads.
 
 use std::io;
 
 use carina_ring::between::SleepFlag;
 use carina_sys::EventFd;
 
-/// Rung by those that put frames on a link to a network that sleeps.
+/// A doorbell. Threads that put frames on a link to a sleeping network ring it.
 #[derive(Debug)]
 pub(super) struct Bell {
     flag: SleepFlag,
@@ -20,7 +20,7 @@ impl Bell {
         })
     }
 
-    /// Frames were published: rings when the network sleeps.
+    /// Rings if the network sleeps; called after frames were published.
     #[inline]
     pub(super) fn ring(&self) {
         if self.flag.must_ring() {
@@ -28,7 +28,7 @@ impl Bell {
         }
     }
 
-    /// The network is about to sleep, unless it finds frames now.
+    /// Announces that the network will sleep, unless it finds frames in a last check.
     pub(super) fn announce_sleep(&self) {
         self.flag.announce();
     }

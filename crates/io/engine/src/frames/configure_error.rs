@@ -1,4 +1,4 @@
-//! Why a graph does not run.
+//! Why a graph cannot be run.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use carina_frame::PoolError;
 use crate::frames::app::AppError;
 use crate::frames::graph::GraphError;
 
-/// Why a network stays as it is.
+/// Why a network could not be changed. It stays unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigureError {
     /// The graph is wrong.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// An app could not be made.
+    /// An app could not be built.
     #[error("app {name} ({kind}): {source}")]
     App {
-        /// Its name.
+        /// Name of the app.
         name: String,
-        /// Its kind.
+        /// Kind of the app.
         kind: &'static str,
         /// The reason.
         source: AppError,
@@ -27,27 +27,28 @@ pub enum ConfigureError {
     /// A worker could not be started.
     #[error("worker {worker}: {source}")]
     Start {
-        /// Its number.
+        /// Number of the worker.
         worker: usize,
         /// The reason.
         source: WorkerError,
     },
-    /// A worker does not answer: an app of it has panicked, or takes very long.
+    /// A worker does not answer: one of its apps has panicked, or takes very long.
     #[error("worker {worker} does not answer")]
     Silent {
-        /// Its number.
+        /// Number of the worker.
         worker: usize,
     },
 }
 
-/// Why a worker does not run.
+/// Why a worker could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {
-    /// No frames.
+    /// The pool of frames could not be created.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// No thread, no descriptor, or not the processor that it is to have.
+    /// The thread or a descriptor could not be created, or the thread could not be pinned to its
+    /// processor.
     #[error(transparent)]
     System(#[from] io::Error),
 }

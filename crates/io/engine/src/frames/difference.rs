@@ -1,24 +1,24 @@
-//! What has to be done so that one graph becomes another.
+//! The difference between two graphs.
 
 use std::fmt;
 
 use crate::frames::graph::{Graph, LinkName};
 
-/// The steps from one graph to another. Apps and links that are in both and the same are in no
-/// list: nothing is done to them.
+/// The steps that change one graph to another. Apps and links that are equal in both graphs are in
+/// no list; they stay untouched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Apps that are new.
+    /// Apps that are added.
     pub added: Vec<String>,
-    /// Apps that go.
+    /// Apps that are removed.
     pub removed: Vec<String>,
-    /// Apps that take another configuration while they run.
+    /// Apps that get another configuration while they run.
     pub changed: Vec<String>,
-    /// Apps in whose place another one comes, on the same worker or another.
+    /// Apps that are replaced by a new app, on the same worker or another.
     pub replaced: Vec<String>,
-    /// Links that are new.
+    /// Links that are added.
     pub linked: Vec<LinkName>,
-    /// Links that go, with the frames on them.
+    /// Links that are removed, together with their frames.
     pub unlinked: Vec<LinkName>,
 }
 
@@ -30,7 +30,7 @@ impl Difference {
         for (name, app) in &new.apps {
             let list = match old.apps.get(name) {
                 None => &mut steps.added,
-                // An app stays on its thread for life.
+                // A running app cannot move to another thread.
                 Some(old) if app.worker != old.worker => &mut steps.replaced,
                 Some(old) if app.config.is_equal(&*old.config) => continue,
                 Some(old) if app.config.can_apply_any(&*old.config) => &mut steps.changed,
@@ -45,7 +45,7 @@ impl Difference {
         steps
     }
 
-    /// True when both graphs are the same.
+    /// Whether the graphs are equal.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Difference::default()
@@ -53,7 +53,7 @@ impl Difference {
 }
 
 impl fmt::Display for Difference {
-    /// One line per step: `+` what comes, `-` what goes, `~` what changes.
+    /// One line per step: `+` for an addition, `-` for a removal, `~` for a change.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let apps = [
             ("-", &self.removed, ""),

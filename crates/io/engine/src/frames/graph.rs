@@ -1,4 +1,4 @@
-//! What is to run: apps with their configuration, and links between their ports.
+//! Graphs: apps with their configuration, and links between their ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::frames::app::{AnyConfig, AppConfig, PortList};
 
-/// A graph of apps. A plain value: changing one changes nothing that runs.
+/// A graph of apps. It is a plain value: changing it does not change anything that runs.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub(super) apps: BTreeMap<String, GraphApp>,
@@ -20,7 +20,7 @@ pub struct Graph {
 #[derive(Clone, Debug)]
 pub(super) struct GraphApp {
     pub(super) config: Arc<dyn AnyConfig>,
-    /// The worker that is to run it; `None` leaves the choice to the rule.
+    /// The worker on which the app must run; `None` leaves the choice to the rule of assignment.
     pub(super) worker: Option<usize>,
 }
 
@@ -36,13 +36,13 @@ pub struct PortName {
 /// A link, named by its ends: `APP.PORT -> APP.PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName {
-    /// Where frames come from.
+    /// The port that frames come from.
     pub from: PortName,
-    /// Where they go.
+    /// The port that frames go to.
     pub to: PortName,
 }
 
-/// Why a graph cannot run.
+/// Why a graph is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -52,7 +52,7 @@ pub enum GraphError {
     /// The text of a link is not well formed.
     #[error("{0:?}: a link is written APP.PORT -> APP.PORT")]
     Link(String),
-    /// A link has an end at an app that the graph does not have.
+    /// A link names an app that the graph does not have.
     #[error("link {link}: there is no app {app}")]
     UnknownApp {
         /// The link.
@@ -60,7 +60,7 @@ pub enum GraphError {
         /// The app.
         app: String,
     },
-    /// A link has an end at a port that the app does not have.
+    /// A link names a port that the app does not have.
     #[error("app {} ({kind}) has no {direction} {}; it has {known}", port.app, port.port)]
     UnknownPort {
         /// The port.
@@ -69,7 +69,7 @@ pub enum GraphError {
         kind: &'static str,
         /// `input` or `output`.
         direction: &'static str,
-        /// The ports that there are.
+        /// The names of the app's ports.
         known: String,
     },
     /// A port has two links.
@@ -91,32 +91,33 @@ pub enum GraphError {
     /// The number of workers is out of range.
     #[error("{0} workers: there can be 1 to {WORKERS_MAX}")]
     Workers(usize),
-    /// An app is to run on a worker that the graph does not have.
+    /// An app is placed on a worker that the graph does not have.
     #[error("app {app}: there is no worker {worker}; they are numbered from 0 to {}", workers - 1)]
     UnknownWorker {
         /// The app.
         app: String,
         /// The number of the worker.
         worker: usize,
-        /// How many workers there are.
+        /// Number of workers.
         workers: usize,
     },
-    /// Two workers are to have the same processor, or the list does not fit the workers.
+    /// Two workers have the same processor, or the number of processors differs from the number of
+    /// workers.
     #[error("processors {cpus:?} for {workers} workers: each must have one of its own")]
     Cpus {
         /// The processors.
         cpus: Vec<usize>,
-        /// How many workers there are.
+        /// Number of workers.
         workers: usize,
     },
-    /// Two apps have what only one can have.
+    /// Two apps have the same value where only one app may have it.
     #[error("apps {app} and {other} have {what}")]
     NotSole {
-        /// The app whose name comes first.
+        /// The app whose name sorts first.
         app: String,
         /// The other app.
         other: String,
-        /// What both have, and why they cannot.
+        /// The value that both have, and why they cannot share it.
         what: String,
     },
     /// A link leads from an app to itself.
@@ -136,7 +137,7 @@ impl Graph {
         self.app_of(name, Arc::new(config))
     }
 
-    /// As [`Graph::app`], with a configuration of any type.
+    /// Like [`Graph::app`], with a configuration of any type.
     pub fn app_of(&mut self, name: &str, config: Arc<dyn AnyConfig>) -> &mut Graph {
         let worker = None;
         self.apps
@@ -144,8 +145,8 @@ impl Graph {
         self
     }
 
-    /// Has a worker, by its number from 0, run an app of the graph. Without this the app runs where
-    /// the app is whose frames it gets ([`Workers`](crate::frames::Workers)).
+    /// Places an app on a worker, by the worker's number from 0. An app that is not placed runs on
+    /// the worker of the app that supplies its frames ([`Workers`](crate::frames::Workers)).
     pub fn place(&mut self, name: &str, worker: usize) -> &mut Graph {
         if let Some(app) = self.apps.get_mut(name) {
             app.worker = Some(worker);
@@ -153,20 +154,20 @@ impl Graph {
         self
     }
 
-    /// Says how many workers run the graph. Without this there are as many as apps are placed on,
-    /// or processors listed.
+    /// Sets the number of workers. The default is given by the apps that are placed, or by the list
+    /// of processors.
     pub fn workers(&mut self, count: usize) -> &mut Graph {
         self.workers = Some(count);
         self
     }
 
-    /// Gives each worker, in the order of their numbers, a processor of its own.
+    /// Gives each worker a processor of its own, in the order of the workers' numbers.
     pub fn cpus(&mut self, cpus: &[usize]) -> &mut Graph {
         self.cpus = cpus.to_vec();
         self
     }
 
-    /// How many workers run the graph.
+    /// Number of workers of the graph.
     #[must_use]
     pub fn worker_count(&self) -> usize {
         let placed = self.apps.values().filter_map(|app| app.worker).max();
@@ -174,7 +175,7 @@ impl Graph {
         self.workers.unwrap_or(placed.max(self.cpus.len()))
     }
 
-    /// The worker on which an app is placed.
+    /// The worker on which an app is placed; `None` if it is not placed.
     #[must_use]
     pub fn worker_of(&self, app: &str) -> Option<usize> {
         self.apps.get(app)?.worker
@@ -189,8 +190,8 @@ impl Graph {
         Ok(self)
     }
 
-    /// Puts an app with the ports `input` and `output` between an output of another app and where
-    /// its link leads.
+    /// Inserts an app with the ports `input` and `output` into the link at an output of another
+    /// app.
     ///
     /// # Errors
     /// The output has no link.
@@ -221,23 +222,23 @@ impl Graph {
         Ok(self.app(name, config))
     }
 
-    /// Names and kinds of the apps, in the order of names.
+    /// Names and kinds of the apps, sorted by name.
     pub fn apps(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.apps
             .iter()
             .map(|(name, app)| (name.as_str(), app.config.kind()))
     }
 
-    /// The links, in the order of their names.
+    /// The links, sorted by name.
     pub fn links(&self) -> impl Iterator<Item = &LinkName> {
         self.links.iter()
     }
 
-    /// Checks that every link joins ports that there are, and every port has the links that it
+    /// Checks that every link connects existing ports, and that every port has the links that it
     /// needs.
     ///
     /// # Errors
-    /// The first fault.
+    /// The first fault that is found.
     pub fn check(&self) -> Result<(), GraphError> {
         if let Some(name) = self.apps.keys().find(|name| !is_name(name)) {
             return Err(GraphError::Name(name.clone()));
@@ -371,10 +372,10 @@ fn check_needs(
 const INPUT: &str = "input";
 const OUTPUT: &str = "output";
 
-/// Workers of a graph at most.
+/// Largest number of workers of a graph.
 pub const WORKERS_MAX: usize = 64;
 
-/// The longest name of an app or a port.
+/// Longest name of an app or a port, in characters.
 const NAME_CHARS_MAX: usize = 32;
 
 fn is_name(name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! A link: a bounded queue of frames from one app to another, and what went over it.
+//! Links: bounded queues of frames from one app to another, with counters.
 
 use carina_frame::{Frame, FrameQueue, Moved};
 use carina_wire::pcapng::Direction;
@@ -6,43 +6,43 @@ use carina_wire::pcapng::Direction;
 use crate::counter_file::{Counter, CounterFile};
 use crate::tap::{Tap, TapList};
 
-/// Frames that an app pulls in one visit at most: enough to share the cost of a breath, few enough
-/// that they and the links of a chain stay in the nearest cache.
+/// Largest number of frames that an app pulls in one visit: enough to share the cost of a breath,
+/// few enough that the frames and the links of a chain stay in the nearest cache.
 pub const FRAME_BURST: usize = 128;
 
-/// Frames that wait on a link at most.
+/// Largest number of frames that wait on a link.
 pub const LINK_FRAMES: usize = 1024;
 
-/// Frames that wait on a link with back-pressure at most: two bursts. More would only be older when
-/// they arrive, and there are links to many slow guests.
+/// Largest number of frames that wait on a link with back-pressure: two bursts. More frames would
+/// only be older on arrival, and there may be links to many slow guests.
 const WAITING_MAX: usize = 2 * FRAME_BURST;
 
-/// Frames for which a writer waits.
+/// Number of free places that a writer waits for.
 const WAITED_FOR: usize = FRAME_BURST / 2;
 
-/// What went over a link since it was made.
+/// The counts of a link since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
-    /// Frames that were put on it.
+    /// Frames that were put on the link.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub bytes: u64,
-    /// Frames that were dropped because it was full.
+    /// Frames that were dropped because the link was full.
     pub drops: u64,
 }
 
 pub(super) struct FrameLink {
     pub(super) queue: FrameQueue,
-    /// The app that puts frames here waits while there is no room.
+    /// Whether the app that puts frames here waits while there is no room.
     pub(super) has_back_pressure: bool,
     counts: LinkCounts,
     shown: Option<[Counter; 3]>,
-    /// Who wants copies of what goes over it.
+    /// The captures of this link.
     taps: TapList,
 }
 
 impl FrameLink {
-    /// A link whose counts are shown under `name`; one without a name is internal.
+    /// Creates a link. Its counts are shown under `name`; without a name, the link is internal.
     pub(super) fn new(name: Option<&str>, counters: &CounterFile) -> FrameLink {
         let counter = |name: &str, what| counters.counter(&format!("{name}/{what}"));
         FrameLink {
@@ -54,8 +54,8 @@ impl FrameLink {
         }
     }
 
-    /// Frames that may be put on the link at present. With back-pressure this is 0 until there is
-    /// room for a good part of a burst, so that a slow reader is not served frame by frame.
+    /// Number of frames that may now be put on the link. With back-pressure it is 0 until a good
+    /// part of a burst has room, so that a slow reader is not served frame by frame.
     #[inline]
     pub(super) fn room(&self) -> usize {
         match self.free() {
@@ -73,7 +73,8 @@ impl FrameLink {
         }
     }
 
-    /// Puts frames on the link until `make` gives no more, `max` were put, or the link is full.
+    /// Puts frames on the link until `make` returns `None`, `max` frames were put, or the link is
+    /// full.
     #[inline]
     pub(super) fn fill(&mut self, max: usize, make: impl FnMut() -> Option<Frame>) -> usize {
         let moved = self.queue.fill(max.min(self.free()), make);
@@ -109,7 +110,7 @@ impl FrameLink {
         }
     }
 
-    /// Shows the frames that were put on the link last to those who trace it.
+    /// Copies the last `packets` frames of the link to its taps.
     #[cold]
     fn copy(&mut self, packets: usize) {
         let before = self.queue.len() - packets;
@@ -118,12 +119,13 @@ impl FrameLink {
         }
     }
 
-    /// Copies what goes over the link from here on to a tap.
+    /// Copies every frame that is put on the link from now on to a tap.
     pub(super) fn trace(&mut self, tap: Tap) {
         self.taps.add(tap);
     }
 
-    /// False for a link that is internal, or counted by another network.
+    /// Whether this network counts the link: false for an internal link, or one that another
+    /// network counts.
     pub(super) fn is_shown(&self) -> bool {
         self.shown.is_some()
     }
@@ -132,7 +134,7 @@ impl FrameLink {
         self.counts
     }
 
-    /// Shows the counts to other processes.
+    /// Writes the counts to the counter file.
     pub(super) fn publish(&self) {
         let Some([packets, bytes, drops]) = &self.shown else {
             return;

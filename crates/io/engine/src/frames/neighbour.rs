@@ -5,11 +5,11 @@
 //!   app -> link (1024 frames) -> ring (1024 frames) -> link -> app
 //! ```
 //!
-//! An app puts frames on a link of its own thread, as on any other, and there they are counted.
-//! When the breath is over what is on the link goes to the ring, by one store of its index for the
-//! whole burst; at the start of its breath the other side takes what its app can push on at once.
-//! While the ring is full, frames wait on the link, and the app that puts too many there loses
-//! them as on any other link.
+//! An app puts frames on a link of its own thread, where they are counted as on any other link. At
+//! the end of the breath the frames move from the link to the ring; one store of its index
+//! publishes the whole burst. At the start of its breath the other side takes as many frames as its
+//! app can push on at once. While the ring is full, frames wait on the link. If an app puts too
+//! many there, they are dropped as on any other link.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ use carina_ring::between::{Receiver, Sender, queue};
 use crate::frames::bell::Bell;
 use crate::frames::link::{FRAME_BURST, FrameLink, LINK_FRAMES};
 
-/// The near end of a link to another network.
+/// The sending end of a link to another network.
 pub(super) struct Outgoing {
     ring: Sender<Frame>,
     bell: Arc<Bell>,
 }
 
-/// The near end of a link from another network.
+/// The receiving end of a link from another network.
 pub(super) struct Incoming {
     ring: Receiver<Frame>,
 }
 
-/// Both ends of a link; `bell` is that of the network to which it leads.
+/// Creates both ends of a link. `bell` is the doorbell of the network that the link leads to.
 pub(super) fn between(bell: Arc<Bell>) -> (Outgoing, Incoming) {
     let (sender, receiver) = queue(LINK_FRAMES);
     let outgoing = Outgoing { ring: sender, bell };
@@ -38,7 +38,7 @@ pub(super) fn between(bell: Arc<Bell>) -> (Outgoing, Incoming) {
 }
 
 impl Outgoing {
-    /// Moves frames from the link to the ring; true when some moved.
+    /// Moves frames from the link to the ring. Returns true if any moved.
     #[inline]
     pub(super) fn flush(&mut self, link: &mut FrameLink) -> bool {
         if link.queue.is_empty() {
@@ -51,37 +51,37 @@ impl Outgoing {
         moved
     }
 
-    /// Ends the link; returns how many frames were on the ring and are lost.
+    /// Closes the link. Returns how many frames on the ring are lost.
     pub(super) fn close(self) -> usize {
         self.ring.close()
     }
 }
 
 impl Incoming {
-    /// Moves frames from the ring to the link, no more than an app pushes on in a breath; true when
-    /// some moved.
+    /// Moves frames from the ring to the link, no more than an app pushes on in a breath. Returns
+    /// true if any moved.
     #[inline]
     pub(super) fn fetch(&mut self, link: &mut FrameLink) -> bool {
         let room = TAKEN_MAX.saturating_sub(link.queue.len());
         let queue = &mut link.queue;
         let moved = self.ring.receive(room, |frame| {
-            // There is room for all of them: no frame comes back.
+            // All of them have room, so no frame is returned.
             let _ = queue.push(frame);
         });
         moved > 0
     }
 
-    /// True when frames wait on the ring.
+    /// Whether frames wait on the ring.
     pub(super) fn has_frames(&mut self) -> bool {
         self.ring.waiting() > 0
     }
 
-    /// As [`Outgoing::close`].
+    /// Closes the link, like [`Outgoing::close`].
     pub(super) fn close(self) -> usize {
         self.ring.close()
     }
 }
 
-/// Frames that wait on a link from another network at most: a few bursts, for more than one
-/// breath of the neighbour may have gone by.
+/// Largest number of frames that wait on a link from another network: a few bursts, because the
+/// neighbour may have run several breaths.
 const TAKEN_MAX: usize = 2 * FRAME_BURST;

@@ -1,4 +1,4 @@
-//! A graph that runs.
+//! A network: a graph that runs.
 
 mod change;
 
@@ -23,29 +23,29 @@ use crate::frames::part::Part;
 use crate::frames::ports::Ports;
 use crate::tap::Tap;
 
-/// Apps and links on one thread: a whole graph, or the part of one that a worker runs.
+/// Running apps and links on one thread: a whole graph, or the part that one worker runs.
 pub struct Network {
     pool: Pool,
     counters: CounterFile,
     notices: Notices,
     graph: Graph,
     apps: Vec<RunningApp>,
-    /// The two internal links first, then those of `link_names`.
+    /// The two internal links, then the links of `link_names`.
     links: Vec<FrameLink>,
     link_names: Vec<LinkName>,
-    /// Links from and to networks on other threads, by number.
+    /// Receiving ends of links from networks on other threads, with the number of the link.
     incoming: Vec<(usize, Incoming)>,
     outgoing: Vec<(usize, Outgoing)>,
     bell: Arc<Bell>,
-    /// Numbers of the apps with inputs, in the order in which a burst goes through them.
+    /// Numbers of the apps with inputs, in the order in which a burst passes them.
     order: Vec<usize>,
-    /// When the next tick of any app, or publishing, is due.
+    /// Time of the next tick of any app, or of the next publication of counts.
     next_tick: Instant,
     unlinked: Counter,
     discarded: Counter,
     epoll: Epoll,
     is_armed: bool,
-    /// What [`Network::breathe`] gets its times from, where that goes on during a breath.
+    /// The clock of [`Network::breathe`], if time must advance during a breath.
     clock: Option<fn() -> Instant>,
 }
 
@@ -61,11 +61,11 @@ struct RunningApp {
 }
 
 impl Network {
-    /// A network without apps. Apps take frames from `pool`; their counters and those of links
-    /// go to `counters`.
+    /// Creates a network without apps. Apps take frames from `pool`. Counters of apps and links are
+    /// in `counters`.
     ///
     /// # Errors
-    /// When no epoll descriptor is to be had.
+    /// No epoll descriptor is available.
     pub fn new(pool: Pool, counters: CounterFile) -> io::Result<Network> {
         let internal = || FrameLink::new(None, &counters);
         let (bell, epoll) = (Arc::new(Bell::new()?), Epoll::new()?);
@@ -91,27 +91,27 @@ impl Network {
         })
     }
 
-    /// Sets the clock from which the times of [`Network::breathe`] come. Without one, time does not
-    /// advance during a breath.
+    /// Sets the clock for [`Network::breathe`]. Without a clock, time does not advance during a
+    /// breath.
     pub fn set_clock(&mut self, clock: fn() -> Instant) {
         self.clock = Some(clock);
     }
 
-    /// Has apps that are made from here on put their notices elsewhere than in a list of the
-    /// network's own.
+    /// Sets the list for notices of apps that are built from now on. By default the network has a
+    /// list of its own.
     #[must_use]
     pub fn with_notices(mut self, notices: Notices) -> Network {
         self.notices = notices;
         self
     }
 
-    /// What the apps have to say to the operator.
+    /// The apps' notices to the operator.
     #[must_use]
     pub fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// The graph that runs.
+    /// The graph that is running.
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.graph
@@ -123,16 +123,16 @@ impl Network {
         &self.pool
     }
 
-    /// Becomes `graph`, by difference: what is the same in both goes on as it is, links with the
-    /// frames on them.
+    /// Changes the running graph to `graph`. Only the difference changes: apps and links that are
+    /// equal in both graphs continue, links with their frames.
     ///
     /// # Errors
-    /// The graph is wrong, or an app cannot be made; the network then is unchanged.
+    /// The graph is wrong, or an app cannot be built. The network then stays unchanged.
     pub fn configure(&mut self, graph: &Graph) -> Result<Difference, ConfigureError> {
         graph.check()?;
         let part = Part::whole(graph);
         let opening = self.opening(&part);
-        // One alone opens when it is made: a thread would save nothing.
+        // A single new app opens what it needs when it is built; a thread would save nothing.
         let opened = match opening.apps.len() {
             0 | 1 => BTreeMap::new(),
             _ => opening.open(),
@@ -142,8 +142,8 @@ impl Network {
         Ok(self.commit(prepared).0)
     }
 
-    /// One breath at `now`: every app pulls, then every app with frames at its inputs pushes. True
-    /// when anything moved.
+    /// Runs one breath at the time `now`: every app pulls, then every app with frames at its inputs
+    /// pushes. Returns true if anything moved.
     pub fn breathe(&mut self, now: Instant) -> bool {
         let (mut moved, clock) = (false, self.clock);
         for (link, end) in &mut self.incoming {
@@ -186,7 +186,7 @@ impl Network {
         moved
     }
 
-    /// Visits the apps whose time has come, and shows the counts of the links.
+    /// Calls the `tick` of apps that are due, and publishes the counts of the links.
     fn tick(&mut self, now: Instant) {
         self.next_tick = now + PUBLISH_EVERY;
         let clock = self.clock;
@@ -207,12 +207,12 @@ impl Network {
         self.publish();
     }
 
-    /// Shows the counts of the links to other processes.
+    /// Writes the counts of the links to the counter file.
     pub(super) fn publish(&self) {
         self.links.iter().for_each(FrameLink::publish);
     }
 
-    /// Every link with what went over it. One that leads to another network is counted where it
+    /// Every link with its counts. A link to another network is counted by the network where it
     /// begins.
     pub fn link_counts(&self) -> impl Iterator<Item = (&LinkName, LinkCounts)> {
         let links = self.link_names.iter().zip(&self.links[INTERNAL_LINKS..]);
@@ -221,8 +221,8 @@ impl Network {
             .map(|(name, link)| (name, link.counts()))
     }
 
-    /// Copies what is put on a link from here on to a tap, as long as the link is there. False when
-    /// no such link begins here.
+    /// Copies frames that are put on a link from now on to a tap, as long as the link exists.
+    /// Returns false if no such link begins in this network.
     pub fn trace(&mut self, link: &LinkName, tap: Tap) -> bool {
         let at = self.link_names.iter().position(|name| name == link);
         let link = at.map(|at| &mut self.links[INTERNAL_LINKS + at]);
@@ -237,20 +237,20 @@ impl Network {
         (&*running.app as &dyn std::any::Any).downcast_ref()
     }
 
-    /// As [`Network::app`], to be changed.
+    /// Like [`Network::app`], for changing the app.
     #[must_use]
     pub fn app_mut<A: FrameApp>(&mut self, name: &str) -> Option<&mut A> {
         let running = self.apps.iter_mut().find(|app| app.name == name)?;
         (&mut *running.app as &mut dyn std::any::Any).downcast_mut()
     }
 
-    /// True when frames wait on a link.
+    /// Whether frames wait on a link.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         self.links.iter().any(|link| !link.queue.is_empty())
     }
 
-    /// True when frames wait for an app that can go on with them, or for another network.
+    /// Whether frames wait for an app that can process them now, or for another network.
     pub(super) fn has_work(&self) -> bool {
         let waits = |link: usize| !self.links[link].queue.is_empty();
         let here = self.apps.iter().any(|running| {
@@ -270,7 +270,7 @@ impl Network {
         ticks.chain(own).min()
     }
 
-    /// Arms every app; false when one has something to pull, and room for it.
+    /// Arms every app. Returns false if an app has frames to pull, and room for them.
     pub(super) fn arm(&mut self) -> bool {
         self.is_armed = true;
         self.bell.announce_sleep();
@@ -293,7 +293,7 @@ impl Network {
         self.apps
             .iter_mut()
             .for_each(|running| running.app.disarm());
-        // What rang is taken note of, so that it can ring again.
+        // The events are cleared, so that the descriptors can ring again.
         let mut ready = Vec::new();
         let _ = self.epoll.wait(&mut ready, Some(0));
     }
@@ -302,7 +302,7 @@ impl Network {
         &self.epoll
     }
 
-    /// What networks on other threads ring when they have frames for this one.
+    /// The doorbell that networks on other threads ring when they have frames for this one.
     pub(super) fn bell(&self) -> &Arc<Bell> {
         &self.bell
     }
@@ -322,7 +322,7 @@ impl RunningApp {
         }
     }
 
-    /// Whether the app can do nothing about frames that wait at an input.
+    /// Whether the app can do nothing about the frames that wait at an input.
     fn is_blocked(&self, input: usize, links: &[FrameLink]) -> bool {
         let is_full =
             |output: &usize| links[*output].has_back_pressure && links[*output].room() == 0;
@@ -332,7 +332,7 @@ impl RunningApp {
         }
     }
 
-    /// Whether the app pulls nothing, whatever there is.
+    /// Whether the app cannot pull, because its outputs have no room.
     fn is_held_back(&self, links: &[FrameLink]) -> bool {
         let linked = self.outputs.iter().filter(|link| **link != NO_OUTPUT);
         let mut linked = linked.map(|link| &links[*link]).peekable();
@@ -347,16 +347,16 @@ fn waiting(links: &[FrameLink], inputs: &[usize]) -> usize {
     inputs.iter().map(|link| links[*link].queue.len()).sum()
 }
 
-/// Where frames go that an app puts on a port without a link.
+/// Number of the link for frames that an app puts on a port without a link.
 const NO_OUTPUT: usize = 0;
-/// Where an app finds nothing at a port without a link.
+/// Number of the empty link for inputs without a link.
 const NO_INPUT: usize = 1;
 const INTERNAL_LINKS: usize = 2;
 
-/// The token of the network's own doorbell; apps have their numbers.
+/// The token of the network's own doorbell. Apps use their numbers.
 const BELL: u64 = u64::MAX;
 
-/// How old the counts of links that others see may be.
+/// How often the counts of links are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

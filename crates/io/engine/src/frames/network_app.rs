@@ -11,18 +11,18 @@ use crate::app::App;
 use crate::frames::network::Network;
 use crate::link::Links;
 
-/// Runs a network in the breath of an engine, which may have apps of flows beside it. The owner of
-/// the other reference configures it between two breaths, and wakes this app after that.
+/// Runs a network in the breath of an engine, which may also have apps of flows. The owner of the
+/// other reference configures the network between two breaths, and then wakes this app.
 pub struct NetworkApp {
     network: Rc<RefCell<Network>>,
     doorbell: OwnedFd,
 }
 
 impl NetworkApp {
-    /// An app that runs `network`.
+    /// Creates the app for `network`.
     ///
     /// # Errors
-    /// When the process has too many open files.
+    /// The process has too many open files.
     pub fn new(network: Rc<RefCell<Network>>) -> std::io::Result<NetworkApp> {
         let doorbell = network.borrow().epoll().as_fd().try_clone_to_owned()?;
         Ok(NetworkApp { network, doorbell })

@@ -1,12 +1,12 @@
-//! What apps have to say to the operator: that one has stopped, and why.
+//! Notices of apps to the operator, for instance that an app has stopped, and why.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Notices of the apps of a graph, from all of its workers. Clones are the same list.
+/// The notices of a graph's apps, from all of its workers. Clones share the list.
 ///
-/// A notice costs a lock, so it is for what happens now and then, never for packets. The list has
-/// [`NOTICES_MAX`] places; what comes while they are taken is only counted.
+/// A notice costs a lock, so it is for rare events, never for packets. The list has [`NOTICES_MAX`]
+/// places; notices that find no place are only counted.
 #[derive(Clone, Debug, Default)]
 pub struct Notices(Arc<Mutex<List>>);
 
@@ -16,20 +16,20 @@ struct List {
     missed: u64,
 }
 
-/// What an app has to say.
+/// A message of an app to the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The app's name in the graph.
     pub app: String,
-    /// One line.
+    /// The message, in one line.
     pub text: String,
-    /// The app has stopped, and drops what comes until it is replaced.
+    /// Whether the app has stopped. It then drops all frames until it is replaced.
     pub has_stopped: bool,
 }
 
 impl Notices {
-    /// Adds a notice. One that says that an app has stopped takes the place of the oldest, if all
-    /// places are taken.
+    /// Adds a notice. If all places are taken, a notice that an app has stopped replaces the oldest
+    /// notice.
     pub fn add(&self, notice: Notice) {
         let mut list = self.list();
         if list.waiting.len() >= NOTICES_MAX {
@@ -42,8 +42,8 @@ impl Notices {
         list.waiting.push_back(notice);
     }
 
-    /// Takes the notices that wait, the oldest first, and how many there was no place for since
-    /// this was last called.
+    /// Takes the notices that wait, oldest first, and the number of notices since the last call
+    /// that found no place.
     #[must_use]
     pub fn take(&self) -> (Vec<Notice>, u64) {
         let mut list = self.list();
@@ -56,7 +56,7 @@ impl Notices {
     }
 }
 
-/// Notices that wait at most.
+/// Largest number of notices that wait.
 pub const NOTICES_MAX: usize = 256;
 
 #[cfg(test)]

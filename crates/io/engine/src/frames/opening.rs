@@ -1,4 +1,4 @@
-//! What apps open before they are made, on threads of their own.
+//! Opening of what apps need before they are built, on threads of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::counter_file::CounterFile;
 use crate::frames::app::{AnyConfig, AppContext, Opened};
 use crate::frames::notices::Notices;
 
-/// Apps that have something to open, and what they may have of their network meanwhile.
+/// The apps that have something to open, and what their context provides.
 pub(super) struct Opening {
     pub(super) apps: Vec<(String, Arc<dyn AnyConfig>)>,
     pub(super) pool: Pool,
@@ -18,7 +18,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Opens all at once, each on a thread; returns when the last is done.
+    /// Opens for all apps at the same time, each on a thread. Returns when all are done.
     pub(super) fn open(&self) -> BTreeMap<String, Opened> {
         std::thread::scope(|scope| {
             let threads = self.apps.iter().map(|(name, config)| {
@@ -28,7 +28,8 @@ impl Opening {
             });
             let threads: Vec<_> = threads.collect();
             let done = threads.into_iter().filter_map(|(name, thread)| {
-                // One for which there is no thread, or that panicked, opens when it is made.
+                // An app for which no thread could be started, or whose thread panicked, opens when
+                // it is built.
                 let opened = thread.ok()?.join().ok()??;
                 Some((name.clone(), opened))
             });
@@ -48,5 +49,5 @@ impl Opening {
     }
 }
 
-/// The stack of a thread that opens something: as much as an app has that is made on a worker.
+/// Stack size of a thread that opens, equal to that of a worker, on which apps are otherwise built.
 const STACK_BYTES: usize = 2 << 20;

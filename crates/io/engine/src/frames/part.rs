@@ -1,4 +1,4 @@
-//! The part of a graph that one network runs, on its way to there.
+//! The part of a graph that one network runs, before it gets there.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,19 +10,19 @@ use crate::frames::difference::Difference;
 use crate::frames::graph::{Graph, LinkName};
 use crate::frames::neighbour::{Incoming, Outgoing};
 
-/// Apps of one network, and the links with an end at one of them.
+/// The apps of one network, and the links that have an end at one of them.
 pub(super) struct Part {
     pub(super) graph: Graph,
-    /// Those of the links that have back-pressure, and maybe others of the whole graph.
+    /// The links with back-pressure; may include links of other parts.
     pub(super) back_pressure: BTreeSet<LinkName>,
-    /// Ends of links from and to other networks that are new. Those that the network has already
-    /// it keeps.
+    /// Receiving ends of new links from other networks. The network keeps the ends of links that it
+    /// already has.
     pub(super) incoming: BTreeMap<LinkName, Incoming>,
     pub(super) outgoing: BTreeMap<LinkName, Outgoing>,
 }
 
 impl Part {
-    /// A whole graph.
+    /// The part that consists of a whole graph.
     pub(super) fn whole(graph: &Graph) -> Part {
         Part::of(graph.clone(), links_with_back_pressure(graph))
     }
@@ -38,23 +38,23 @@ impl Part {
     }
 }
 
-/// What a network gives up when it becomes another, to be dropped where no frame waits for it:
-/// memory of large tables is freed then, and sockets of the kernel are closed.
+/// What a network gives up when it changes. It must be dropped on a thread where no frame waits:
+/// dropping it frees large tables and closes kernel sockets.
 #[derive(Default)]
 pub(super) struct Remains {
-    /// Parts of apps that have gone.
+    /// Parts of apps that were removed.
     pub(super) apps: Vec<Box<dyn Any + Send>>,
-    /// What the network ran, with the configurations of its apps.
+    /// The graph that the network ran, with the configurations of its apps.
     pub(super) graph: Graph,
 }
 
-/// Why a part cannot be run, and what was made of it before that was known.
+/// Why a part cannot be run, and what was already built for it.
 pub(super) struct Refusal {
     pub(super) error: ConfigureError,
     pub(super) remains: Remains,
 }
 
-/// A part whose new apps have been made.
+/// A part whose new apps have been built.
 pub(super) struct Prepared {
     pub(super) part: Part,
     pub(super) difference: Difference,
@@ -62,7 +62,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Gives it up.
+    /// Discards the part.
     pub(super) fn dismantle(self) -> Remains {
         let apps = self.built.into_values().filter_map(FrameApp::dismantle);
         Remains {

@@ -1,4 +1,4 @@
-//! The ports of an app, as the app sees them during a visit.
+//! Access to the ports of an app during a visit.
 
 use carina_frame::{Frame, Pool};
 use carina_time::Instant;
@@ -8,7 +8,7 @@ use crate::frames::link::FrameLink;
 /// The ports of the app that is visited, by number.
 ///
 /// # Panics
-/// All methods with a port: when the app has no port of that number.
+/// Each method that takes the number of a port panics if the app has no such port.
 pub struct Ports<'a> {
     pub(super) links: &'a mut [FrameLink],
     pub(super) inputs: &'a [usize],
@@ -18,14 +18,15 @@ pub struct Ports<'a> {
 }
 
 impl Ports<'_> {
-    /// When the breath began.
+    /// The time at which the breath began.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// A time when all frames at the inputs had come, which [`Ports::now`] may be earlier than: a
-    /// frame may come while the breath lasts, and longer while the thread has no processor.
+    /// A time not earlier than the arrival of any frame at the inputs. [`Ports::now`] may be
+    /// earlier: frames may arrive while the breath lasts, and a breath takes longer while the
+    /// thread has no processor.
     #[must_use]
     pub fn arrived_by(&self) -> Instant {
         self.clock.map_or(self.now, |clock| clock())
@@ -43,14 +44,14 @@ impl Ports<'_> {
         self.outputs.len()
     }
 
-    /// Frames that wait at an input.
+    /// Number of frames that wait at an input.
     #[must_use]
     #[inline]
     pub fn waiting(&self, input: usize) -> usize {
         self.links[self.inputs[input]].queue.len()
     }
 
-    /// Frames that an output takes at present: before it drops, or, where its link has
+    /// Number of frames that an output accepts now: before it drops, or, if its link has
     /// back-pressure, before the app should wait.
     #[must_use]
     #[inline]
@@ -58,31 +59,32 @@ impl Ports<'_> {
         self.links[self.outputs[output]].room()
     }
 
-    /// Whether frames that are left at an input hold back the port that sends them, and no other.
+    /// Whether frames that stay at an input hold back the port that supplies them, and no other
+    /// port.
     #[must_use]
     #[inline]
     pub fn has_back_pressure(&self, input: usize) -> bool {
         self.links[self.inputs[input]].has_back_pressure
     }
 
-    /// Takes the oldest frame that waits at an input.
+    /// Takes the oldest frame at an input; `None` if no frame waits.
     #[inline]
     pub fn receive(&mut self, input: usize) -> Option<Frame> {
         self.links[self.inputs[input]].queue.pop()
     }
 
-    /// Puts a frame on an output; where the link is full it is dropped and counted.
+    /// Puts a frame on an output. If the link is full, the frame is dropped and counted.
     #[inline]
     pub fn transmit(&mut self, output: usize, frame: Frame) {
         self.links[self.outputs[output]].push(frame);
     }
 
-    /// The frames that wait at an input, without taking them.
+    /// The frames that wait at an input, oldest first, without taking them.
     pub fn frames(&self, input: usize) -> impl Iterator<Item = &Frame> {
         self.links[self.inputs[input]].queue.iter()
     }
 
-    /// As [`Ports::frames`], to be changed.
+    /// Like [`Ports::frames`], for changing the frames.
     pub fn frames_mut(&mut self, input: usize) -> impl Iterator<Item = &mut Frame> {
         self.links[self.inputs[input]].queue.iter_mut()
     }
@@ -93,8 +95,8 @@ impl Ports<'_> {
         self.links[self.inputs[input]].queue.drain(take);
     }
 
-    /// Puts frames on an output until `make` gives no more, `max` were put, or the link is full;
-    /// returns how many.
+    /// Puts frames on an output until `make` returns `None`, `max` frames were put, or the link is
+    /// full. Returns how many.
     #[inline]
     pub fn fill(
         &mut self,
@@ -105,9 +107,9 @@ impl Ports<'_> {
         self.links[self.outputs[output]].fill(max, make)
     }
 
-    /// Moves all frames that wait at an input to an output, after `edit` has had each of them; a
-    /// frame for which it returns false is dropped, and counted by the app. Where the output has
-    /// back-pressure, those for which it has no room stay at the input.
+    /// Moves all frames that wait at an input to an output. `edit` is called with each frame; a
+    /// frame for which it returns false is dropped, and must be counted by the app. If the output
+    /// has back-pressure, frames without room stay at the input.
     #[inline]
     pub fn forward(&mut self, input: usize, output: usize, edit: impl FnMut(&mut Frame) -> bool) {
         let ends = [self.inputs[input], self.outputs[output]];
@@ -123,8 +125,8 @@ impl Ports<'_> {
         to.count(moved);
     }
 
-    /// Puts copies from `pool` of all frames that wait at an input on an output, and leaves the
-    /// frames where they are. Returns for how many there was no copy to be had.
+    /// Copies all frames that wait at an input to an output, with frames from `pool`, and leaves
+    /// the originals at the input. Returns the number of frames for which the pool had none left.
     #[inline]
     pub fn copy_all(&mut self, input: usize, output: usize, pool: &Pool) -> usize {
         let ends = [self.inputs[input], self.outputs[output]];
@@ -146,7 +148,8 @@ impl Ports<'_> {
         missing
     }
 
-    /// Takes all frames that wait at an input, one after the other, with the ports at hand.
+    /// Takes all frames that wait at an input one by one, and passes each to `take` together with
+    /// the ports.
     #[inline]
     pub fn each(&mut self, input: usize, mut take: impl FnMut(Frame, &mut Self)) {
         for _ in 0..self.waiting(input) {

@@ -1,4 +1,4 @@
-//! Making the apps of a graph without running it.
+//! Building the apps of a graph without running it.
 
 use carina_frame::{Pool, PoolConfig};
 
@@ -9,10 +9,10 @@ use crate::frames::graph::Graph;
 use crate::frames::notices::Notices;
 
 impl Graph {
-    /// Checks the graph as [`Workers::configure`](crate::frames::Workers::configure) does, and
-    /// makes its apps, but for those with an effect [outside](Outside) of the process. What it
-    /// accepts runs, as far as the devices, sockets and written files can be had. Apps have frames
-    /// of `frame_bytes`.
+    /// Checks the graph like [`Workers::configure`](crate::frames::Workers::configure), and builds
+    /// its apps, except those with an effect [outside](Outside) of the process. A graph that it
+    /// accepts can run if its devices, sockets and written files are available. The pool's frames
+    /// have `frame_bytes` bytes.
     ///
     /// # Errors
     /// The error that `Workers::configure` would return.
@@ -60,5 +60,5 @@ fn check(config: &dyn AnyConfig, has: usize) -> Result<(), AppError> {
     }
 }
 
-/// Frames of the pool: apps keep some from their first call on.
+/// Number of frames of the pool. Apps keep some from their first call on.
 const FRAMES: usize = 64;

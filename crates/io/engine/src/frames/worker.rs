@@ -1,4 +1,4 @@
-//! One worker: a thread with an engine, and a network with its part of the graph.
+//! A worker: a thread with an engine, and a network that runs a part of the graph.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ use crate::ids::AppId;
 use crate::tap::Tap;
 use crate::{Engine, Pool as PacketPool};
 
-/// What a worker is made of.
+/// The settings for starting a worker.
 pub(super) struct Start {
     pub(super) number: usize,
     pub(super) cpu: Option<usize>,
@@ -39,7 +39,7 @@ pub(super) struct Start {
     pub(super) notices: Notices,
 }
 
-/// The handle of a running worker; it ends with this value.
+/// The handle of a running worker. Dropping it ends the worker.
 pub(super) struct Worker {
     number: usize,
     commands: Sender<Command>,
@@ -48,19 +48,19 @@ pub(super) struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a worker has done.
+/// What a worker reports about its work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     pub(super) cpu_ns: u64,
     pub(super) links: Vec<(LinkName, LinkCounts)>,
 }
 
-/// Whether the new apps of a part were made.
+/// Whether the new apps of a part were built.
 type Made = Result<(), Box<Refusal>>;
 
 enum Command {
     Prepare(Part, Sender<Made>),
-    /// What the apps of a part have opened, which `Prepare` of this number asked for.
+    /// What the apps of a part have opened, for the `Prepare` with this number.
     Opened(u64, Part, BTreeMap<String, Opened>, Sender<Made>),
     Commit(Sender<Remains>),
     Abandon(Sender<Remains>),
@@ -106,7 +106,7 @@ impl Worker {
         Arc::clone(&self.bell)
     }
 
-    /// Sends a command that is answered; the answer is awaited by [`Worker::answer`].
+    /// Sends a command that has an answer. [`Worker::answer`] waits for it.
     fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Receiver<T> {
         let (reply, answer) = mpsc::channel();
         self.tell(command(reply));
@@ -114,7 +114,7 @@ impl Worker {
     }
 
     fn tell(&self, command: Command) {
-        // A thread that has ended answers nothing, which is seen there.
+        // If the thread has ended, the missing answer shows that.
         let _ = self.commands.send(command);
         self.doorbell.signal();
     }
@@ -130,12 +130,13 @@ impl Worker {
         self.ask(|reply| Command::Prepare(part, reply))
     }
 
-    /// The answer is what the worker has given up, to be dropped by the caller.
+    /// Commits the prepared part. The answer is what the worker has given up; the caller must drop
+    /// it.
     pub(super) fn commit(&self) -> Receiver<Remains> {
         self.ask(Command::Commit)
     }
 
-    /// Gives up what was prepared. The answer is that, to be dropped by the caller.
+    /// Discards the prepared part. The answer is that part; the caller must drop it.
     pub(super) fn abandon(&self) -> Receiver<Remains> {
         self.ask(Command::Abandon)
     }
@@ -168,19 +169,19 @@ impl Drop for Worker {
     }
 }
 
-/// What is on the thread.
+/// The state on the worker's thread.
 struct Inside {
     engine: Engine,
     network: Rc<RefCell<Network>>,
     app: AppId,
-    /// The processors that the thread had at first.
+    /// The processors that the thread was allowed to use at its start.
     cpus: Vec<usize>,
     number: usize,
     inbox: Receiver<Command>,
-    /// Leads to `inbox`, for threads that this one starts.
+    /// Sends to `inbox`, for threads that this thread starts.
     commands: Sender<Command>,
     doorbell: Arc<EventFd>,
-    /// How often something was to be prepared, or was abandoned.
+    /// Number of preparations that were started or abandoned.
     preparations: u64,
     prepared: Option<Prepared>,
 }
@@ -200,7 +201,7 @@ impl Inside {
         network.set_clock(|| Instant::from_nanos(monotonic_ns()));
         let network = Rc::new(RefCell::new(network));
         let row = Table::private()?.row(Kind::Engine, 0, "worker");
-        // Frames have a pool of their own; this one is for packets of flows.
+        // Frames have a pool of their own; this pool is for packets of flows.
         let mut engine = Engine::new(row, PacketPool::new(0))?;
         engine.watch_outside(&*doorbell)?;
         let app = engine.reserve();
@@ -220,27 +221,27 @@ impl Inside {
     }
 
     fn run(mut self) {
-        // Best effort: beside a program that fills a queue in one slice of its own, all that comes
-        // behind a full queue is lost before this thread runs next.
+        // Best effort. If another program fills a queue within one long time slice, everything
+        // beyond the full queue is lost before this thread runs.
         let _ = ask_for_short_slices();
         loop {
             let moved = self.engine.breathe(monotonic_ns());
-            // epoll refuses nothing on descriptors that are open; should it, commands are looked
-            // for in every breath.
+            // epoll does not fail for open descriptors. If it does, commands are checked in every
+            // breath.
             if self.engine.rest(moved).unwrap_or(true) && self.obey().is_break() {
                 return;
             }
         }
     }
 
-    /// Does what was asked.
+    /// Executes the commands that have arrived.
     fn obey(&mut self) -> std::ops::ControlFlow<()> {
         self.doorbell.drain();
         while let Ok(command) = self.inbox.try_recv() {
             match command {
                 Command::Prepare(part, reply) => self.open(part, reply),
                 Command::Opened(number, part, opened, reply) => {
-                    // The caller may have given up, and asked for something else.
+                    // The caller may have given up and requested something else since.
                     if number == self.preparations {
                         self.prepare(part, opened, &reply)
                     } else {
@@ -281,7 +282,7 @@ impl Inside {
         std::ops::ControlFlow::Continue(())
     }
 
-    /// Has apps open what they need on another thread, while this one moves frames.
+    /// Starts a thread on which apps open what they need, while this thread moves frames.
     fn open(&mut self, part: Part, reply: Sender<Made>) {
         self.preparations += 1;
         let opening = self.network.borrow().opening(&part);
@@ -291,14 +292,15 @@ impl Inside {
         let (number, commands) = (self.preparations, self.commands.clone());
         let (cpus, doorbell) = (self.cpus.clone(), Arc::clone(&self.doorbell));
         let job = move || {
-            // This worker may have its processor for itself.
+            // The new thread must not run on the processor that this worker may have for itself.
             let _ = carina_sys::allow_cpus(None, &cpus);
             let opened = opening.open();
-            // The worker may have ended meanwhile.
+            // The worker may have ended in the meantime.
             let _ = commands.send(Command::Opened(number, part, opened, reply));
             doorbell.signal();
         };
-        // Without a thread the answer fails to come: `reply` is dropped with the job.
+        // If no thread can be started, `reply` is dropped with the job, and the caller gets no
+        // answer.
         let _ = std::thread::Builder::new()
             .name(format!("worker-{}-open", self.number))
             .spawn(job);

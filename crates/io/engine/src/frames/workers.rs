@@ -16,21 +16,23 @@ use crate::frames::part::{Part, Refusal, Remains};
 use crate::frames::worker::{Start, Work, Worker};
 use crate::tap::Tap;
 
-/// Runs a graph on as many workers as it wants: threads with an engine, a network and a pool of
-/// frames each. They end with this value.
+/// Runs a graph on the workers that it asks for. A worker is a thread with an engine, a network and
+/// a pool of frames. Dropping this value ends the workers.
 ///
-/// The graph says which app runs where, and on which processors the workers are. An app that it
-/// does not place
+/// The graph says which app runs on which worker, and on which processors the workers run. An app
+/// that it does not place
 ///
-/// 1. stays where it is, if it runs already;
-/// 2. runs where the app is whose frames it gets, the first by name if there are several;
-/// 3. has the worker with the fewest apps, if it gets no frames.
+/// 1. stays where it is, if it already runs;
+/// 2. otherwise runs on the worker of the app that supplies its frames; if there are several, of
+///    the first
+/// by name;
+/// 3. runs on the worker with the fewest apps, if it gets no frames.
 ///
-/// A link between two workers is a ring of frames. A worker that has nothing to do sleeps; its
-/// neighbours ring only then, so that busy workers make no system call for one another. An app
-/// that changes its worker is made anew there.
+/// A link between two workers is a ring of frames. A worker without work sleeps. Its neighbours
+/// ring its doorbell only then, so busy workers make no system call for one another. An app that is
+/// moved to another worker is built anew there.
 pub struct Workers {
-    /// What runs; every app has a worker.
+    /// The running graph, in which every app has a worker.
     graph: Graph,
     workers: Vec<Worker>,
     pool: PoolConfig,
@@ -38,20 +40,20 @@ pub struct Workers {
     notices: Notices,
 }
 
-/// What a worker is and has done.
+/// Configuration and work of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerReport {
-    /// The processor that it has for itself.
+    /// The processor that it is pinned to; `None` if it is not pinned.
     pub cpu: Option<usize>,
-    /// Its apps, in the order of their names.
+    /// Its apps, sorted by name.
     pub apps: Vec<String>,
-    /// CPU time that it took so far, in ns.
+    /// CPU time that it used so far, in ns.
     pub cpu_ns: u64,
 }
 
 impl Workers {
-    /// No worker yet: [`Workers::configure`] starts them, each with a pool of this kind. Counters
-    /// go to `counters`.
+    /// Creates the value without workers. [`Workers::configure`] starts them, each with a pool of
+    /// this configuration. Counters are in `counters`.
     #[must_use]
     pub fn new(pool: PoolConfig, counters: CounterFile) -> Workers {
         Workers {
@@ -63,18 +65,18 @@ impl Workers {
         }
     }
 
-    /// The graph that runs; every app is placed on its worker.
+    /// The running graph, in which every app is placed on its worker.
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Becomes `graph`, by difference: what is the same in both goes on as it is, with its state
-    /// and the frames on its links, on whichever worker. Where this fails on one worker, nothing
-    /// changes on any.
+    /// Changes the running graph to `graph`. Only the difference changes: apps and links that are
+    /// equal in both graphs continue with their state and frames, on whichever worker. If the
+    /// change fails on one worker, nothing changes on any worker.
     ///
     /// # Errors
-    /// The graph is wrong, an app cannot be made, or a worker not started.
+    /// The graph is wrong, an app cannot be built, or a worker cannot be started.
     pub fn configure(&mut self, graph: &Graph) -> Result<Difference, ConfigureError> {
         graph.check()?;
         let placed = assigned(graph, &self.graph);
@@ -90,7 +92,7 @@ impl Workers {
             let _ = self.move_to(&placed, &self.graph);
             return Err(error);
         }
-        // What goes is dropped here, when no worker has it any more.
+        // What was removed is dropped here, when no worker uses it any more.
         let _before = std::mem::replace(&mut self.graph, placed);
         let answers: Vec<_> = self.workers.iter().map(Worker::commit).collect();
         for (worker, answer) in self.workers.iter().zip(&answers) {
@@ -121,7 +123,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Moves the workers to other processors where two graphs differ in them.
+    /// Pins workers to other processors, if two graphs differ in them.
     fn move_to(&self, old: &Graph, new: &Graph) -> Result<(), ConfigureError> {
         if old.cpus == new.cpus {
             return Ok(());
@@ -136,18 +138,19 @@ impl Workers {
         Ok(())
     }
 
-    /// Has every worker make the apps that are new to it. Where one cannot, all forget it.
+    /// Makes every worker build its new apps. If one worker fails, all workers discard what they
+    /// built.
     fn prepare(&self, placed: &Graph, workers: usize) -> Result<(), ConfigureError> {
         let mut parts = parts(placed, workers);
         self.join(placed, &mut parts);
         let asked = self.workers.iter().zip(parts);
-        // All at a time: each may read a large table.
+        // All workers prepare at the same time: each may read a large table.
         let answers: Vec<_> = asked.map(|(worker, part)| worker.prepare(part)).collect();
         let (mut outcome, mut made) = (Ok(()), Vec::new());
         for (worker, answer) in self.workers.iter().zip(&answers) {
             let prepared = worker.answer(answer);
             let prepared = prepared.and_then(|made| {
-                // What was made for nothing is dropped here.
+                // What was built in vain is dropped here.
                 made.map_err(|refusal| {
                     let Refusal { error, remains } = *refusal;
                     drop(remains);
@@ -162,7 +165,7 @@ impl Workers {
         if outcome.is_err() {
             let answers: Vec<_> = self.workers.iter().map(Worker::abandon).collect();
             for (worker, answer) in self.workers.iter().zip(&answers) {
-                // One that did not answer before is not waited for again.
+                // A worker that did not answer is not waited for again.
                 if made.iter().any(|made| std::ptr::eq(*made, worker)) {
                     drop(worker.answer(answer));
                 }
@@ -171,7 +174,7 @@ impl Workers {
         outcome
     }
 
-    /// Gives the links that lead from worker to worker and are new their rings.
+    /// Creates the rings of the new links between workers, and adds their ends to the parts.
     fn join(&self, placed: &Graph, parts: &mut [Part]) {
         let old = crossing(&self.graph);
         for (link, ends) in crossing(placed) {
@@ -185,7 +188,7 @@ impl Workers {
         }
     }
 
-    /// Every link with what went over it, in the order of their names.
+    /// Every link with its counts, sorted by name.
     ///
     /// # Errors
     /// A worker does not answer.
@@ -195,8 +198,8 @@ impl Workers {
         Ok(links.into_iter().collect())
     }
 
-    /// Copies what is put on a link from here on to a tap, until the link goes. False when there is
-    /// no such link.
+    /// Copies frames that are put on a link from now on to a tap, as long as the link exists.
+    /// Returns false if there is no such link.
     ///
     /// # Errors
     /// A worker does not answer.
@@ -208,7 +211,7 @@ impl Workers {
         }
     }
 
-    /// What each worker is and has done.
+    /// A report about each worker.
     ///
     /// # Errors
     /// A worker does not answer.
@@ -236,13 +239,14 @@ impl Workers {
             .collect()
     }
 
-    /// What the apps of all workers have to say to the operator.
+    /// The notices of the apps of all workers to the operator.
     #[must_use]
     pub fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// The first worker that has ended, because an app of it panicked.
+    /// Number of the first worker that has ended because one of its apps panicked; `None` if all
+    /// run.
     #[must_use]
     pub fn ended(&self) -> Option<usize> {
         self.workers.iter().position(|worker| !worker.is_running())

@@ -1,13 +1,13 @@
-//! What a source may put on its links: credit, room of the sink, sizes, bundles; and what the
-//! reader's consumption gives back.
+//! What a source may put on its links (credit, room of the sink, sizes, bundles), and what the
+//! reader's consumption returns.
 
 use super::{BundleLimits, Links, ROOM_OVERHEAD};
 use crate::credit::Credit;
 use crate::ids::{AppId, LinkId};
 
 impl Links {
-    /// Sink: states that all its inputs together may take `bytes` of ring space in this breath.
-    /// Sources that were held back for want of it are visited again.
+    /// For the sink: states that all its inputs together may take `bytes` of ring space in this
+    /// breath. The engine visits the sources that were waiting for room.
     pub fn set_room(&mut self, app: AppId, bytes: u64) {
         let Some(side) = self.side_mut(app) else {
             return;
@@ -25,7 +25,7 @@ impl Links {
         }
     }
 
-    /// True when a source is waiting for room at this sink.
+    /// Whether a source is waiting for room at this sink.
     #[must_use]
     pub fn is_wanted(&self, app: AppId) -> bool {
         self.sides
@@ -33,8 +33,8 @@ impl Links {
             .is_some_and(|side| !side.starved.is_empty())
     }
 
-    /// Sink of a [`Credit::Stated`] link: the source may send `credit` ring bytes from here on, in
-    /// pieces of at most `piece_max` bytes. Wakes the source when it may now send more.
+    /// For the sink of a [`Credit::Stated`] link: the source may send `credit` more ring bytes from
+    /// now on, in packets of at most `piece_max` bytes. Wakes the source if it may now send more.
     pub fn set_credit(&mut self, id: LinkId, credit: u64, piece_max: usize) {
         let Some(link) = self.link_mut(id) else {
             return;
@@ -49,8 +49,8 @@ impl Links {
         }
     }
 
-    /// Changes the largest packet, in bytes, that the source may put on this link, and wakes the
-    /// source when it has changed.
+    /// Changes the largest packet that the source may put on this link, in bytes. Wakes the source
+    /// if it has changed.
     pub fn set_piece_max(&mut self, id: LinkId, piece_max: usize) {
         let Some(link) = self.link_mut(id) else {
             return;
@@ -62,22 +62,22 @@ impl Links {
         }
     }
 
-    /// The largest packet, in bytes, that the source may put on this link; 0 before it is known.
+    /// Largest packet that the source may put on this link, in bytes; 0 before it is known.
     #[must_use]
     pub fn piece_max(&self, id: LinkId) -> usize {
         self.link(id).map_or(0, |link| link.piece_max)
     }
 
-    /// Sink: the source may put bundles within these limits on the link.
+    /// For the sink: allows the source to put bundles within these limits on the link.
     pub fn accept_bundles(&mut self, id: LinkId, limits: BundleLimits) {
         if let Some(link) = self.link_mut(id) {
             link.bundles = Some(limits);
         }
     }
 
-    /// Source: what a bundle may be like that is pushed now; `None` where the sink accepts none.
-    /// There may be room for no bytes at all; unlike [`Links::may_push`] this does not note the
-    /// source.
+    /// For the source: the limits of a bundle that is pushed now; `None` if the sink accepts no
+    /// bundles. The room may be 0 bytes. Unlike [`Links::may_push`], this does not register the
+    /// source for a visit.
     #[must_use]
     pub fn bundle_room(&self, id: LinkId) -> Option<BundleLimits> {
         let link = self.link(id).filter(|link| link.closed.is_none())?;
@@ -94,8 +94,9 @@ impl Links {
         })
     }
 
-    /// Sink: `total` ring bytes of this link have left its reader's ring since the start. Becomes
-    /// credit on a windowed link and is handed to the source app on any other.
+    /// For the sink: reports that `total` ring bytes of this link have left its reader's ring since
+    /// the start. On a windowed link this becomes credit; on any other link it is passed to the
+    /// source app.
     pub fn report(&mut self, id: LinkId, total: u64) {
         let Some(link) = self.link_mut(id) else {
             return;
@@ -119,7 +120,8 @@ impl Links {
         }
     }
 
-    /// Source: the next output link whose reader consumed something, with the total.
+    /// For the source: the next output link whose reader has consumed something, with the total;
+    /// `None` if there is none.
     #[must_use]
     pub fn next_return(&mut self, app: AppId) -> Option<(LinkId, u64)> {
         loop {

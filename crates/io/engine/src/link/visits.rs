@@ -1,4 +1,4 @@
-//! Which apps the engine has to visit because of their links.
+//! Which apps the engine must visit because of their links.
 
 use super::{Links, Side};
 use crate::ids::{AppId, LinkId};
@@ -15,7 +15,7 @@ impl Links {
         };
     }
 
-    /// Forgets an app; its links must be gone or go with their other ends.
+    /// Forgets an app. Its links must have been removed, or be removed by their other ends.
     pub(crate) fn dismiss(&mut self, app: AppId) {
         if let Some(side) = self.side_mut(app) {
             *side = Side {

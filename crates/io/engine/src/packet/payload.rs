@@ -1,4 +1,4 @@
-//! What protocol machines do with a packet.
+//! The operations of protocol machines on a packet.
 
 use carina_wire::Payload;
 
@@ -41,7 +41,7 @@ impl Payload for Packet {
         if front <= len {
             return cell.body.truncate(len - front);
         }
-        // What stays has to end where a body would begin.
+        // The remaining bytes must end where a body would begin.
         let start = usize::from(cell.start);
         cell.head.copy_within(start..start + len, HEAD_BYTES - len);
         cell.start = (HEAD_BYTES - len) as u8;

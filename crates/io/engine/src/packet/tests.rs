@@ -1,4 +1,4 @@
-//! Packets as payloads of a protocol machine.
+//! Tests of packets as payloads of a protocol machine.
 
 use carina_ring::WakeMode;
 use carina_ring::channel::{ChannelMemory, Endpoint, Side};
@@ -11,7 +11,7 @@ fn ring() -> [Endpoint; 2] {
     [Side::A, Side::B].map(|side| memory.endpoint(side, WakeMode::Fence).unwrap())
 }
 
-/// A packet that lies in a ring.
+/// A packet whose contents are in a ring.
 fn leased(ends: &mut [Endpoint; 2], bytes: &[u8]) -> Packet {
     ends[0].tx.push(&[bytes], false).unwrap();
     ends[0].publish();

@@ -1,4 +1,4 @@
-//! Graphs with a slow reader behind apps that wait, and behind apps that do not.
+//! Graphs with a slow reader behind apps that wait, and behind apps that do not wait.
 
 use carina_frame::{Pool, PoolConfig};
 use carina_time::Instant;
@@ -10,7 +10,7 @@ use crate::frames::link::LinkCounts;
 use crate::frames::network::Network;
 use crate::frames::ports::Ports;
 
-/// Pulls as many frames as there is room for; never runs out.
+/// Pulls as many frames as there is room for, without end.
 #[derive(Clone, Debug, PartialEq)]
 struct Endless;
 
@@ -44,11 +44,11 @@ impl FrameApp for EndlessApp {
     }
 }
 
-/// Passes everything on, by the method that waits.
+/// Forwards everything by the method that waits, and declares that it waits.
 #[derive(Clone, Debug, PartialEq)]
 struct Pass;
 
-/// The same, without saying that it does.
+/// Like [`Pass`], but does not declare that it waits.
 #[derive(Clone, Debug, PartialEq)]
 struct Hasty;
 
@@ -83,7 +83,7 @@ impl FrameApp for PassApp {
     }
 }
 
-/// Takes a few frames a breath, or none.
+/// Takes a few frames per breath, or none.
 #[derive(Clone, Debug, PartialEq)]
 struct Slow {
     per_breath: usize,
@@ -122,7 +122,7 @@ fn network(graph: &Graph) -> Network {
     network
 }
 
-/// Frames from `from`, through apps, to one that takes `per_breath`.
+/// A chain from `from`, through apps, to an app that takes `per_breath` frames in each breath.
 fn chain(graph: &mut Graph, from: &str, through: &[&str], per_breath: usize) {
     let mut last = from.to_owned();
     for name in through {
@@ -151,7 +151,7 @@ fn port_behind_a_slow_reader_takes_no_more_than_it() {
     let mut network = network(&graph);
     let counts = counts(&mut network, 300);
     assert_eq!(counts.iter().map(|counts| counts.drops).sum::<u64>(), 0);
-    // What is under way on three links is all that is more than was taken.
+    // The difference to the number taken is at most what three links hold.
     let last = counts.iter().map(|counts| counts.packets).min();
     let first = counts.iter().map(|counts| counts.packets).max();
     assert!(

@@ -1,4 +1,4 @@
-//! How a graph that runs becomes another one: apps and links that stay go on as they are.
+//! Changes of a running graph: apps and links that remain continue undisturbed.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -18,9 +18,8 @@ use crate::frames::opening::Opening;
 use crate::frames::part::{Part, Prepared, Refusal, Remains};
 
 impl Network {
-    /// Makes the apps that become part of the network, which runs on as it is meanwhile.
-    ///
-    /// `opened`: what the apps of [`Network::opening`] have opened.
+    /// Builds the apps that are new to the network, while the network runs unchanged. `opened` has
+    /// what the apps of [`Network::opening`] have opened.
     pub(in crate::frames) fn prepare(
         &self,
         part: Part,
@@ -50,7 +49,7 @@ impl Network {
         Ok(prepared)
     }
 
-    /// The apps that become part of the network and have something to open first.
+    /// The new apps of the network that have something to open before they are built.
     pub(in crate::frames) fn opening(&self, part: &Part) -> Opening {
         let difference = Difference::between(&self.graph, &part.graph);
         let wanted = difference.added.into_iter().chain(difference.replaced);
@@ -66,7 +65,7 @@ impl Network {
         }
     }
 
-    /// Becomes what was prepared, which cannot fail.
+    /// Makes the prepared part the running one. This cannot fail.
     pub(in crate::frames) fn commit(&mut self, prepared: Prepared) -> (Difference, Remains) {
         let Prepared {
             part,
@@ -110,8 +109,8 @@ impl Network {
         })
     }
 
-    /// Keeps the apps that stay, and puts those that were built in their places. Returns what the
-    /// others give up.
+    /// Keeps the apps that remain, and inserts the apps that were built. Returns the parts of
+    /// removed apps that must be dropped.
     fn replace_apps(
         &mut self,
         graph: &Graph,
@@ -131,8 +130,8 @@ impl Network {
             };
             self.apps.push(app);
         }
-        // Descriptors of apps that go leave the set by themselves when they close, unless another
-        // process has them too.
+        // Closing a descriptor removes it from the epoll set, unless another process has it open
+        // too.
         for app in old.values() {
             if let Some((fd, _)) = app.app.wait_fd() {
                 let _ = self.epoll.del(fd);
@@ -142,7 +141,7 @@ impl Network {
         gone.filter_map(|running| running.app.dismantle()).collect()
     }
 
-    /// Keeps the links that stay, with their ends of rings, and makes the others.
+    /// Keeps the links that remain, with their ends of rings, and creates the others.
     fn replace_links(&mut self, mut part: Part) -> Graph {
         let mut links = std::mem::take(&mut self.links);
         let named = links.split_off(INTERNAL_LINKS);
@@ -185,7 +184,7 @@ impl Network {
         part.graph
     }
 
-    /// Gives every port its link.
+    /// Assigns every port its link.
     fn rewire(&mut self) {
         for running in &mut self.apps {
             let config = Arc::clone(&self.graph.apps[&running.name].config);
@@ -213,14 +212,14 @@ impl Network {
         }
         for (index, running) in self.apps.iter().enumerate() {
             if let Some((fd, interest)) = running.app.wait_fd() {
-                // One that is there already stays; its token is not used.
+                // A descriptor that is in the set already stays; its token is not used.
                 let _ = self.epoll.add(fd, index as u64, interest);
             }
         }
     }
 }
 
-/// The links of an app's ports by number, and the ports' names.
+/// The links of an app's ports, by port number, and the ports' names.
 fn numbered(
     list: PortList,
     mut links: Vec<(String, usize)>,
@@ -242,8 +241,9 @@ fn numbered(
     }
 }
 
-/// The apps that have inputs, each behind those whose outputs lead to it. Where links form a
-/// circle, the app that is met first comes first, and what comes round waits for the next breath.
+/// The apps that have inputs, in an order in which each app follows those whose outputs lead to it.
+/// In a circle of links, the app that is found first comes first; frames that come round wait for
+/// the next breath.
 fn order(apps: &[RunningApp], links: usize) -> Vec<usize> {
     let mut sinks = vec![None; links];
     for (at, app) in apps.iter().enumerate() {
@@ -253,11 +253,12 @@ fn order(apps: &[RunningApp], links: usize) -> Vec<usize> {
     }
     let mut order = Vec::new();
     let mut is_met = vec![false; apps.len()];
-    // Apps without inputs first, so that a chain is walked from its start.
+    // Apps without inputs come first, so that a chain is walked from its start.
     let (starts, others): (Vec<usize>, Vec<usize>) =
         (0..apps.len()).partition(|at| apps[*at].inputs.is_empty());
     for start in starts.into_iter().chain(others) {
-        // Depth first, without recursion: the app and the number of its next output.
+        // Depth-first search without recursion. Each entry is an app and the number of its next
+        // output.
         let mut path = Vec::new();
         if !std::mem::replace(&mut is_met[start], true) {
             path.push((start, 0));

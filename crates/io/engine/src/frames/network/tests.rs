@@ -1,4 +1,4 @@
-//! Networks with apps made for the test: order, difference, drops, ticks.
+//! Tests of networks, with apps made for the tests: order, difference, drops, ticks.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::frames::app::{AppConfig, AppContext, AppError, Opened, Port, PortList
 use crate::frames::link::FRAME_BURST;
 use crate::frames::notices::Notice;
 
-/// Numbers frames with one byte, up to a count for each breath.
+/// Sends frames numbered by one byte, up to a count per breath.
 #[derive(Clone, Debug, PartialEq)]
 struct Numbers {
     per_breath: usize,
@@ -59,7 +59,7 @@ impl FrameApp for NumbersApp {
     }
 }
 
-/// Keeps the first byte of what comes in, up to a number a breath; the rest waits.
+/// Keeps the first byte of each frame, up to a number per breath; other frames wait.
 #[derive(Clone, Debug, PartialEq)]
 struct Keeper {
     per_breath: usize,
@@ -143,7 +143,7 @@ fn frames_go_through_a_graph_within_one_breath() {
     assert_eq!(seen(&network, "k"), [1, 2, 3]);
     let counts = network.link_counts().next().unwrap().1;
     assert_eq!((counts.packets, counts.bytes, counts.drops), (3, 3, 0));
-    // Nothing has the copies, which are dropped and counted.
+    // The copies have no link, so they are dropped and counted.
     assert_eq!(network.unlinked.get(), 3);
     assert_eq!(network.pool().spare(), 4096);
 }
@@ -162,12 +162,12 @@ fn unchanged_apps_keep_their_state_and_links_their_frames() {
         "+ app m\n~ app n\n+ link m.output -> k.b"
     );
     network.breathe(Instant::ZERO);
-    // The keeper goes on with frame 2 on its first input, and the numbers with 4.
+    // The keeper continues with frame 2 on its first input, and the numbers with 4.
     assert_eq!(seen(&network, "k"), [1, 2, 1]);
     let keeper = network.app::<KeeperApp>("k").unwrap();
     assert_eq!(keeper.names, ["a", "b"]);
     assert_eq!(network.app::<NumbersApp>("n").unwrap().next, 5);
-    // What waits on a link that goes is dropped and counted.
+    // Frames on a link that is removed are dropped and counted.
     let waiting: usize = network.links.iter().map(|link| link.queue.len()).sum();
     network.configure(&Graph::new()).unwrap();
     assert_eq!(network.discarded.get(), waiting as u64);
@@ -189,7 +189,7 @@ fn app_that_cannot_be_made_changes_nothing() {
     assert_eq!(seen(&network, "k"), [1, 2]);
 }
 
-/// Has the number of the app in whose place it comes, and one more.
+/// Takes the number of the app that it replaces, plus one.
 #[derive(Clone, Debug, PartialEq)]
 struct Heir {
     version: u32,
@@ -237,7 +237,7 @@ fn app_knows_the_app_that_it_replaces() {
     );
 }
 
-/// Opens once all of several do; has what it has opened.
+/// Its `open` returns only when several apps open at the same time. The app keeps what it opened.
 #[derive(Clone, Debug)]
 struct Meeting {
     expected: usize,
@@ -297,7 +297,7 @@ fn apps_that_are_made_together_open_at_once() {
     for name in ["a", "b", "c"] {
         assert_eq!(network.app::<MeetingApp>(name).unwrap().met, Some(3));
     }
-    // One alone opens when it is made.
+    // A single app opens what it needs when it is built.
     network.configure(&graph(&["a"])).unwrap();
     assert_eq!(network.app::<MeetingApp>("a").unwrap().met, None);
 }
@@ -316,7 +316,7 @@ fn full_link_drops_and_counts() {
         network.breathe(Instant::ZERO);
     }
     let counts: Vec<LinkCounts> = network.link_counts().map(|(_, counts)| counts).collect();
-    // 2000 frames, of which the last app took 20 and 1024 wait, less the one it took last.
+    // 2000 frames: the last app took 20, and 1024 wait, minus the one that it took last.
     assert_eq!((counts[0].packets, counts[0].drops), (1043, 957));
     assert_eq!((counts[1].packets, counts[1].drops), (2000, 0));
 }
@@ -334,7 +334,7 @@ fn traced_link_shows_what_is_put_on_it_until_it_goes() {
     assert!(!network.trace(&other, Tap::new(64).0));
     // Frame 3 waits on the link from before.
     network.breathe(Instant::ZERO);
-    // A change of what is around it leaves the link as it was.
+    // A change of the apps around the link does not change the link.
     graph.app("m", Numbers { per_breath: 1 });
     graph.link("m.output -> k.b").unwrap();
     network.configure(&graph).unwrap();

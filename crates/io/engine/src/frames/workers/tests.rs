@@ -1,4 +1,4 @@
-//! Graphs on several threads: order, difference, refusals, sleep.
+//! Tests of graphs on several threads: order, difference, refusals, sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use super::*;
 use crate::frames::app::{AppConfig, AppContext, AppError, FrameApp, PortList};
 use crate::frames::ports::Ports;
 
-/// Sends frames numbered from 0, as many as there are allowed in all.
+/// Sends frames numbered from 0, up to the total number that is allowed.
 #[derive(Clone, Debug)]
 struct Numbers(Arc<AtomicU64>);
 
@@ -53,17 +53,17 @@ impl FrameApp for NumbersApp {
     }
 
     fn next_deadline(&self) -> Option<carina_time::Instant> {
-        // Looks at what is allowed every few milliseconds.
+        // Checks the allowed number every few milliseconds.
         let now = carina_sys::monotonic_ns();
         Some(carina_time::Instant::from_nanos(now + 2_000_000))
     }
 }
 
-/// Passes frames on, after it has seen that none is missing.
+/// Forwards frames, and checks that no number is missing.
 #[derive(Clone, Debug)]
 struct InOrder {
     seen: Arc<AtomicU64>,
-    /// Another value makes it another app.
+    /// A different value makes it a different app.
     kind: u8,
 }
 
@@ -101,7 +101,7 @@ impl FrameApp for InOrderApp {
     }
 }
 
-/// A source, some apps in a chain behind it, and what each of them has seen.
+/// A source, a chain of apps behind it, and the number of frames that each app has seen.
 struct Chain {
     workers: Workers,
     graph: Graph,
@@ -110,7 +110,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// The source is on the first of these workers, one app on each of the others.
+    /// The source runs on the first of these workers, and one app on each of the others.
     fn new(places: &[usize]) -> Chain {
         let pool = PoolConfig {
             frames: 8192,
@@ -154,7 +154,7 @@ impl Chain {
         seen.map(|seen| seen.load(Ordering::Relaxed)).collect()
     }
 
-    /// Allows frames, no more than a link holds, and waits until they have come to the end.
+    /// Allows frames, no more than a link holds, and waits until they have reached the end.
     fn send(&self, count: u64) {
         self.allowed.fetch_add(count, Ordering::Relaxed);
         self.wait();
@@ -212,7 +212,7 @@ fn single_frames_wake_workers_that_sleep() {
         let reports = chain.workers.reports().unwrap();
         reports[1..].iter().map(|report| report.cpu_ns).sum()
     };
-    // The source looks every few milliseconds; its neighbour has no reason to.
+    // The source checks every few milliseconds; its neighbour has no reason to wake up.
     let before = busy(&chain);
     std::thread::sleep(Duration::from_millis(500));
     let spent = busy(&chain) - before;
@@ -227,7 +227,7 @@ fn changes_under_traffic_lose_no_frame_of_what_stays() {
     let mut chain = Chain::new(&[0, 1, 1, 0]);
     for kind in 1..20 {
         chain.allowed.fetch_add(1000, Ordering::Relaxed);
-        // The app in the middle is made anew; each app sees that no number is missing.
+        // The app in the middle is replaced. Each app checks that no number is missing.
         chain.app(2, 1, kind);
         assert_eq!(chain.configure().replaced, ["a2"]);
         chain.wait();
@@ -262,7 +262,7 @@ fn app_that_changes_its_worker_is_made_anew_there() {
     );
     assert_eq!(chain.workers.reports().unwrap()[1].apps, ["a1"]);
     chain.send(500);
-    // And back: the second worker ends.
+    // The app moves back, and the second worker ends.
     chain.graph.place("a1", 0);
     chain.configure();
     chain.send(500);
@@ -300,7 +300,7 @@ fn wrong_workers_and_processors_are_refused() {
         graph.cpus(&[0, 1023]);
     });
     assert!(error.starts_with("worker 1: processor 1023: "), "{error}");
-    // What ran goes on.
+    // The previous graph continues.
     chain.send(1000);
 }
 
@@ -337,7 +337,7 @@ impl FrameApp for BusyApp {
     }
 }
 
-/// Waits until the app beside it was visited often; false when it is not visited any more.
+/// Waits until the app beside it was visited often. Returns false if it is no longer visited.
 fn others_go_on(visits: &AtomicU64) -> bool {
     let (begin, end) = (
         visits.load(Ordering::Relaxed),
@@ -352,11 +352,11 @@ fn others_go_on(visits: &AtomicU64) -> bool {
     true
 }
 
-/// Takes its time to be made, and to be dropped: in both the app beside it is visited often.
+/// Takes long to be opened and to be dropped. During both, the app beside it must be visited often.
 #[derive(Clone, Debug)]
 struct Slow {
     visits: Arc<AtomicU64>,
-    /// Apps that were dropped while others went on.
+    /// Number of apps that were dropped while others continued.
     dropped: Arc<AtomicU64>,
     kind: u8,
 }
@@ -418,13 +418,13 @@ fn apps_are_made_and_dropped_while_their_worker_goes_on() {
     let mut graph = Graph::new();
     graph.app("busy", Busy(Arc::clone(&visits)));
     workers.configure(&graph).unwrap();
-    // One alone, several at once, one in the place of another.
+    // A single app, several at once, and one that replaces another.
     graph.app("a", slow(1));
     workers.configure(&graph).unwrap();
     graph.app("b", slow(1)).app("c", slow(1)).app("a", slow(2));
     workers.configure(&graph).unwrap();
     assert_eq!(dropped.load(Ordering::Relaxed), 1);
-    // A refusal drops what was made for nothing, on the thread that made it.
+    // After a refusal, what was built in vain is dropped on the thread that built it.
     let before = graph.clone();
     graph.app("a", slow(99));
     let error = workers.configure(&graph).unwrap_err().to_string();
