@@ -31,7 +31,7 @@ pub struct N1Properties {
     pub sdu_max: usize,
     /// SDUs arrive once, whole and in order; otherwise the flow ends.
     pub is_reliable: bool,
-    /// Others can listen to the medium or write to it: SDU protection is advisable.
+    /// Others can listen to the medium or write to it, so the DIF's SDU protection is used.
     pub is_exposed: bool,
     /// This side requested the flow.
     pub is_initiator: bool,

@@ -36,7 +36,7 @@ pub struct DifConfig {
     pub max_pdu: u32,
     /// Maximum PDU lifetime (MPL of delta-t) in milliseconds.
     pub max_pdu_lifetime_ms: u32,
-    /// Hop limit: number of relays that a PDU may cross.
+    /// Hop limit: largest number of hops (N-1 flows) that a PDU may take.
     pub hop_limit: u8,
     /// Several small SDUs may share one PDU.
     pub concatenation: bool,

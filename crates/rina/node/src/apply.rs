@@ -133,7 +133,7 @@ enum Former {
 }
 
 impl Former {
-    /// `None` for an IPCP whose device was opened by another process, which passed it to the node.
+    /// `None` for an IPCP over a device that was already open when the node got it.
     fn of(ipcp: &Ipcp) -> Option<Former> {
         match (&ipcp.vm, &ipcp.member, &ipcp.made_from) {
             (Some(vm), ..) => Some(Former::Vm(vm.create.clone())),

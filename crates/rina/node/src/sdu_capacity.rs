@@ -68,7 +68,7 @@ impl SduCapacity {
         }
     }
 
-    /// The capacity that both have.
+    /// The smaller limits of both; exposed if either is exposed.
     pub fn least(self, other: SduCapacity) -> SduCapacity {
         SduCapacity {
             whole: self.whole.min(other.whole),

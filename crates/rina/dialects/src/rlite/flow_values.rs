@@ -15,10 +15,11 @@ use super::values::{ConnectionPolicies, DtcpConfig, FlowControl, QosSpec, Retran
 /// Largest number of PDUs that wait for a closed window, as rlite announces it.
 const CLOSED_QUEUE: u64 = 128;
 
-/// Retransmission parameters that rlite announces: time limit, number of retransmissions, initial
-/// timeout.
+/// Time limit of retransmissions that rlite announces.
 const MAX_TIME_TO_RETRY: u32 = 15;
+/// Number of retransmissions that rlite announces.
 const RETRIES: u32 = 10;
+/// Initial retransmission timeout that rlite announces, in milliseconds.
 const INITIAL_TIMEOUT_MS: u32 = 1_000;
 
 /// Largest window that another member may request, in PDUs.
