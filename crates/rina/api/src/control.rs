@@ -112,7 +112,7 @@ pub struct IpcpCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<serde_json::Map<String, serde_json::Value>>,
     /// `eth` with `port`: MAC address of this station. Default: the address of the port's
-    /// interface, or a random address if there is none.
+    /// interface, or a random address if the port has no interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// `eth`: VLAN id from 1 to 4094. By default, or with 0, frames have no VLAN tag. If the name

@@ -40,8 +40,8 @@ pub(crate) fn unknown_policy(
     }
 }
 
-/// Finds the policy `name` in `list`. An error if there is none, or if it does not have one of the
-/// given parameters.
+/// Finds the policy `name` in `list`. An error if `list` does not have this policy, or if the
+/// policy does not have one of the given parameters.
 pub(crate) fn check_names(
     component: &'static str,
     list: &'static [PolicyInfo],

@@ -192,7 +192,7 @@ impl Agent {
     }
 
     fn say(&self, text: &str) {
-        // If the port fails, nobody can be told.
+        // If the port fails, there is no other way to report the error.
         let _ = lock(&self.port).write_all(text.as_bytes());
     }
 }

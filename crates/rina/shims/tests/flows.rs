@@ -1,5 +1,4 @@
-//! Flows between two systems: all sizes of SDUs, both directions, a stalled reader, and all kinds
-//! of ends.
+//! Flows between two systems: SDUs of all sizes in both directions, a stalled reader, all ends.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::os::fd::OwnedFd;

@@ -275,7 +275,7 @@ impl Client {
         self.read_json(&reply)
     }
 
-    /// `GET /v1/events`: returns events after number `since`. If there are none, the node waits up
+    /// `GET /v1/events`: returns events after number `since`. Without any, the node waits up
     /// to `wait` (at most 30 s) for one.
     ///
     /// # Errors

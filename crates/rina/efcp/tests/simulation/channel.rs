@@ -245,7 +245,7 @@ impl World {
         timers.chain(arrival).min().map(|at| at.max(self.now))
     }
 
-    /// Advances to the next event and processes it. Returns false if there is none before `until`.
+    /// Advances to the next event and processes it. Returns false if no event is due by `until`.
     pub fn step(&mut self, until: u64) -> bool {
         let Some(at) = self.next_at().filter(|at| *at <= until) else {
             self.now = self.now.max(until);

@@ -108,7 +108,8 @@ impl Medium {
         }
     }
 
-    /// Reserves a slot for a frame of `bytes`, to be filled and committed. `None` if there is none.
+    /// Reserves a slot for a frame of `bytes`, to be filled and committed. `None` if no slot is
+    /// free, or if `bytes` exceeds the slot.
     pub fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
         match self {
             Medium::Socket(socket) => socket.reserve(bytes),

@@ -26,7 +26,7 @@ pub struct Record<'a> {
     pub number: u64,
     /// Time of capture, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// The Ethernet frame without FCS, or the reason why there is none.
+    /// The Ethernet frame without FCS, or the reason why the packet cannot be made one.
     pub frame: Result<&'a [u8], NoFrame>,
     /// Link type of the packet. For types other than Ethernet, [`Stations`] supplies missing MAC
     /// addresses.

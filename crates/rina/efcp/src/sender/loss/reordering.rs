@@ -181,7 +181,7 @@ impl<P: Payload> Sender<P> {
     }
 
     /// The range that the peer reports as received twice: a first range that the rest of the
-    /// acknowledgement covers (RFC 2883). `None` if there is none.
+    /// acknowledgement covers (RFC 2883). `None` without such a range.
     pub(super) fn twice(&self, next: u64, ranges: &[(u64, u64)]) -> Option<Range<u64>> {
         let extend = |wire| seq::extend(wire, self.left, self.bits);
         let &(start, end) = ranges.first()?;
