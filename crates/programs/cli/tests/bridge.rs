@@ -1,6 +1,6 @@
-//! `carina bridge` between two DIFs of one node.
+//! Tests of `carina bridge` between two DIFs of one node.
 
-// Helpers of tests may panic as tests may.
+// Helper functions of tests may panic, as tests may.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
@@ -15,8 +15,8 @@ use serde_json::Value;
 /// The program under test.
 const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
-/// A node with the normal DIFs `near` and `far`, and a bridge from `front` in the one to `back` in
-/// the other.
+/// A node with the normal DIFs `near` and `far`, and a bridge from the name `front` in `near` to
+/// the name `back` in `far`.
 struct Site {
     directory: tempfile::TempDir,
     node: Child,
@@ -34,7 +34,7 @@ fn carina(run: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// The same, but nothing is waited for.
+/// A command without `--wait`.
 fn at_once(run: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(CARINA);
     command.arg("--run").arg(run).args(words);
@@ -42,7 +42,7 @@ fn at_once(run: &Path, words: &[&str]) -> Command {
 }
 
 impl Site {
-    /// The bridge refuses at once what it cannot take on.
+    /// Starts a bridge without `--wait`, which refuses at once a flow whose onward name is unknown.
     fn new(dialect: &str, options: &[&str]) -> Site {
         Site::with(dialect, options, at_once)
     }
@@ -117,7 +117,7 @@ impl Site {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    /// The first event of that kind from here on.
+    /// Reads events until the next one of this kind, and returns it.
     fn until(&mut self, kind: &str) -> Value {
         loop {
             let event = self.event();
@@ -134,14 +134,14 @@ impl Site {
             .unwrap()
     }
 
-    /// Asks for a flow to `front`, as soon as it is known.
+    /// Allocates a flow to `front`, as soon as the name is known.
     fn ask(&self, spec: &FlowSpec) -> Result<Flow, Error> {
         let near = DifName::new("near").unwrap();
         let (local, remote) = (name("caller").unwrap(), name("front").unwrap());
         self.node().allocate(&local, &remote, Some(&near), spec)
     }
 
-    /// A flow through the bridge, both ends.
+    /// Allocates a flow through the bridge, and returns both ends.
     fn flow(&self, back: &mut Registration, spec: FlowSpec) -> (Flow, Flow) {
         std::thread::scope(|scope| {
             let asking = scope.spawn(move || self.ask(&spec).unwrap());
@@ -157,7 +157,7 @@ impl Site {
         })
     }
 
-    /// Stops the bridge; its last words.
+    /// Stops the bridge, and returns its last event.
     fn stop(&mut self) -> Value {
         let mut bridge = self.bridge.take().unwrap();
         let stopped = Command::new("kill").arg(bridge.id().to_string()).status();
@@ -198,7 +198,7 @@ fn sdus_keep_boundaries_both_ways_on_many_flows() {
             assert_eq!(mine.recv_vec(1 << 20).unwrap(), vec![2; size]);
         }
     }
-    // What was sent before an end arrives before it.
+    // Data sent before the end of a flow arrives before the end.
     for (mut mine, mut theirs) in flows {
         mine.send(b"last").unwrap();
         drop(mine);
@@ -239,7 +239,7 @@ fn a_reader_that_stops_holds_back_the_writer_and_loses_nothing() {
     let (mut mine, mut theirs) = site.flow(&mut back, FlowSpec::reliable());
     let sdu = vec![7; 1000];
     let mut sent = 0u64;
-    // Both flows and what is between them fill up, and then nothing moves.
+    // Both flows and everything between them fill up, and then nothing moves.
     let mut still = Instant::now();
     while still.elapsed() < Duration::from_secs(2) {
         let held = sent * sdu.len() as u64;
@@ -253,7 +253,7 @@ fn a_reader_that_stops_holds_back_the_writer_and_loses_nothing() {
     }
     assert!(sent > 0);
     let sender = std::thread::spawn(move || {
-        // The one that was begun is finished first.
+        // The SDU that was partly sent must be finished first.
         mine.send(&sdu).unwrap();
         drop(mine);
     });
@@ -268,7 +268,8 @@ fn a_reader_that_stops_holds_back_the_writer_and_loses_nothing() {
     sender.join().unwrap();
 }
 
-/// Private memory of a process in bytes: the node's buffers, but not the rings of flows.
+/// Private memory of a process in bytes: this includes a node's buffers, but not the rings of
+/// flows.
 fn private_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -297,7 +298,7 @@ fn stopped_reader_takes_bounded_memory_and_blocks_no_other() {
             }
             drop(mine);
         });
-        // Until nothing moves, or until more has gone in than may.
+        // Wait until nothing moves, or until more data was accepted than is allowed.
         let (mut last, mut still) = (0, Instant::now());
         while still.elapsed() < Duration::from_secs(2) {
             let now = written.load(Ordering::Relaxed);
@@ -323,12 +324,12 @@ fn stopped_reader_takes_bounded_memory_and_blocks_no_other() {
     assert_eq!(written.into_inner(), STOPPED_SDUS);
 }
 
-/// As long as PDUs of a DIF over the loopback nearly are: a window counts them and not their bytes.
+/// Nearly the longest PDU of a DIF over the loopback, because a window counts PDUs, not bytes.
 const LONG: usize = 60_000;
 const STOPPED_SDUS: u64 = 2_000;
 
-/// Each of the two flows has 16 MiB at most that its window has let in, 1 MiB before its window,
-/// and rings.
+/// Upper limit for the bytes that the bridge's path holds: for each of the two flows, 16 MiB that
+/// its window has admitted, 1 MiB in front of the window, and rings.
 const HELD_MAX: u64 = 48 << 20;
 
 #[test]
@@ -336,7 +337,7 @@ fn bridge_with_wait_waits_for_a_name_not_known_yet() {
     let mut site = Site::with("native", &[], carina);
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| site.ask(&FlowSpec::reliable()).unwrap());
-        // Time for the bridge to be refused, more than once.
+        // Time in which the bridge is refused several times.
         std::thread::sleep(Duration::from_millis(500));
         assert!(!asking.is_finished());
         let mut back = site.back();
@@ -346,7 +347,7 @@ fn bridge_with_wait_waits_for_a_name_not_known_yet() {
         mine.send(b"at last").unwrap();
         assert_eq!(theirs.recv_vec(100).unwrap(), b"at last");
     });
-    // Refused by the application, not by the node: for good.
+    // The application refuses, not the node, so the bridge does not retry.
     let mut back = site.back();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| site.ask(&FlowSpec::reliable()));

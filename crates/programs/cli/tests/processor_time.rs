@@ -1,16 +1,16 @@
-//! Processor time of processes that a test has started.
+//! CPU time of processes that a test has started.
 
-// Helpers of tests may panic as tests may.
+// Helper functions of tests may panic, as tests may.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::time::Duration;
 
-/// What all threads of a process that runs have taken so far.
+/// CPU time of all threads of a running process so far.
 fn processor_time(pid: u32) -> Duration {
     let mut total = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
-        // A thread that has just ended has none.
+        // A thread that has just ended has no such file.
         let Ok(text) = fs::read_to_string(task.unwrap().path().join("schedstat")) else {
             continue;
         };
@@ -19,8 +19,8 @@ fn processor_time(pid: u32) -> Duration {
     Duration::from_nanos(total)
 }
 
-/// The least that a process takes of several looks; the first that is below `enough` is the last.
-/// What else the machine does makes a wake-up dearer, never cheaper.
+/// The least CPU time of a process in several intervals. The first interval below `enough` is the
+/// last. Other work of the machine makes a wake-up more expensive, never cheaper.
 pub fn least_used(pid: u32, look: Duration, enough: Duration) -> Duration {
     let mut least = Duration::MAX;
     for _ in 0..LOOKS {

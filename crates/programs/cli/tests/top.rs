@@ -1,6 +1,6 @@
-//! Commands that take over a terminal: it is as it was before however they end.
+//! Tests of commands that take over a terminal: they restore it, however they end.
 
-// Helpers of tests may panic as tests may.
+// Helper functions of tests may panic, as tests may.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
@@ -19,10 +19,10 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 /// The program under test.
 const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
-/// For a machine that is very busy. Nothing is judged by it; it ends what hangs.
+/// Time limit for a very busy machine. It only ends a test that hangs; no result depends on it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What is on the screen once it has been drawn.
+/// Text that is on the screen once it has been drawn.
 const FOOT: &[u8] = b"q ends";
 
 /// A node that ends with the test.
@@ -49,11 +49,11 @@ impl Drop for Node {
     }
 }
 
-/// A terminal: the side of the person, and that of programs.
+/// A terminal: the side of the person, and the side of programs.
 struct Terminal {
     person: File,
     programs: OwnedFd,
-    /// All that programs write to it.
+    /// Everything that programs write to the terminal.
     written: Receiver<Vec<u8>>,
 }
 
@@ -76,7 +76,7 @@ impl Terminal {
         let (sender, written) = channel();
         std::thread::spawn(move || {
             let mut piece = [0; 4096];
-            // A terminal that no program has open any more is an error.
+            // Reading fails when no program has the terminal open any more.
             while let Ok(length @ 1..) = reads.read(&mut piece) {
                 let _ = sender.send(piece[..length].to_vec());
             }
@@ -97,19 +97,19 @@ fn holds(text: &[u8], part: &[u8]) -> bool {
     last(text, part).is_some()
 }
 
-/// Where `part` is in `text` for the last time.
+/// Offset of the last occurrence of `part` in `text`.
 fn last(text: &[u8], part: &[u8]) -> Option<usize> {
     let mut places = text.windows(part.len());
     places.rposition(|place| place == part)
 }
 
-/// Runs `carina top` on a terminal, ends it with `end` once it has drawn, and looks at what it
-/// leaves behind.
+/// Runs `carina top` on a terminal, ends it with `end` once it has drawn, and checks the state of
+/// the terminal.
 fn leaves_the_terminal_as_it_was(run: &Path, how: &str, end: impl FnOnce(&Child, &mut File)) {
     let mut terminal = Terminal::new();
     let before = tcgetattr(&terminal.programs).unwrap();
     let mut top = {
-        // The command itself has the terminal open, too.
+        // The command object has the terminal open too, so it must be dropped.
         let mut top = Command::new(CARINA);
         top.arg("--run").arg(run).arg("top").env("TERM", "xterm");
         top.stdin(terminal.side()).stdout(terminal.side());
@@ -154,7 +154,7 @@ fn signals_and_keys_leave_the_terminal_as_it_was() {
     }
 }
 
-/// A record of a machine whose process is this one, and whose console is a socket of this test.
+/// Writes the record of a VM whose process is this one, and whose console is a socket of this test.
 fn machine_with_console(run: &Path) -> UnixListener {
     let directory = run.join("vm");
     std::fs::create_dir_all(&directory).unwrap();

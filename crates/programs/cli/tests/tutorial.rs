@@ -1,10 +1,10 @@
-//! Pages of `docs/` that a test follows line by line: all commands of a page run in one shell, and
-//! the output that the page shows is searched for in what they print.
+//! Follows pages of `docs/` line by line: runs all commands of a page in one shell, and searches
+//! their output for the output that the page shows.
 //!
-//! The shell has a network, a `/run` and process numbers of its own. It meets nothing of the
-//! machine, and nothing of it remains, however it ends.
+//! The shell has its own network, `/run` and process ids. It affects nothing on the machine, and
+//! nothing of it remains, however it ends.
 
-// Helpers of tests may panic as tests may.
+// Helper functions of tests may panic, as tests may.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 /// The program under test.
 const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
-/// For a machine that is very busy. Nothing is judged by it; it ends what hangs.
+/// Time limit for a very busy machine. It only ends a test that hangs; no result depends on it.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// What stands for any text in what the tutorial shows.
+/// Text in a shown line that matches any text.
 const ANYTHING: &str = "...";
 
-/// In front of the number of a step, in the output.
+/// Text in front of the number of a step, in the output.
 const STEP: &str = "@@ line ";
 
-/// A block of commands of the tutorial, and what it shows after it.
+/// A block of commands of the page, and the output that the page shows after it.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
-    /// The line of the page on which it begins.
+    /// Line of the page on which the block begins.
     line: usize,
     shown: Vec<String>,
 }
@@ -57,7 +57,7 @@ fn page_of_networks_of_dif_links_is_as_it_says() {
     is_as_it_says("docs/how-to/vnet-dif.md", 0);
 }
 
-/// Follows a page that has more than so many steps.
+/// Follows a page that must have more than `least` steps.
 fn is_as_it_says(page: &str, least: usize) {
     let page = std::fs::read_to_string(root().join(page)).unwrap();
     let (script, steps) = read(&page);
@@ -66,7 +66,7 @@ fn is_as_it_says(page: &str, least: usize) {
         println!("SKIP: no namespaces here: {why}");
         return;
     }
-    // For a machine that is very busy; nothing is judged by it.
+    // A longer limit for a very busy machine; no result depends on it.
     let patient = script.replace("--wait 30s", "--wait 10m");
     let output = follow(&patient);
     let mut said = output.split(STEP).skip(1);
@@ -89,7 +89,7 @@ fn root() -> PathBuf {
     std::fs::canonicalize(root).unwrap()
 }
 
-/// The commands of a page, on the lines on which they are there, and its steps.
+/// The commands of a page, each on its own line number, and the steps.
 fn read(page: &str) -> (String, Vec<Step>) {
     let mut script = String::new();
     let mut steps: Vec<Step> = Vec::new();
@@ -121,7 +121,7 @@ fn read(page: &str) -> (String, Vec<Step>) {
     (script + &format!("printf '\\n{STEP}end\\n'\n"), steps)
 }
 
-/// The first line shown that was not said, in the order shown.
+/// The first shown line that is missing in the output, in the order shown.
 fn missing<'a>(shown: &'a [String], said: &str) -> Option<&'a str> {
     let mut said = said.lines();
     let mut lines = shown.iter().map(String::as_str).filter(|line| {
@@ -131,7 +131,8 @@ fn missing<'a>(shown: &'a [String], said: &str) -> Option<&'a str> {
     lines.find(|line| !said.any(|said| fits(line, said)))
 }
 
-/// Whether a line is what was shown; white space counts as one space, `...` as anything.
+/// Whether a line of output matches a shown line. White space counts as one space, and `...`
+/// matches anything.
 fn fits(shown: &str, said: &str) -> bool {
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (shown, said) = (plain(shown), plain(said));
@@ -156,7 +157,7 @@ fn fits(shown: &str, said: &str) -> bool {
     true
 }
 
-/// A command in a world of its own, which ends with it, and with this test.
+/// A command in namespaces of its own. It ends with this test.
 fn apart(command: &str) -> Command {
     let mut all = Command::new("setpriv");
     all.args(["--pdeathsig", "KILL", "unshare"]);
@@ -171,7 +172,7 @@ fn apart(command: &str) -> Command {
     all
 }
 
-/// Whether namespaces can be made here.
+/// Checks that namespaces can be made here.
 fn permitted() -> Result<(), String> {
     let attempt = "ip netns add attempt && ip netns exec attempt true && ip netns del attempt";
     let output = apart(attempt).output().map_err(|error| error.to_string())?;
@@ -182,12 +183,12 @@ fn permitted() -> Result<(), String> {
     }
 }
 
-/// Runs the commands and returns all that they say; panics when one fails.
+/// Runs the commands, and returns their whole output. Panics when one fails.
 fn follow(script: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let (page, said) = (directory.path().join("page"), directory.path().join("said"));
     std::fs::write(&page, script).unwrap();
-    // Pages name the examples as they are found from the root.
+    // Pages name the examples by their paths from the root.
     let examples = root().join("examples");
     std::os::unix::fs::symlink(examples, directory.path().join("examples")).unwrap();
     let mut path = Path::new(CARINA).parent().unwrap().as_os_str().to_owned();

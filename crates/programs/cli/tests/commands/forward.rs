@@ -1,4 +1,5 @@
-//! `carina forward` between systems that have real stacks, and `carina blast` through it.
+//! Tests of `carina forward` between systems with kernel network stacks, and of `carina blast`
+//! through it.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use crate::commands::node::CARINA;
 use crate::room::Room;
 use crate::traffic::{FAR, OWN, tcp_goes_through, udp_goes_both_ways};
 
-/// Two systems, and one between them with an interface `left` and `right` to each.
+/// Two systems, and a third one between them with interfaces `left` and `right` to them.
 struct Site {
     own: Room,
     between: Room,
@@ -39,7 +40,7 @@ impl Site {
         command
     }
 
-    /// Starts a forwarder and waits until its counters are there.
+    /// Starts a forwarder, and waits until its counters exist.
     fn start(&self, words: &[&str]) -> Child {
         let mut command = self.command(words);
         let child = self.between.run(move || command.spawn().unwrap());
@@ -57,14 +58,14 @@ impl Site {
     }
 }
 
-/// Ends a command as Ctrl-C does; its JSON.
+/// Ends a command as Ctrl-C does, and returns its JSON output.
 fn interrupt(child: Child) -> Value {
     let asked = Instant::now();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let took = asked.elapsed();
-    // Two seconds, and room for a busy machine.
+    // The promise is two seconds; the rest allows for a busy machine.
     assert!(took < Duration::from_secs(20), "it took {took:?} to end");
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{words}");
@@ -162,7 +163,7 @@ fn pings_of_both_versions_of_ip_are_routed() {
     for target in ["10.9.2.2", "fd09:2::2"] {
         until_answered(&site.own, target);
     }
-    // A hop is counted in either header.
+    // The hop is counted in the header of either IP version.
     let report = interrupt(child);
     let drops = report["drops"].as_object().unwrap();
     for what in ["route/drop_no_route", "route6/drop_no_route"] {
@@ -174,7 +175,7 @@ fn pings_of_both_versions_of_ip_are_routed() {
     );
 }
 
-/// Sends datagrams to a port that is closed until the target's kernel says so.
+/// Sends datagrams to a closed port until the target's kernel reports that the port is closed.
 fn until_answered(from: &Room, target: &'static str) {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
@@ -242,7 +243,7 @@ fn wrong_forwarders_have_their_exit_codes() {
 #[test]
 fn packets_that_are_sent_come_back_through_a_forwarder() {
     let Some(site) = Site::new() else { return };
-    // The generator has both ends; the forwarder is between them.
+    // The load generator has both ends, and the forwarder is between them.
     site.own.join("in0", &site.between, "back", 1500);
     let child = site.start(&["--json", "forward", "left", "back", "--hops", "2"]);
     let blast = |words: &[&str]| {
@@ -259,8 +260,8 @@ fn packets_that_are_sent_come_back_through_a_forwarder() {
         let rate = ["own0", "in0", "--rate", "2kpps", "--count", count];
         blast(&[&rate[..], &["--size", "64x2,1500", "--flows", "7"]].concat())
     };
-    // Its files are there before it forwards; and a busy machine may take its processor for longer
-    // than the rings of a packet socket hold.
+    // The forwarder's files exist before it forwards, and a busy machine may keep it from running
+    // for longer than the rings of a packet socket last. So the test tries several times.
     let mut tries = 0..20;
     let is_whole = |report: &Value| report["received"] == report["sent"];
     while !is_whole(&steady("20")) {

@@ -1,4 +1,4 @@
-//! Commands about members of a DIF: their RIBs, admission, expulsion.
+//! Tests of commands about members of a DIF: their RIBs, admission, expulsion.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ fn an_expelled_member_leaves() {
         site.done(&["dif", "expel", "net", "net.b"])["expelled"],
         "net.b"
     );
-    // Half a second for its last words, and it is gone.
+    // The member has half a second to send its last messages, and is then removed.
     let until = Instant::now() + PATIENCE;
     loop {
         let ipcps = site.done(&["ipcp", "list"]);
@@ -73,7 +73,7 @@ fn an_expelled_member_leaves() {
 #[test]
 fn any_member_shows_what_it_stands_on() {
     let [a, b] = one_in_each();
-    // No application answers in `local`: one N-1 flow is wanted there, and it has none.
+    // No application answers in `local`, so one wanted N-1 flow there does not come up.
     let mut extend = std::process::Command::new(crate::commands::node::CARINA);
     extend.arg("--run").arg(b.directory.path().join("run"));
     extend.args(["dif", "extend", "net", "--over", "local", "--via", "nobody"]);
@@ -101,7 +101,7 @@ fn any_member_shows_what_it_stands_on() {
         );
     }
     assert_eq!(over[0]["n1"]["neighbour"], "net.a");
-    // As its own node tells it, but for what only that one knows.
+    // Its own node reports the same, except for what only that node knows.
     let own = b.done(&["dif", "show", "net"])["over"].clone();
     for (own, other) in own.as_array().unwrap().iter().zip(over.as_array().unwrap()) {
         for field in ["dif", "remote", "neighbour", "state"] {

@@ -1,6 +1,6 @@
-//! Commands to nodes of their own.
+//! Tests of commands, each with nodes of its own.
 
-// Helpers of tests may panic as tests may.
+// Helper functions of tests may panic, as tests may.
 #![allow(clippy::unwrap_used)]
 
 mod forward;

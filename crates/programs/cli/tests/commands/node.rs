@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The program under test.
 pub const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
-/// For a machine that is very busy. Nothing is judged by it; it ends what hangs.
+/// Time limit for a very busy machine. It only ends a test that hangs; no result depends on it.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A node that ends with its test.
@@ -24,7 +24,7 @@ impl Node {
         Node::with_options(&[])
     }
 
-    /// One with options of `carina node`.
+    /// Starts a node with options of `carina node`.
     pub fn with_options(options: &[&str]) -> Node {
         let directory = tempfile::tempdir().unwrap();
         let process = Command::new(CARINA)
@@ -50,12 +50,12 @@ impl Node {
         command.output().unwrap()
     }
 
-    /// Sends a signal to its process; of `STOP` also waits until it has stopped.
+    /// Sends a signal to the node's process. For `STOP`, also waits until the process has stopped.
     pub fn signal(&self, signal: Signal) {
         let process = Pid::from_child(&self.process);
         kill_process(process, signal).unwrap();
         if signal == Signal::STOP {
-            // Until each of its threads has seen the signal, the others go on answering.
+            // Until each thread has handled the signal, the other threads would still answer.
             waitid(WaitId::Pid(process), WaitIdOptions::STOPPED).unwrap();
         }
     }
@@ -67,7 +67,7 @@ impl Node {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// A command that fails with this exit code, and what it says.
+    /// Runs a command that must fail with this exit code, and returns its error output.
     pub fn fails(&self, words: &[&str], code: i32) -> String {
         let output = self.run(words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -90,13 +90,13 @@ pub fn both_in_one() -> Node {
     node.done(&[
         "dif", "join", "net", "--over", "local", "--ipcp", "net.b", "--via", "net.a",
     ]);
-    // A way between them is known a little later.
+    // This waits until the two members have routes to each other.
     node.done(&["dif", "map", "net"]);
     node
 }
 
-/// Where processes may listen: addresses of the loopback network of their own, so that no other
-/// process is given their ports before they take them.
+/// Addresses on which processes may listen. Each is in a loopback network of its own, so that no
+/// other process gets the same port before.
 pub fn addresses<const N: usize>() -> [String; N] {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     [(); N].map(|()| {
@@ -106,7 +106,7 @@ pub fn addresses<const N: usize>() -> [String; N] {
     })
 }
 
-/// Two nodes with a member of DIF `net` each, `net.a` and `net.b`, over a DIF of UDP.
+/// Two nodes, each with a member of DIF `net` (`net.a` and `net.b`), over a UDP DIF.
 pub fn one_in_each() -> [Node; 2] {
     let addresses = addresses::<2>();
     let nodes = [Node::new(), Node::new()];

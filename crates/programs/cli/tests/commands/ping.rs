@@ -1,4 +1,4 @@
-//! `carina ping`, ended by a signal.
+//! Test of `carina ping` that a signal ends.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ fn endless_ping_prints_its_results_when_stopped() {
     };
     let mut server = ping(&["ping", "--listen"]);
     for signal in [Signal::INT, Signal::TERM] {
-        // Long before the next SDU is due.
+        // The signal arrives long before the next SDU is due.
         let mut client = ping(&["ping", "-c", "0", "-i", "60m"]);
         let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
         let mut next = || lines.next().unwrap().unwrap();

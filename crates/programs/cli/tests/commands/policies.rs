@@ -1,4 +1,4 @@
-//! `carina policy`, and policies of a DIF that is made, with nodes of their own.
+//! Tests of `carina policy`, and of policies of a new DIF.
 
 use std::process::Command;
 
@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::commands::node::{CARINA, Node, both_in_one, one_in_each};
 
 impl Node {
-    /// Who took a policy, and the exit code.
+    /// Sets a policy at all members. Returns for each member its name, whether it accepted, and the
+    /// reason, and the exit code.
     fn set_all(&self, choice: &str) -> (Vec<(String, bool, String)>, i32) {
         let output = self.run(&["policy", "set", choice, "--dif", "net", "--all"]);
         let mut values = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
@@ -38,7 +39,7 @@ fn a_policy_is_written_to_every_member_and_each_decides() {
     for member in ["net.a", "net.b"] {
         assert_eq!(site.in_force(member, "rmt-scheduling"), "strict-priority");
     }
-    // It stays so for as long as there is the DIF, at every member.
+    // This policy cannot change while the DIF exists, at any member.
     let (rows, code) = site.set_all("delimiting=none");
     assert_eq!(code, 3);
     let set = ["policy", "set", "delimiting=none", "--dif", "net"];
@@ -52,7 +53,7 @@ fn a_policy_is_written_to_every_member_and_each_decides() {
     }
 }
 
-/// A choice for a component, and what is said when it is no good.
+/// Invalid choices for a component, each with a part of the error.
 const BAD: [(&str, &str); 5] = [
     ("rmt-que=red", "there are:"),
     ("rmt-queue=re", "there are: ecn-mark, tail-drop, red"),
@@ -74,7 +75,7 @@ fn every_wrong_policy_is_refused_with_one_exit_code() {
         let said = site.fails(&[&make, &[choice][..]].concat(), 3);
         assert!(said.contains(words), "{choice}: {said}");
     }
-    // Also what only a flow, or a neighbour, would have made use of.
+    // This includes parameters that only a flow, or a neighbour, would use.
     for (choice, words) in [
         ("congestion-control=cubic,keep-percent=1000", "keep-percent"),
         ("sdu-protection=aead,cipher=rot13", "aes-256-gcm or"),
@@ -92,7 +93,7 @@ fn every_wrong_policy_is_refused_with_one_exit_code() {
         let said = site.fails(&make, 3);
         assert!(said.contains(&option[2..5]), "{option}: {said}");
     }
-    // Nothing of this left anything behind.
+    // None of the refused commands left anything behind.
     assert_eq!(site.done(&["ipcp", "list"]).as_array().unwrap().len(), 3);
 }
 
@@ -170,7 +171,7 @@ fn a_configuration_that_is_wrong_somewhere_is_not_done_in_part() {
             (&id, &before["state"])
         );
     }
-    // What is right in its place is not refused: encryption, whose authentication is said apart.
+    // A valid combination is accepted: encryption, with authentication configured separately.
     let secret = site.directory.path().join("password");
     std::fs::write(&secret, "secret\n").unwrap();
     let protected = format!(
@@ -179,7 +180,7 @@ fn a_configuration_that_is_wrong_somewhere_is_not_done_in_part() {
     );
     apply(&protected, 0);
     assert_ne!(made()["id"], id);
-    // So is an address that the member has by its name.
+    // An address that is configured for the member's name is accepted too.
     let named = "[[dif]]\nname = \"i\"\nrole = \"create\"\nover = [\"local\"]\n\
                  ipcp = \"x.IPCP\"\ndialect = \"irati\"\n\
                  [dif.config.policies.address-assignment]\nname = \"known-addresses\"\n\
@@ -227,7 +228,7 @@ fn the_choices_that_a_member_shows_are_those_of_its_dialect() {
 #[test]
 fn a_member_refuses_whom_its_access_control_does_not_let_write() {
     let [a, b] = one_in_each();
-    // The operator of a system needs no permission of other members to change its own member.
+    // The operator of a system may change its own member without permission of other members.
     b.done(&["policy", "set", "access-control=list", "--dif", "net"]);
     let (rows, code) = a.set_all("rmt-scheduling=weighted-fair");
     assert_eq!(code, 1);
@@ -237,7 +238,7 @@ fn a_member_refuses_whom_its_access_control_does_not_let_write() {
     for word in ["net.b", "may not write", "access-control"] {
         assert!(reason.contains(word), "{reason}");
     }
-    // So does the table for people, and what is said of the whole.
+    // The table for people and the summary also report it.
     let words = ["policy", "set", "rmt-scheduling=weighted-fair", "--dif"];
     let mut command = Command::new(CARINA);
     command.arg("--run").arg(a.directory.path().join("run"));
@@ -250,7 +251,7 @@ fn a_member_refuses_whom_its_access_control_does_not_let_write() {
     assert!(said.contains("1 of 2 members"), "{said}");
     assert_eq!(a.in_force("net.a", "rmt-scheduling"), "weighted-fair");
     assert_eq!(b.in_force("net.b", "rmt-scheduling"), "strict-priority");
-    // Whom the list has may.
+    // A member in the list may change the policy.
     let list = "access-control=list,write=net.a";
     b.done(&["policy", "set", list, "--dif", "net"]);
     let (rows, code) = a.set_all("rmt-scheduling=weighted-fair");

@@ -1,4 +1,4 @@
-//! The precedence that a node takes.
+//! Test of the scheduling priority of a node.
 
 use std::fs;
 use std::process::Command;
@@ -9,11 +9,11 @@ use crate::commands::node::{CARINA, Node};
 fn nice_values(pid: u32) -> Vec<i32> {
     let mut all = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
-        // A thread that has just ended has none.
+        // A thread that has just ended has no such file.
         let Ok(text) = fs::read_to_string(task.unwrap().path().join("stat")) else {
             continue;
         };
-        // The name, in parentheses, may have blanks.
+        // The program's name, in parentheses, may contain blanks.
         let (_, fields) = text.rsplit_once(')').unwrap();
         all.push(fields.split_whitespace().nth(16).unwrap().parse().unwrap());
     }

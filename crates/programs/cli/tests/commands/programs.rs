@@ -1,4 +1,4 @@
-//! The three programs: what a user runs, what a guest runs, and the tools.
+//! Tests of the three programs: `carina`, `carina-guest` and `carina-tools`.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -56,8 +56,9 @@ fn carina_hands_a_tool_its_options_and_its_exit_code() {
 fn carina_without_the_tools_says_what_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     let alone = directory.path().join("carina");
-    // `cp` writes the copy: a file that this process had open for writing could be inherited by
-    // what another test starts just then, and the kernel refuses to run a file that is written.
+    // `cp` writes the copy. If this process wrote it, a process that another test starts at the
+    // same moment could inherit the open file, and the kernel refuses to run a file that is open
+    // for writing.
     let copied = run("cp", &[CARINA, alone.to_str().unwrap()]);
     assert!(copied.status.success(), "{copied:?}");
     let output = run(alone.to_str().unwrap(), &["sim", "run", "--seed", "7"]);

@@ -1,4 +1,4 @@
-//! Providers, operators and agents as processes of their own, in a network namespace of the test.
+//! Runs providers, operators and agents as separate processes in a network namespace of the test.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -17,32 +17,32 @@ use carina_vnet_roles::operator::Client;
 
 use crate::commands::node::CARINA;
 
-/// How long anything may take on a slow machine.
+/// Time limit of any step on a slow machine.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The processes, by role and name.
+/// The processes, each by its role and name.
 pub const PROCESSES: [&str; 6] = [
     "pip uk", "pip de", "vnp net", "vno acme", "agent h1", "agent h2",
 ];
-/// What only providers may know.
+/// Words that only providers may know.
 pub const SECRETS: [&str; 7] = ["h1", "h2", "10.9.0.1", "10.9.1.1", "uk", "de", "channel"];
-/// Where end users find hosts.
+/// IP address at which end users reach hosts.
 pub const HOST_FOR_USERS: &str = "192.0.2.1";
-/// Where the VNO listens.
+/// Address of the VNO.
 pub const VNO: &str = "127.0.0.1:7099";
 
-/// Two providers with a host each, whose underlays are the ends of a wire; a VNP, a VNO.
+/// Two providers with one host each, whose underlays are joined by a wire, and a VNP and a VNO.
 pub struct Providers {
     directory: tempfile::TempDir,
     namespace: Namespace,
     inside: NetworkNamespace,
     processes: Vec<(&'static str, Child)>,
-    /// Whether agents that begin open nodes that are namespaces.
+    /// Whether agents are started with the option to open nodes that are namespaces.
     pub opens_namespaces: bool,
 }
 
 impl Providers {
-    /// `tag` tells the namespace of one test from those of others.
+    /// Starts all processes. `tag` distinguishes the namespace from those of other tests.
     pub fn start(tag: &str) -> Providers {
         let name = format!("cvr{}{tag}", std::process::id());
         let namespace = Namespace::new(&name).unwrap();
@@ -93,7 +93,7 @@ impl Providers {
         done(&["issue", &keys, "delegate", "bob", "--to", &self.path("bob")]);
     }
 
-    /// A file or directory of this test.
+    /// Path of a file or directory of this test.
     pub fn path(&self, name: &str) -> String {
         let path = self.directory.path().join(name);
         path.to_str().unwrap().to_owned()
@@ -138,13 +138,13 @@ impl Providers {
         self.run_dir(process).with_extension("log")
     }
 
-    /// Kills one of the processes as `kill -9` does, and starts it again.
+    /// Kills a process as `kill -9` does, and starts it again.
     pub fn kill_and_begin(&mut self, process: &'static str) {
         self.kill(process);
         self.begin(process);
     }
 
-    /// Kills one of the processes as `kill -9` does.
+    /// Kills a process as `kill -9` does.
     pub fn kill(&mut self, process: &'static str) {
         let place = self.processes.iter().position(|(it, _)| *it == process);
         let (_, mut child) = self.processes.remove(place.unwrap());
@@ -152,7 +152,7 @@ impl Providers {
         child.wait().unwrap();
     }
 
-    /// A request of the operator.
+    /// Sends a request of the operator to the VNO.
     pub fn ask<T>(
         &self,
         request: impl FnOnce(&Client) -> Result<T, CallError>,
@@ -162,7 +162,7 @@ impl Providers {
         self.inside.within(|| request(&client)).unwrap()
     }
 
-    /// A command of the operator.
+    /// Runs a command of the operator.
     pub fn command(&self, words: &[&str]) -> Output {
         let keys = self.path("operator");
         let mut command = self.namespace.command(CARINA);
@@ -171,7 +171,7 @@ impl Providers {
         command.output().unwrap()
     }
 
-    /// A command of who runs a host, to its agent.
+    /// Runs a command of the person who runs a host, with the host's agent.
     pub fn at_host(&self, agent: &str, words: &[&str]) -> Output {
         let mut command = self.namespace.command(CARINA);
         command.arg("--run").arg(self.run_dir(agent));
@@ -179,12 +179,12 @@ impl Providers {
         command.output().unwrap()
     }
 
-    /// The run directory of a host's own Carina node.
+    /// Run directory of a host's own Carina node.
     pub fn host_node(&self, agent: &str) -> PathBuf {
         self.run_dir(agent).join("vnet.dif")
     }
 
-    /// A command of delegate `bob`.
+    /// Runs a command of the delegate `bob`.
     pub fn command_of_delegate(&self, words: &[&str]) -> Output {
         let mut command = self.namespace.command(CARINA);
         command.args(["--json", "vnet"]).args(words);
@@ -192,12 +192,12 @@ impl Providers {
         command.output().unwrap()
     }
 
-    /// The namespace of the processes.
+    /// The network namespace of the processes.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// A command of the operator inside of a node, with what it reads.
+    /// Runs a command of the operator inside a node, with `input` as standard input.
     pub fn command_inside(&self, verb: &str, words: &[&str], input: &[u8]) -> Output {
         let keys = self.path("operator");
         let mut command = self.namespace.command(CARINA);
@@ -209,7 +209,7 @@ impl Providers {
         child.wait_with_output().unwrap()
     }
 
-    /// Types at the console of a node, and leaves it when the answer is there.
+    /// Types at the console of a node, and leaves it when the answer appears.
     pub fn console(&self, node: &str, typed: &str, answer: &str) {
         let keys = self.path("operator");
         let mut command = self.namespace.command(CARINA);
@@ -240,7 +240,7 @@ impl Providers {
         });
     }
 
-    /// Who was let into nodes, as the agents have noted it.
+    /// The log of accesses to nodes, as written by the agents.
     pub fn accesses(&self) -> String {
         let notes = ["agent h1", "agent h2"].map(|agent| {
             let path = self.run_dir(agent).join("vnet.access");
@@ -249,7 +249,7 @@ impl Providers {
         notes.concat()
     }
 
-    /// What the processes have said, for who looks into a failure.
+    /// The logs of all processes, for messages of failed tests.
     pub fn logs(&self) -> String {
         let logs = PROCESSES.map(|process| {
             let text = std::fs::read_to_string(self.log(process)).unwrap_or_default();
@@ -258,7 +258,7 @@ impl Providers {
         logs.join("\n")
     }
 
-    /// Waits until something is found.
+    /// Waits until `look` returns a value.
     pub fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
@@ -270,7 +270,7 @@ impl Providers {
         }
     }
 
-    /// Waits until a network is as it should be.
+    /// Waits until `is_right` is true of a network.
     pub fn wait_until(&self, name: &str, is_right: impl Fn(&Seen) -> bool) -> Seen {
         let what = format!("waiting for {name}");
         self.wait(&what, || {
@@ -279,7 +279,7 @@ impl Providers {
         })
     }
 
-    /// Waits until a network is gone, and looks for what is left of it.
+    /// Waits until a network is removed, and checks that nothing of it is left.
     pub fn wait_until_gone(&self, name: &str, uids: &[String]) {
         self.wait("the removal", || {
             let seen = self.ask(|client| client.seen(name));
@@ -291,13 +291,13 @@ impl Providers {
         assert!(left.is_empty(), "{left:?}\n{}", self.logs());
     }
 
-    /// The directories of networks of both agents.
+    /// The record directories of networks at both agents.
     pub fn records(&self) -> Vec<PathBuf> {
         let agents = ["agent h1", "agent h2"].iter();
         agents.flat_map(|agent| self.records_of(agent)).collect()
     }
 
-    /// The directories of networks of an agent.
+    /// The record directories of networks at an agent.
     pub fn records_of(&self, agent: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.run_dir(agent).join("vnet"));
         let entries = entries.into_iter().flatten();
@@ -307,7 +307,7 @@ impl Providers {
             .collect()
     }
 
-    /// The uids by which the agents name what they make of their networks.
+    /// The uids in the names of everything that the agents make for their networks.
     pub fn uids(&self) -> Vec<String> {
         let uid = |path: &PathBuf| {
             let text = std::fs::read_to_string(path.join("record.json")).unwrap();
@@ -327,20 +327,21 @@ impl Drop for Providers {
     }
 }
 
-/// The network namespaces that agents have made of networks.
+/// The network namespaces that agents have made for networks.
 pub fn namespaces_of(uids: &[String]) -> Vec<String> {
     let mut all = NamespaceAccess::of_root().list().unwrap();
     all.retain(|namespace| uids.iter().any(|uid| namespace.contains(uid.as_str())));
     all
 }
 
-/// Two nodes at each provider in a row of links, of which the middle one leads from one provider to
-/// the other. It waits for resources: an agent may not have reported yet.
+/// A document with two nodes at each provider in a row. The middle link joins the two providers.
+/// The network waits for resources, because an agent may not have reported yet.
 pub fn document(name: &str) -> Document {
     document_with(name, "queue 2m", "1Mbps")
 }
 
-/// As [`document`], with another rate between the providers, and what to do if it does not fit.
+/// Like [`document`], with another rate between the providers, and another reaction if the network
+/// does not fit.
 pub fn document_with(name: &str, on_insufficient: &str, rate: &str) -> Document {
     let text = format!(
         "[vnet]\nname = \"{name}\"\non_insufficient = \"{on_insufficient}\"\n\
@@ -354,7 +355,7 @@ pub fn document_with(name: &str, on_insufficient: &str, rate: &str) -> Document 
     Document::read(&text, Form::Toml).unwrap()
 }
 
-/// Whether network namespaces may be made; says so if not.
+/// Whether this process may make network namespaces; prints a message if not.
 pub fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

@@ -1,4 +1,4 @@
-//! `carina sim vnet`.
+//! Test of `carina sim vnet`.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ fn virtual_networks_are_played_by_seed() {
 fn a_seed_of_virtual_networks_is_played_the_same_way_again() {
     let play = || {
         let mut events = sim_vnet(&["--seeds", "5..6", "--trace"]);
-        // The summary has the time that it took.
+        // The last line is removed, because it contains the duration of the run.
         events.truncate(events.trim_end().rfind('\n').unwrap());
         events
     };

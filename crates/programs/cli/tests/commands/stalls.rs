@@ -1,4 +1,4 @@
-//! `carina perf` over a flow whose other end stands still.
+//! Tests of `carina perf` over a flow whose other end is stopped.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::commands::node::{CARINA, Node};
 
-/// A server that ends with its test, also while it stands still.
+/// A server that ends with its test, even if it is stopped.
 struct Server {
     process: Child,
-    /// What it says.
+    /// Standard output of the server.
     said: BufReader<std::process::ChildStdout>,
 }
 
@@ -48,7 +48,8 @@ impl Drop for Server {
     }
 }
 
-/// How a client ends whose server stands still as soon as the job has begun, and all that it says.
+/// Runs a client whose server is stopped as soon as the job begins. Returns how the client ends,
+/// and its output.
 fn stands_still(words: &[&str]) -> (Output, Vec<Value>) {
     let node = Node::new();
     let mut server = Server::new(&node);
@@ -63,11 +64,11 @@ fn stands_still(words: &[&str]) -> (Output, Vec<Value>) {
     (output, told)
 }
 
-/// The one result of a client whose server stands still as soon as the job has begun, and that ends
-/// as `ending`.
+/// Runs a client whose server is stopped as soon as the job begins, and that must end with
+/// `ending`. Returns its only result.
 ///
-/// On a busy machine the job may be over before the server stands still, or before nothing moves
-/// any more. Then nothing has been shown, and the next job lasts longer.
+/// On a busy machine the job may end before the server is stopped, or before the flow stalls. That
+/// shows nothing, so the test tries again with a longer job.
 fn stalled(words: &[&str], ending: &str) -> Value {
     for duration in ["3s", "12s", "60s", "200s"] {
         let words = [&["perf", "-t", duration], words].concat();
@@ -81,7 +82,7 @@ fn stalled(words: &[&str], ending: &str) -> Value {
             eprintln!("{words:?} shows nothing: {told:?} {said}");
             continue;
         };
-        // The results, and then how the command failed.
+        // Standard output has the results, and then the failure of the command.
         assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
         assert!(said.contains("the flow stalled"), "{words:?}: {said}");
         return result;
@@ -93,7 +94,7 @@ fn stalled(words: &[&str], ending: &str) -> Value {
 fn perf_ends_when_the_server_does_not_receive() {
     let told = stalled(&[], "held-back");
     assert!(told["client"]["sent"].as_u64().unwrap() > 0, "{told}");
-    // What the server does not say is not known.
+    // Values that the server would report are unknown.
     assert!(told["server"].is_null() && told["lost"].is_null(), "{told}");
     assert!(told["goodput_mbps"].is_null(), "{told}");
 }

@@ -1,4 +1,4 @@
-//! Commands that wait for a member, and Ctrl-C.
+//! Tests of commands that wait for a member, and are ended by Ctrl-C.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::commands::node::{CARINA, Node, addresses};
 
-/// Begins a command that waits.
+/// Starts a command that waits.
 fn waiting(node: &Node, words: &[&str]) -> Child {
     let mut command = Command::new(CARINA);
     command.arg("--run").arg(node.directory.path().join("run"));
@@ -18,7 +18,8 @@ fn waiting(node: &Node, words: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits until the node's IPCPs are as wanted, and ends the command: what it said.
+/// Waits until the node's IPCPs are as wanted, and ends the command with SIGINT. Returns its
+/// output.
 fn interrupted(node: &Node, mut child: Child, wanted: impl Fn(&[Value]) -> bool) -> String {
     let until = Instant::now() + Duration::from_secs(30);
     while !wanted(node.done(&["ipcp", "list"]).as_array().unwrap()) {

@@ -1,5 +1,5 @@
-//! What busy graphs ask of the kernel: nothing for a frame on rings in memory, and at most one call
-//! for a burst on sockets. strace counts.
+//! Counts with strace the system calls of busy graphs: none for frames on rings in memory, and at
+//! most one for each burst on sockets.
 
 use std::process::Command;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::commands::node::CARINA;
 use crate::room::Room;
 
-/// Runs a graph under strace in a room, for a second; how many frames came to the sink, and how
-/// many calls were made that the start and the end do not explain.
+/// Runs a graph under strace in a namespace, for a second. Returns the number of system calls, and
+/// the number of frames that arrived at the sink.
 fn calls_and_frames(room: &Room, graph: &str) -> (u64, u64) {
     let place = tempfile::tempdir().unwrap();
     let (file, log) = (place.path().join("graph.toml"), place.path().join("calls"));
@@ -49,7 +49,8 @@ fn has_strace() -> bool {
     has
 }
 
-/// Start, end, and 10 looks a second of the thread that waits.
+/// Upper limit for system calls of the start, the end, and the 10 checks per second of the waiting
+/// thread.
 const AROUND: u64 = 2_000;
 
 #[test]
@@ -64,7 +65,7 @@ fn frames_on_rings_between_workers_cost_no_system_call() {
          [apps.sink]\nkind = \"sink\"\nworker = 1\n",
     );
     assert!(frames > 100_000, "{frames}");
-    // Where both share a processor, each sleeps while the other runs.
+    // If both workers share a processor, each sleeps while the other runs.
     assert!(
         calls < AROUND + frames / 64,
         "{calls} calls, {frames} frames"
@@ -90,7 +91,7 @@ fn bursts_on_sockets_cost_one_system_call() {
             ),
         );
         assert!(frames > 1_000, "{kind}: {frames}");
-        // A burst has up to 128 frames; one of 32 is taken for a burst that was cut short.
+        // A burst has up to 128 frames. The limit of 32 allows for bursts that are cut short.
         assert!(
             calls < AROUND + frames / 32,
             "{kind}: {calls} calls, {frames} frames"

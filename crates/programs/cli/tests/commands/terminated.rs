@@ -1,5 +1,5 @@
-//! SIGTERM: every command that runs until a signal ends it does so soon, in order, with the exit
-//! code that its help names, and leaves nothing behind.
+//! Tests of SIGTERM: it ends every command that runs until a signal, soon and in order, with the
+//! exit code that the command's help names. The command leaves nothing behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::commands::lwaftr::site::{Site, configuration};
 use crate::commands::node::{CARINA, Node, PATIENCE, addresses, both_in_one};
 use crate::room::Room;
 
-/// A command that runs, with what it has printed so far in a file.
+/// A running command, whose output so far is in a file.
 struct Serving {
     what: String,
     child: Child,
@@ -48,7 +48,7 @@ impl Serving {
         fs::read_to_string(&self.said).unwrap()
     }
 
-    /// Waits until it serves.
+    /// Waits until `serves` is true.
     fn until(mut self, serves: impl Fn(&Serving) -> bool) -> Serving {
         let end = Instant::now() + PATIENCE;
         while !serves(&self) {
@@ -60,7 +60,7 @@ impl Serving {
         self
     }
 
-    /// Sends SIGTERM, and expects exit code 0; what the command has printed.
+    /// Sends SIGTERM, and requires exit code 0. Returns the output of the command.
     fn terminate(self) -> String {
         self.terminate_with(0)
     }
@@ -87,7 +87,7 @@ impl Drop for Serving {
     }
 }
 
-/// Files and directories in a place, but for what commands have said.
+/// Files and directories in a place, except the output of commands.
 fn left_in(place: &Path) -> Vec<String> {
     let entries = fs::read_dir(place).into_iter().flatten();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -126,7 +126,7 @@ fn graphs_and_ports_end_with_sigterm() {
     }
 }
 
-/// Waits until none of these names is registered at a node.
+/// Waits until a node has none of these names registered.
 fn until_unregistered(node: &Node, names: &[&str]) {
     let end = Instant::now() + PATIENCE;
     while names.iter().any(|name| registered(node).contains(name)) {
@@ -135,7 +135,7 @@ fn until_unregistered(node: &Node, names: &[&str]) {
     }
 }
 
-/// Waits until a node has no flow but the N-1 flow of its two members, at both ends.
+/// Waits until a node has no flows, except the two ends of the N-1 flow between its two members.
 fn until_without_flows(node: &Node) {
     let flows = || node.done(&["flow", "list"]).to_string();
     let end = Instant::now() + PATIENCE;
@@ -164,13 +164,13 @@ fn servers_of_flows_end_with_sigterm() {
     let perf = serve(&["perf", "perf", "--listen"], "perf");
     let peer = serve(&["bench-peer", "peer", "--stay"], "peer");
     let cat = serve(&["cat", "stream", "--listen"], "stream");
-    // Clients in the middle of their work.
+    // The clients are in the middle of their work.
     let limit = ["-t", "600s", "--interval", "20ms"];
     let measuring = Serving::start(&run, &[&["perf", "perf"][..], &limit].concat());
     let measuring = measuring.until(|_| perf.text().contains("job: "));
     let pinging = Serving::start(&run, &["ping", "echo", "-c", "0", "--interval", "20ms"]);
     let pinging = pinging.until(|it| it.text().contains("seq=2"));
-    // The servers end under their clients' flows.
+    // The servers end while their clients have flows to them.
     perf.terminate();
     echo.terminate();
     until_without_flows(&node);
@@ -376,5 +376,5 @@ fn packet_forwarders_end_with_sigterm() {
     site.children.clear();
 }
 
-/// Two seconds are promised; a busy machine is given more.
+/// The promise is two seconds; the rest allows for a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -1,10 +1,10 @@
-//! Commands whose reader goes away, as `head` does.
+//! Tests of commands whose reader closes the pipe, as `head` does.
 
 use std::process::{Command, Output, Stdio};
 
 use crate::commands::node::{CARINA, Node, both_in_one};
 
-/// A command whose standard output is closed.
+/// Runs a command whose standard output is closed.
 fn unread(node: &Node, words: &[&str]) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -12,7 +12,7 @@ fn unread(node: &Node, words: &[&str]) -> Output {
     command.arg("--run").arg(node.directory.path().join("run"));
     command.args(words).stdout(writer).stdin(Stdio::piped());
     let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
-    // What it may read has no end until it has ended.
+    // Standard input stays open until the command has ended.
     let _input = process.stdin.take();
     process.wait_with_output().unwrap()
 }

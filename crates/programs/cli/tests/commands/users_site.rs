@@ -1,4 +1,4 @@
-//! A host with access points, and systems of users with wires to it.
+//! A host with access points, and systems of users with wires to it, for tests.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::TcpStream;
@@ -13,20 +13,20 @@ use serde_json::Value;
 
 use crate::commands::node::CARINA;
 
-/// How long anything may take on a slow machine.
+/// Time limit of any step on a slow machine.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// A host with networks, and two systems of users with a wire to it.
+/// A host with networks, and two systems of users, each with a wire to the host.
 pub struct Site {
     pub directory: tempfile::TempDir,
     pub host: Namespace,
     pub users: [(String, Namespace); 2],
     agent: Option<Child>,
-    /// Options of the agent.
+    /// Options with which the agent is started.
     pub options: Vec<String>,
 }
 
-/// A system that has joined.
+/// A user's system that has joined a network.
 pub struct Member {
     child: Child,
     said: BufReader<ChildStdout>,
@@ -34,7 +34,7 @@ pub struct Member {
 }
 
 impl Site {
-    /// `tag` tells the namespaces of one test from those of others.
+    /// Makes the site. `tag` distinguishes its namespaces from those of other tests.
     pub fn new(tag: &str) -> Site {
         let name = |what: &str| format!("cvx{}{tag}{what}", std::process::id());
         let host = Namespace::new(&name("h")).unwrap();
@@ -96,14 +96,14 @@ impl Site {
         self.directory.path().join("agent.log")
     }
 
-    /// Ends the agent as `kill -9` does.
+    /// Kills the agent as `kill -9` does.
     pub fn kill(&mut self) {
         let mut agent = self.agent.take().unwrap();
         agent.kill().unwrap();
         agent.wait().unwrap();
     }
 
-    /// A command of the operator.
+    /// Runs a command of the operator.
     pub fn command(&self, words: &[&str]) -> Output {
         let mut command = self.host.command(CARINA);
         command
@@ -123,7 +123,7 @@ impl Site {
         self.make("up", name, "");
     }
 
-    /// Has a network made, or changed, with more in its document.
+    /// Makes or changes a network. `more` is added to its document.
     pub fn make(&self, verb: &str, name: &str, more: &str) {
         let text = format!(
             "[vnet]\nname = \"{name}\"\n[defaults]\nkind = \"namespace\"\n[node.r1]\n[node.r2]\n\
@@ -135,7 +135,8 @@ impl Site {
         self.done(&[verb, file.to_str().unwrap()]);
     }
 
-    /// A token for a user, with all addresses of the host; each user reaches one.
+    /// Makes a token for a user. It contains all addresses of the host, of which each user reaches
+    /// one.
     pub fn token(&self, name: &str, user: usize, words: &[&str]) -> String {
         let who = ["alice", "bob"][user];
         let begin = ["token", name, "home", "--user", who];
@@ -144,7 +145,7 @@ impl Site {
         self.done(&all)["token"].as_str().unwrap().to_owned()
     }
 
-    /// `join` of a user's system, which has not said anything yet.
+    /// The command `join` for a user's system, not started yet.
     pub fn joining(&self, user: usize, token: &str) -> Command {
         let mut command = self.users[user].1.command(CARINA);
         command
@@ -157,8 +158,8 @@ impl Site {
         Site::joined(self.joining(user, token))
     }
 
-    /// `join` of a user's system that becomes a member of a DIF, with the run directory of its
-    /// node.
+    /// Lets a user's system join and become a member of a DIF. Returns it with the run directory of
+    /// its node.
     pub fn join_dif(&self, user: usize, token: &str) -> (Member, PathBuf) {
         let run = self.directory.path().join(["alice", "bob"][user]);
         let mut command = self.users[user].1.command(CARINA);
@@ -182,7 +183,7 @@ impl Site {
         }
     }
 
-    /// The words with which a token is refused.
+    /// The text with which a token is refused.
     pub fn refusal(&self, user: usize, token: &str) -> String {
         let output = self.joining(user, token).output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{output:?}");
@@ -201,7 +202,7 @@ impl Site {
             .unwrap()
     }
 
-    /// The namespace of a node.
+    /// The network namespace of a node.
     pub fn node(&self, name: &str, node: &str) -> NetworkNamespace {
         let uid = self.uid(name);
         NetworkNamespace::open(&namespace_file(&format!("cv-{uid}-{node}"))).unwrap()
@@ -214,7 +215,7 @@ impl Site {
             .to_owned()
     }
 
-    /// Segments of TCP that a node has got.
+    /// Number of TCP segments that a node has received.
     pub fn segments(&self, name: &str, node: &str) -> u64 {
         let words = [
             "exec",
@@ -255,7 +256,7 @@ impl Member {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// The exit code, and what was said at the end.
+    /// Waits for the end. Returns the exit code and the last output.
     pub fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
@@ -263,7 +264,7 @@ impl Member {
     }
 }
 
-/// Whether an address answers in a namespace: nothing listens there, which it says.
+/// Whether an address answers in a namespace: nothing listens there, so the answer is a refusal.
 pub fn answers(inside: &NetworkNamespace, address: &str) -> bool {
     let to = format!("{address}:9").parse().unwrap();
     let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(1));

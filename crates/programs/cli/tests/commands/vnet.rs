@@ -1,4 +1,4 @@
-//! `carina vnet`: commands that need no node.
+//! Tests of `carina vnet` commands that need no node.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

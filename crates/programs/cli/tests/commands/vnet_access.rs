@@ -1,4 +1,4 @@
-//! End users who join networks from systems that have no more than IP connectivity.
+//! Tests of end users who join networks from systems that have only IP connectivity.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,12 +11,12 @@ use rustix::process::Signal;
 use crate::commands::providers::is_root;
 use crate::commands::users_site::{Site, answers};
 
-/// How long a megabyte takes from a user to a node.
+/// Time to transfer a megabyte from a user to a node.
 fn megabyte(site: &Site, user: usize, name: &str) -> Duration {
     megabyte_of(site, user, name, &format!("10.128.0.{}", 3 + user))
 }
 
-/// The same, from a user with this address.
+/// Time to transfer a megabyte from a user with this address to a node.
 fn megabyte_of(site: &Site, user: usize, name: &str, address: &str) -> Duration {
     const BYTES: usize = 1_000_000;
     let to: SocketAddr = "10.0.0.2:7000".parse().unwrap();
@@ -57,7 +57,7 @@ fn users_join_a_network_are_bounded_and_cut_off() {
     let bob = site.join(1, &site.token("demo", 1, &[]));
     site.wait("an answer to bob", || site.answers(1, "10.0.0.2"));
     users_are_told_apart(&site);
-    // Revoked is cut off, at once and with words.
+    // A revoked user is disconnected at once, with a message.
     let begin = Instant::now();
     site.done(&["revoke", "demo", "home", "--user", "alice"]);
     let (code, said) = alice.end();
@@ -68,13 +68,13 @@ fn users_join_a_network_are_bounded_and_cut_off() {
     assert!(!site.answers(0, "10.0.0.2") && !site.interfaces(0).contains("carina"));
     assert!(site.refusal(0, &token).contains("revoked"));
     site.wait("an answer to bob still", || site.answers(1, "10.0.0.2"));
-    // Killed, a user's system leaves nothing behind.
+    // A user's system leaves nothing behind when its command is killed.
     bob.signal(Signal::KILL);
     bob.end();
     site.wait("the interface to go", || {
         !site.interfaces(1).contains("carina")
     });
-    // An agent that is killed leaves the user alone, and the next one goes on.
+    // A user stays connected when the agent is killed, and the next agent goes on.
     let alice = site.join(0, &site.token("demo", 0, &[]));
     site.wait("an answer", || site.answers(0, "10.0.0.2"));
     site.kill();
@@ -96,7 +96,7 @@ fn user_is_in_one_network_with_a_rate(site: &Site) {
         site.wait("one answer more", || site.answers(0, "10.0.0.2"));
     }
     let took = megabyte(site, 0, "demo");
-    // 8 Mbit at 10 Mbit/s, but for the first burst.
+    // 8 Mbit at 10 Mbit/s take this long, apart from the first burst.
     assert!(took > Duration::from_millis(700), "{took:?}");
     assert_eq!(site.segments("other", "r2"), others);
     // A node reaches the user.
@@ -129,7 +129,7 @@ fn tokens_that_do_not_hold_are_refused(site: &Site, used: &str) {
 }
 
 fn users_are_told_apart(site: &Site) {
-    // They reach one another through their node.
+    // The users reach each other through their node.
     site.wait("an answer of alice", || site.answers(1, "10.128.0.3"));
     let points = site.done(&["users", "demo"]);
     let users = &points[0]["users"];
@@ -156,7 +156,7 @@ fn nodes_have_cards_of_the_host_and_give_them_back() {
         return;
     }
     let mut site = Site::new("n");
-    // The wire of a user's system is one of a card: what is beyond is not the host's.
+    // The wire of a user's system becomes a card of a node: it no longer belongs to the host.
     site.kill();
     site.host.ip(&["address", "flush", "dev", "wire0"]).unwrap();
     site.options = ["--nic", "wire0"].map(str::to_owned).to_vec();
@@ -183,7 +183,7 @@ fn nodes_have_cards_of_the_host_and_give_them_back() {
     site.wait("an answer through the card", || {
         site.answers(0, "192.0.2.1")
     });
-    // There is one card.
+    // There is only one card.
     let refused = site.command(&["up", &two]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(3), "{said}");
@@ -194,7 +194,8 @@ fn nodes_have_cards_of_the_host_and_give_them_back() {
         !unknown.status.success() && said.contains("forwarder"),
         "{said}"
     );
-    // It goes on with the next agent, and back with its network.
+    // The next agent adopts the network, and the card returns to the host with the network's
+    // removal.
     site.kill();
     site.begin();
     site.wait("the network to be taken up", || {
@@ -240,7 +241,7 @@ fn machine_of_a_user_is_plugged_into_the_network() {
         return;
     }
     let mut site = Site::new("p");
-    // The network reaches to alice's machine over the wire.
+    // The network extends to alice's machine over the wire.
     site.kill();
     site.host.ip(&["address", "flush", "dev", "wire0"]).unwrap();
     site.options = ["--nic", "wire0"].map(str::to_owned).to_vec();
@@ -256,13 +257,13 @@ fn machine_of_a_user_is_plugged_into_the_network() {
     ] {
         machine.ip(&words.split(' ').collect::<Vec<_>>()).unwrap();
     }
-    // The machine reaches nodes, and nodes the machine: it is as if it were there.
+    // The machine reaches nodes and nodes reach the machine, as if it were a node itself.
     site.wait("an answer through the card", || site.answers(0, "10.0.0.2"));
     let node = site.node("demo", "r2");
     site.wait("an answer of the machine", || answers(&node, "10.160.0.2"));
     let tested = site.done(&["test", "demo"]);
     assert!(tested.to_string().contains("carol"), "{tested}");
-    // Its link has a rate, as all links of a network.
+    // Its link has a rate limit, as all links of a network.
     let took = megabyte_of(&site, 0, "demo", "10.160.0.2");
     assert!(took > Duration::from_millis(700), "{took:?}");
     site.done(&["down", "demo"]);

@@ -1,5 +1,5 @@
-//! A machine that moves between two hosts of a provider, whose processes are killed meanwhile; a
-//! link of it leads to another provider.
+//! Test of a VM that moves between two hosts of a provider, while processes are killed. One of its
+//! links leads to another provider.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -13,15 +13,15 @@ use self::house::{House, is_for_time};
 
 mod house;
 
-/// How long nothing may happen: no process may say anything new. A busy machine is slow.
+/// Time without new output of any process after which the test gives up. A busy machine is slow.
 const STILL: Duration = Duration::from_secs(240);
-/// How long anything may take in all.
+/// Time limit of any step.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// The same for what a command waits for.
+/// Time limit that commands get for their own waiting.
 const WAIT: &str = "25m";
-/// How often something may take too long.
+/// Number of attempts for steps that may take too long.
 const TRIES: u32 = 5;
-/// The hosts between which nodes move, and that of another provider.
+/// The hosts between which nodes move, and the host of the other provider.
 const HOSTS: [&str; 2] = ["h1", "h2"];
 const BEYOND: &str = "h3";
 const PROCESSES: [&str; 6] = ["pip", "beyond", "rest", "h1", "h2", BEYOND];
@@ -47,7 +47,8 @@ fn machine_moves_between_hosts_whatever_is_killed() {
     let mut at = house.places();
     assert_eq!(at.len(), 1, "{at:?}");
     let mut here = at.remove(0);
-    // There and back, twice: each end of a link has been on either host, at either of its ports.
+    // The VM moves there and back, twice, so that each end of a link has been on either host, at
+    // either of its ports.
     let mut watched = 0;
     for _ in 0..4 {
         let there = other(here);
@@ -79,7 +80,7 @@ fn machine_moves_between_hosts_whatever_is_killed() {
     }
 }
 
-/// Whichever process is killed, and whenever: the machine runs on, on one host.
+/// Checks that the VM survives on exactly one host, whichever process is killed and whenever.
 fn survives_deaths(house: &mut House, mut here: &'static str) {
     for (process, wait) in [
         ("pip", 300),
@@ -117,7 +118,7 @@ fn survives_deaths(house: &mut House, mut here: &'static str) {
     }
 }
 
-/// What cannot move is refused with the reason, and nothing has changed.
+/// Checks that a move which is not possible is refused with the reason, and changes nothing.
 fn is_refused(house: &House, here: &str, there: &str) {
     for (operator, node, to, words) in [
         ("uk", "n", "h2", "it is a namespace"),
@@ -136,7 +137,8 @@ fn is_refused(house: &House, here: &str, there: &str) {
     assert_eq!(house.places(), [here]);
 }
 
-/// The nodes of a host that is drained leave it, and no other comes until that is taken back.
+/// Checks that the nodes of a drained host leave it, and that no other node arrives until the drain
+/// is undone.
 fn is_drained(house: &House) {
     let succeeded = |output: Output| {
         assert!(output.status.success(), "{output:?}\n{}", house.logs());
@@ -148,7 +150,7 @@ fn is_drained(house: &House) {
         "h1" => ("h2", "london"),
         _ => ("h1", "berlin"),
     };
-    // What has stayed for want of time leaves it the next time.
+    // A node that stayed for lack of time leaves the host at the next attempt.
     let report = (0..TRIES).find_map(|_| {
         let output = house.drain("drain", here);
         let report: Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -182,7 +184,7 @@ fn is_drained(house: &House) {
     );
     succeeded(house.drain("undrain", here));
     let _ = house.operator(&["down", "late"]);
-    // What its host offers may be on its way.
+    // The host's latest report of its resources may still be on its way.
     std::fs::write(house.path("late.toml"), late("queue 25m")).unwrap();
     succeeded(house.operator(&["up", &house.path("late.toml")]));
     let refused = house.drain("drain", here);
@@ -192,7 +194,7 @@ fn is_drained(house: &House) {
         refused.status.code() == Some(3) && said.contains(words),
         "{refused:?}"
     );
-    // What was refused has changed nothing.
+    // The refused command has changed nothing.
     let refused = house.drain("undrain", here);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("is not drained"), "{refused:?}");

@@ -1,4 +1,4 @@
-//! `carina vnet check`, `convert` and `schema`.
+//! Tests of `carina vnet check`, `convert` and `schema`.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn vnet(arguments: &[&str], file: &Path) -> Output {
     command.output().expect("carina runs")
 }
 
-/// The block of TOML in the page, which says what a document is.
+/// The TOML block of the reference page, which shows all keys of a document.
 fn document_of_the_page() -> &'static str {
     let page = include_str!("../../../../../docs/reference/vnet-documents.md");
     let (_, rest) = page.split_once("```toml\n").expect("a block");

@@ -1,4 +1,4 @@
-//! Networks of two providers whose links are tunnels, or flows of a DIF.
+//! Tests of networks of two providers, with links that are tunnels or flows of a DIF.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::commands::providers::{Providers, is_root};
 
-/// A node at one provider, which makes the DIF where there is one, and two at the other, in a row.
+/// A document with a row of nodes: one at a provider, which creates the DIF if there is one, and
+/// two at the other provider.
 fn row(carrier: &str, kind: &str) -> String {
     let link =
         |ends: &str| format!("[[link]]\nends = [{ends}]\nrate = \"50Mbps\"\nas = \"{carrier}\"\n");
@@ -38,7 +39,7 @@ fn down(providers: &Providers) {
     providers.wait_until_gone("row", &uids);
 }
 
-/// The checks that hold whatever carries the links.
+/// Checks that hold for every carrier of links.
 fn passes_the_checks(providers: &Providers, mtu: u32) {
     let tested = providers.command(&["test"]);
     assert!(tested.status.success(), "{tested:?}\n{}", providers.logs());
@@ -47,7 +48,8 @@ fn passes_the_checks(providers: &Providers, mtu: u32) {
     let tests = said.as_array().unwrap();
     assert!(tests.iter().all(|it| it["holds"] == true), "{said}");
     assert_eq!(tests.len(), 3, "{said}");
-    // The guest's interfaces have the MTU, and packets as long as that pass both links whole.
+    // The guest's interfaces have this MTU, and packets of this length pass both links
+    // unfragmented.
     let links = inside(providers, "b", "ip link show");
     let told = format!("mtu {mtu} ");
     assert_eq!(links.matches(&told).count(), 2, "{links}");
@@ -65,13 +67,14 @@ fn inside(providers: &Providers, node: &str, command: &str) -> String {
 
 fn json(providers: &Providers, agent: &str, words: &[&str]) -> Value {
     let output = providers.at_host(agent, words);
-    // A command that fails says why behind it.
+    // A command that fails prints its failure after the result.
     let mut said = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
     let first = said.next().and_then(Result::ok);
     first.unwrap_or_else(|| panic!("{words:?}: {output:?}"))
 }
 
-/// What an agent says of the link between the providers: it is up, or why it is not.
+/// The state of the link between the providers, as reported by an agent: up, or the reason why it
+/// is down.
 fn far_link(providers: &Providers, agent: &str) -> Option<Result<(), String>> {
     let output = providers.at_host(agent, &["vnet", "status"]);
     let said: Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -83,8 +86,8 @@ fn far_link(providers: &Providers, agent: &str) -> Option<Result<(), String>> {
     }
 }
 
-/// Waits until the link is down for a reason that has one of some words: an echo that was under way
-/// may have said another one first.
+/// Waits until the link is down for a reason that contains one of the words. An echo that was on
+/// its way may first cause another reason.
 fn wait_until_down(providers: &Providers, agent: &str, words: &[&str]) {
     providers.wait(&format!("the link is down: {words:?}"), || {
         let why = far_link(providers, agent)?.err()?;
@@ -120,15 +123,15 @@ fn same_file_passes_the_same_checks_over_two_providers() {
             down(&providers);
         }
     }
-    // By names, from one provider to the other.
+    // Nodes reach each other by name, from one provider to the other.
     let said = inside(&providers, "a", "carina ping c -c 2");
     assert!(said.contains("PING c in row"), "{said}");
-    // Those who run a host see where the link leads, and follow echos into it.
+    // The people who run a host see where the link leads, and can trace echo requests into it.
     let places = json(&providers, "agent h1", &["vnet", "where", "a"]);
     let way = places[0]["ways"]["eth0"].as_str().unwrap();
     assert!(way.starts_with("host h2 by flow link."), "{way}");
     assert!(way.ends_with(" of DIF 10.9.0.1-10.9.1.1"), "{way}");
-    // An echo of a busy machine may come too late.
+    // On a busy machine an echo reply may arrive too late.
     let way = providers.wait("an answer to each echo", || {
         let way = json(&providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
         (way["answered"] == 3).then_some(way)
@@ -142,7 +145,7 @@ fn same_file_passes_the_same_checks_over_two_providers() {
     assert_eq!(places, ["a:eth0", "a:eth0"]);
     is_impaired_and_captured(&providers);
     goes_down_and_comes_back(&mut providers);
-    // With the last link the nodes of both hosts end.
+    // When the last link is removed, the nodes of both hosts end.
     down(&providers);
     for agent in ["agent h1", "agent h2"] {
         let run = providers.host_node(agent);
@@ -162,7 +165,8 @@ fn is_impaired_and_captured(providers: &Providers) {
     let file = providers.path("a.pcapng");
     done(&["vnet", "capture", "a:eth0", "--for", "2s", "--write", &file]);
     assert!(std::fs::metadata(&file).unwrap().len() > 100);
-    // Both directions: what comes from the other host is late before it is at the port.
+    // The delay applies in both directions: frames from the other host are delayed before they
+    // reach the port.
     done(&["vnet", "impair", "a:eth0", "delay=50ms"]);
     let way = providers.wait("an echo over the late link", || {
         let way = json(providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
@@ -173,7 +177,7 @@ fn is_impaired_and_captured(providers: &Providers) {
 }
 
 fn goes_down_and_comes_back(providers: &mut Providers) {
-    // The agent of the other host, and with it the member there.
+    // The agent of the other host is killed, and with it the member there.
     providers.kill("agent h2");
     wait_until_down(providers, "agent h1", &["10.9.1.1", "has ended"]);
     let way = json(providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
@@ -187,7 +191,7 @@ fn goes_down_and_comes_back(providers: &mut Providers) {
     for agent in ["agent h1", "agent h2"] {
         wait_until_up(providers, agent);
     }
-    // The Carina node of the first member alone: the DIF begins again.
+    // Only the Carina node of the first member is killed: the DIF is created again.
     kill_process_of(&providers.host_node("agent h1").join("lock"));
     wait_until_down(providers, "agent h1", &[""]);
     for agent in ["agent h1", "agent h2"] {
@@ -204,7 +208,7 @@ fn machines_of_two_providers_are_members_of_one_dif() {
     let providers = Providers::start("vms");
     up(&providers, &row("dif", "vm"));
     passes_the_checks(&providers, 1400);
-    // The machine that has made the DIF, of which the other provider has a member.
+    // The VM that created the DIF, of which the other provider has a member.
     let places = json(&providers, "agent h1", &["vnet", "where", "a"]);
     let pid = places[0]["pid"].as_i64().unwrap();
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A machine that moves while its agent is killed.
+//! Test of a VM that moves while its agent is killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -11,7 +11,7 @@ use crate::commands::providers::{is_root, namespaces_of};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// An agent in a process of its own, and the commands for it.
+/// An agent in a process of its own, and commands for it.
 struct Home {
     directory: tempfile::TempDir,
     agent: Option<Child>,
@@ -38,7 +38,7 @@ impl Home {
         self.agent = Some(command.spawn().unwrap());
     }
 
-    /// Ends the agent as `kill -9` does.
+    /// Kills the agent as `kill -9` does.
     fn kill(&mut self) {
         let mut agent = self.agent.take().unwrap();
         agent.kill().unwrap();
@@ -56,7 +56,7 @@ impl Home {
         }
     }
 
-    /// What the agent says of the network, if it answers.
+    /// The agent's report of the network; `None` if it does not answer.
     fn status(&self) -> Option<Value> {
         let output = self.command(&["status"]).output().unwrap();
         serde_json::from_slice(&output.stdout).ok()
@@ -79,12 +79,12 @@ impl Drop for Home {
         if self.agent.is_some() {
             self.kill();
         }
-        // What a failed test has left; without an agent.
+        // Removes what a failed test has left, without an agent.
         let _ = self.command(&["down", "--all"]).output();
     }
 }
 
-/// The processes of QEMU that have a file in a directory.
+/// The QEMU processes that have a file in a directory open.
 fn machines(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
@@ -129,7 +129,7 @@ fn machine_is_on_one_side_after_its_agent_was_killed() {
         home.begin();
         home.wait_until_ready();
         println!("killed after {wait} ms, {under_way} under way");
-        // It was not restarted, and there is one of it.
+        // The VM was not restarted, and exists only once.
         let output = home.done(&["exec", "a", "cat", "/tmp/mark"]);
         assert_eq!(output.stdout, b"here\n");
         assert!(!home.network().join("to").exists());

@@ -1,4 +1,5 @@
-//! Networks that an operator gets of two providers, whose processes are killed at any step.
+//! Tests of networks that an operator gets from two providers, whose processes are killed at any
+//! step.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -33,7 +34,7 @@ fn operator_gets_a_network_of_two_providers() {
     assert!(output.status.success(), "{output:?}\n{}", logs());
     let seen: Seen = serde_json::from_slice(&output.stdout).unwrap();
     assert!(seen.standing.is_ready());
-    // Each host has its two nodes and the namespace of their ports.
+    // Each host has its two nodes, and the namespace of their ports.
     let uids = providers.uids();
     let made = namespaces_of(&uids);
     assert_eq!(made.len(), 6, "{made:?}");
@@ -55,7 +56,7 @@ fn operator_gets_a_network_of_two_providers() {
     let output = providers.command(&["down", "--all"]);
     assert!(output.status.success(), "{output:?}\n{}", logs());
     providers.wait_until_gone("two", &uids);
-    // What does not fit is refused for good, with the reason.
+    // A network that does not fit is refused for good, with the reason.
     let large = document_with("large", "reject", "2Gbps");
     std::fs::write(&file, large.write(Form::Toml)).unwrap();
     let refused = providers.command(&["up", &file]);
@@ -65,7 +66,7 @@ fn operator_gets_a_network_of_two_providers() {
     assert_eq!(providers.records().len(), 0);
 }
 
-/// Commands, consoles and refusals: they work wherever the node is, and are noted there.
+/// Checks commands, consoles and refusals: they work wherever the node is, and the agents log them.
 fn operator_goes_into_nodes(providers: &Providers) {
     for node in ["a", "d"] {
         let words = [node, "sh", "-c", "ip -br address show dev eth0; exit 3"];
@@ -104,8 +105,8 @@ fn operator_goes_into_nodes(providers: &Providers) {
     }
 }
 
-/// An operator has tokens made at an access point wherever it is, and hands them on; so does one
-/// whom it lets do that, and no more.
+/// An operator can make tokens at an access point, wherever the access point is, and pass them on.
+/// A delegate with the right to make tokens can do the same, but nothing else.
 #[test]
 fn operator_lets_users_in_at_a_provider() {
     if !is_root() {
@@ -125,7 +126,7 @@ fn operator_lets_users_in_at_a_provider() {
     providers.wait("the VNO", || providers.ask(|client| client.list()).ok());
     done(&providers, &["up", &file]);
     let mut member = member(&providers, &laptop);
-    // The farthest node, at the other provider.
+    // The most distant node is at the other provider.
     let inside = NetworkNamespace::open(&namespace_file(&name)).unwrap();
     providers.wait("an answer of node a", || {
         let to = "10.0.0.1:9".parse().unwrap();
@@ -161,7 +162,7 @@ fn laptop(providers: &Providers, name: &str) -> Namespace {
     laptop
 }
 
-/// `alice`, who joins with a token that the operator has got.
+/// Lets `alice` join, with a token that the operator has made.
 fn member(providers: &Providers, laptop: &Namespace) -> Child {
     let made = done(providers, &["token", "club", "home", "--user", "alice"]);
     let made: serde_json::Value = serde_json::from_str(&made).unwrap();
@@ -197,7 +198,8 @@ fn tokens_that_cannot_be_are_refused(providers: &Providers) {
 }
 
 fn user_to_whom_the_network_reaches_is_a_node_near_them(providers: &Providers) {
-    // Her place is Berlin, her node's London, and nothing listens there, which it says.
+    // Her location is Berlin, that of her node London. Nothing listens there, so the answer is a
+    // refusal.
     let reach = ["carol", "bash", "-c", ": < /dev/tcp/10.0.0.1/9"];
     let output = providers.command_inside("exec", &reach, b"");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -240,7 +242,7 @@ fn namespaces_of_a_careful_provider_are_closed(providers: &mut Providers) {
     assert_eq!(console.status.code(), Some(3), "{console:?}");
     has_no_secrets(&console.stderr);
     assert!(providers.accesses().contains("\"is_done\":false"));
-    // The other provider's are open as before.
+    // The node of the other provider stays accessible.
     let open = providers.command_inside("exec", &["d", "true"], b"");
     assert!(open.status.success(), "{open:?}");
 }
@@ -282,8 +284,8 @@ fn delegate_lets_users_in_and_does_no_more(providers: &Providers) {
     }
 }
 
-/// What a command of the operator says: whether it is done, and its output, without a name of the
-/// substrate.
+/// Runs a command of the operator. Returns whether it succeeded, and its output, which must contain
+/// no name of the substrate.
 fn said(providers: &Providers, words: &[&str]) -> (bool, String) {
     let output = providers.command(words);
     has_no_secrets(&output.stdout);
@@ -292,37 +294,38 @@ fn said(providers: &Providers, words: &[&str]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// What a command of the operator says that succeeds.
+/// Runs a command of the operator that must succeed, and returns its output.
 fn done(providers: &Providers, words: &[&str]) -> String {
     let (is_done, text) = said(providers, words);
     assert!(is_done, "{words:?}: {text}\n{}", providers.logs());
     text
 }
 
-/// Ways, impairments, captures and rates over both providers, in the names of the document.
+/// Checks traces, impairments, captures and rates across both providers, with the names of the
+/// document.
 fn operator_looks_at_links(providers: &Providers) {
     let all = |words: &[&str]| done(providers, words);
-    // An echo of a busy machine may come too late.
+    // On a busy machine an echo reply may arrive too late.
     let way = providers.wait("an answer to each echo", || {
         let (is_answered, text) = said(providers, &["trace", "a", "d"]);
         let way: Way = serde_json::from_str(text.lines().next()?).ok()?;
         (is_answered && way.answered == way.asked).then_some(way)
     });
     assert_eq!(way.asked, 3, "{way:?}");
-    // Three links, each left and entered, there and back.
+    // Three links, each left and entered, in both directions.
     let is_seen = way.places.iter().all(|it| it.seen >= 3);
     assert!(way.places.len() == 12 && is_seen, "{way:?}");
     assert_eq!(way.places[0].after_us, Some(0));
-    // What is lost at the link between the providers is found there, by the one that loses it.
+    // Loss at the link between the providers is detected there, by the one that loses the packets.
     let (near, far) = (way.places[2].end.as_str(), way.places[3].end.as_str());
     let both = [near, far].map(|end| end.split(':').next().unwrap());
     let both = both.join(",");
     all(&["impair", &both, "loss=100%", "--one-way"]);
     let (is_answered, text) = said(providers, &["trace", "a", "d"]);
     assert!(!is_answered, "{text}");
-    // The way, and behind it why the command has failed.
+    // The output has the trace, and then the reason why the command failed.
     let way: Way = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    // An echo that is not answered is sent again.
+    // An unanswered echo request is sent again.
     let found = format!("({near} -- {far}) delivers 0 of ");
     let is_found = |it: &&String| it.contains(&found) && it.ends_with("by its impairment");
     assert!(
@@ -350,13 +353,14 @@ fn operator_looks_at_links(providers: &Providers) {
     }
 }
 
-/// A capture at the provider's edge has names of both ends, and nothing of the tunnel.
+/// Checks that a capture at the edge of a provider contains the names of both ends, and no header
+/// of the tunnel.
 fn operator_captures(providers: &Providers, link: &str, [near, far]: [&str; 2]) {
     let file = providers.path("capture.pcapng");
     std::thread::scope(|scope| {
         let words = ["capture", link, "--for", "12s", "--write", &file];
         let captures = scope.spawn(move || done(providers, &words));
-        // Echos pass until it has ended: when it begins is not known.
+        // Echo requests are sent until the capture has ended, because its start is not known.
         while !captures.is_finished() {
             providers.command(&["trace", "a", "d"]);
         }
@@ -373,7 +377,8 @@ fn operator_captures(providers: &Providers, link: &str, [near, far]: [&str; 2]) 
             Item::Section => {}
         }
     }
-    // What passes has random bytes, among which there may be any short word.
+    // The packets contain random bytes, which may contain any short word, so only the names are
+    // checked.
     has_no_secrets(names.join(" ").as_bytes());
     names.sort();
     let mut wanted = [format!("{near} -> {far}"), format!("{far} -> {near}")];
@@ -382,7 +387,7 @@ fn operator_captures(providers: &Providers, link: &str, [near, far]: [&str; 2]) 
     assert!(packets >= 6 && reader.ends_with_statistics(), "{packets}");
 }
 
-/// No name of a provider, a host or an address of one is among the words.
+/// Checks that the text contains no name of a provider or host, and no address of a host.
 fn has_no_secrets(said: &[u8]) {
     let said = String::from_utf8_lossy(said);
     let is_of_word = |c: char| c.is_alphanumeric() || c == '.';
@@ -392,8 +397,8 @@ fn has_no_secrets(said: &[u8]) {
     }
 }
 
-/// Each role is killed as soon as each condition holds: afterwards the network becomes ready, and
-/// when it is removed nothing of it is left.
+/// Each role is killed as soon as each condition becomes true. Afterwards the network must become
+/// ready, and after its removal nothing of it may be left.
 #[test]
 fn network_becomes_ready_whichever_role_is_killed() {
     if !is_root() {
@@ -420,12 +425,13 @@ fn network_becomes_ready_whichever_role_is_killed() {
             }
             providers.kill_and_begin(process);
             providers.wait_until(&name, |seen| seen.standing.is_ready());
-            // An agent that was killed before it had noted that all is up makes all of it anew.
+            // An agent that was killed before it recorded that everything was up recreates all of
+            // it.
             providers.wait("the namespaces of both hosts", || {
                 (namespaces_of(&providers.uids()).len() == 6).then_some(())
             });
             let uids = providers.uids();
-            // Also while it is being removed.
+            // The role is also killed during the removal.
             providers.wait("the VNO", || {
                 providers.ask(|client| client.remove(&name)).ok()
             });

@@ -1,4 +1,4 @@
-//! Roles of virtual networks as a process, asked by an operator.
+//! Tests of roles of virtual networks in one process, with requests of an operator.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::commands::node::{CARINA, Node, addresses};
 use crate::commands::providers::is_root;
 
-/// How long anything may take on a slow machine.
+/// Time limit of any step on a slow machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn carina(words: &[&str]) -> Output {
@@ -30,7 +30,7 @@ fn refused(words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Writes a file with a PIP, a VNP and a VNO; returns the address of the VNO.
+/// Writes a file with a PIP, a VNP and a VNO. Returns the address of the VNO.
 fn write_roles(directory: &Path) -> String {
     let places = addresses();
     write_roles_at(directory, &places);
@@ -38,7 +38,7 @@ fn write_roles(directory: &Path) -> String {
     acme
 }
 
-/// As [`write_roles`], with the addresses of the three.
+/// Like [`write_roles`], with given addresses of the three roles.
 fn write_roles_at(directory: &Path, [uk, net, acme]: &[String; 3]) {
     let inventory = "[[hosts]]\nname = \"h1\"\ncpus = 8\nmemory_mib = 4096\naddress = \"10.9.0.1\"\n\
          tunnel_addresses = 8\n";
@@ -95,7 +95,7 @@ fn roles_of_a_file_serve_their_operator_until_ctrl_c() {
     let with = |words: &[&str]| -> Output { carina(&[&["vnet"][..], words, &at[..]].concat()) };
     wait_until("the VNO answers", || with(&["list"]).status.success());
     assert_eq!(with(&["list"]).stdout, b"[]\n");
-    // No agent reports: there is no host. The network is refused with a reason, and goes.
+    // No agent reports, so there is no host. The network is refused with a reason, and removed.
     let document = "[vnet]\nname = \"one\"\n[node.a]\nkind = \"namespace\"\n";
     std::fs::write(path("one.toml"), document).unwrap();
     let output = with(&["up", &path("one.toml")]);
@@ -150,7 +150,7 @@ fn roles_and_an_agent_talk_over_flows_of_a_dif() {
     assert!(output.status.success(), "{output:?}");
     let seen: Seen = serde_json::from_slice(&output.stdout).unwrap();
     assert!(seen.standing.is_ready());
-    // Roles that come back have their names again.
+    // Roles that restart can use their names again.
     serving.0.kill().unwrap();
     serving.0.wait().unwrap();
     let _again = serve();

@@ -1,4 +1,4 @@
-//! Networks whose links are flows of a DIF, and images of the user's own.
+//! Tests of networks whose links are flows of a DIF, and of a user's own disk images.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::commands::providers::is_root;
 
-/// An agent of its own run directory, started by `up`; what it has made ends with this value.
+/// A run directory with an agent that `up` starts. Everything that the agent has made is removed
+/// when the value is dropped.
 struct Here(tempfile::TempDir);
 
 impl Here {
@@ -49,7 +50,7 @@ impl Drop for Here {
     }
 }
 
-/// A row of three, in a ring if `more` closes it.
+/// A document with a row of three nodes, which `more` may close to a ring.
 fn row(carrier: &str, kind: &str, more: &str) -> String {
     let link =
         |ends: &str| format!("[[link]]\nends = [{ends}]\nrate = \"50Mbps\"\nas = \"{carrier}\"\n");
@@ -80,7 +81,7 @@ fn same_file_passes_the_same_tests_over_tunnels_and_flows() {
             here.done(&["vnet", "down"]);
         }
     }
-    // By names, and by IP beside.
+    // Nodes reach each other by name, and also over IP.
     let said = here.done(&["vnet", "exec", "a", "carina", "ping", "c", "-c", "3"]);
     assert!(said.contains("PING c in same"), "{said}");
     let said = here.done(&["vnet", "exec", "a", "carina", "dif", "map", "same"]);
@@ -92,7 +93,7 @@ fn same_file_passes_the_same_tests_over_tunnels_and_flows() {
     here.done(&[
         "vnet", "exec", "a", "busybox", "ping", "-c", "3", "-W", "30", "10.0.0.6",
     ]);
-    // A link more while it runs: the members have another flow, and none is made anew.
+    // A link is added while the network runs: members get a further flow, and none is recreated.
     let addresses = |here: &Here| here.done(&["vnet", "exec", "c", "carina", "ipcp", "list"]);
     let before = addresses(&here);
     let more = "[[link]]\nends = [\"c\", \"a\"]\nrate = \"50Mbps\"\nas = \"dif\"\n";
@@ -105,19 +106,19 @@ fn same_file_passes_the_same_tests_over_tunnels_and_flows() {
     );
     let status = here.status();
     assert_eq!(status["state"], "ready", "{status}");
-    // A link whose frames are lost is down; the names answer over the other way.
+    // A link that loses all frames is down; names still answer over the other path.
     here.done(&["vnet", "impair", "a,c", "loss=100%"]);
     let tested = here.carina(&["vnet", "test"]);
     let said = String::from_utf8_lossy(&tested.stdout);
     assert_eq!(tested.status.code(), Some(1), "{said}");
     here.done(&["vnet", "impair", "a,c", "--clear"]);
-    // Links that are no flows any more: the Carina nodes end.
+    // When the links are no longer flows, the Carina nodes end.
     let run = here.0.path().join("run/vnet/same/a.carina/lock");
     let pid = std::fs::read_to_string(&run).unwrap();
     let file = here.write("same.toml", &row("ipip", "namespace", ""));
     here.done(&["vnet", "apply", &file]);
     let stat = Path::new("/proc").join(pid.trim()).join("stat");
-    // It ends in order, and its parent may look at it late.
+    // The node ends in order; its parent may notice that late, so a zombie counts as ended.
     let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
     let begun = Instant::now();
     while runs() && begun.elapsed() < ENDS {
@@ -141,7 +142,8 @@ fn machines_are_members_of_a_dif_and_are_confined() {
     here.done(&["vnet", "exec", "a", "carina", "ping", "b", "-c", "2"]);
     let tested = here.done(&["vnet", "test"]);
     assert_eq!(tested.matches(" yes ").count(), 3, "{tested}");
-    // Each machine has a user of its own, no way to rights, filtered calls, and its groups.
+    // Each VM has a user of its own, cannot gain rights, has filtered system calls, and only its
+    // own groups.
     let places: Vec<Value> =
         serde_json::from_str(&here.done(&["--json", "vnet", "where"])).unwrap();
     let pids: Vec<i64> = places.iter().filter_map(|it| it["pid"].as_i64()).collect();
@@ -194,7 +196,7 @@ fn machines_are_members_of_a_dif_and_are_confined() {
 
 /// How long a node may take to end on a busy machine.
 const ENDS: Duration = Duration::from_secs(60);
-/// What the disk runs: it takes its address from the volume that cloud-init would read.
+/// The script that the disk runs. It reads its address from the volume for cloud-init.
 const START: &str = "\
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 export PATH=/bin:/sbin
@@ -208,7 +210,8 @@ echo >/kept; sync
 while :; do setsid cttyhack sh; sleep 0.2; done
 ";
 
-/// Makes `disk.qcow2` with [`START`], and `over.qcow2` over it; the command that adds the first.
+/// Makes `disk.qcow2`, which runs [`START`], and `over.qcow2` with `disk.qcow2` as backing file.
+/// Returns the command that adds the first one.
 fn make_disk(here: &Here) -> Vec<String> {
     let place = here.0.path().to_owned();
     let cache = Cache::default_location().unwrap();
@@ -277,7 +280,7 @@ fn image_of_the_users_own_boots_with_its_addresses() {
     let here = Here::new();
     let adding = make_disk(&here);
     let path = |name: &str| here.0.path().join(name).to_str().unwrap().to_owned();
-    // What leads to another file is no image.
+    // A disk that refers to another file is refused as an image.
     let refused = here.carina(&["vnet", "image", "add", &path("over.qcow2"), "--name", "own"]);
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
     let file = here.write(
@@ -304,13 +307,13 @@ fn image_of_the_users_own_boots_with_its_addresses() {
     );
     let log =
         |here: &Here| std::fs::read_to_string(here.0.path().join("run/vnet/own/vm/a.log")).unwrap();
-    // What it says comes there a moment later.
+    // Its output arrives in the log a moment later.
     let begin = Instant::now();
     while !log(&here).contains("a says hello \r\n") {
         assert!(begin.elapsed() < ENDS, "{}", log(&here));
         std::thread::sleep(Duration::from_millis(50));
     }
-    // In use, it stays.
+    // An image that is in use cannot be removed.
     let refused = here.carina(&["vnet", "image", "remove", "own"]);
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
     here.done(&["vnet", "down"]);

@@ -1,4 +1,4 @@
-//! End users whose systems become members of a network's DIF.
+//! Tests of end users whose systems become members of a network's DIF.
 
 use std::net::UdpSocket;
 use std::process::Stdio;
@@ -27,7 +27,8 @@ fn user_becomes_a_member_of_the_networks_dif() {
         command.stdin(Stdio::null());
         command
     };
-    // By name, to a node beyond the access point's; at a length that goes in fragments, too.
+    // The user reaches a node behind the access point's by name, also with SDUs that need
+    // fragments.
     for size in ["64", "1400"] {
         let words = [
             "--wait", "30s", "ping", "r2", "--dif", "demo", "-c", "3", "-s", size,
@@ -35,7 +36,7 @@ fn user_becomes_a_member_of_the_networks_dif() {
         let output = program(&words).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     }
-    // A node gets a flow to a program on the user's system.
+    // A node allocates a flow to a program on the user's system.
     let mut serves = program(&["ping", "--listen", "laptop", "--dif", "demo", "-q"]);
     let mut serves = serves.stdout(Stdio::null()).spawn().unwrap();
     site.wait("an answer of the user's program", || {
@@ -46,7 +47,7 @@ fn user_becomes_a_member_of_the_networks_dif() {
     });
     serves.kill().unwrap();
     serves.wait().unwrap();
-    // What the token gives no right to does not pass.
+    // Packets to which the token gives no right do not pass.
     assert!(!site.answers(0, "10.0.0.2") && !site.answers(0, "10.128.0.1"));
     let bob = site.join(1, &site.token("demo", 1, &["--right", "ip"]));
     site.wait("an answer to bob", || site.answers(1, "10.0.0.2"));
@@ -62,7 +63,7 @@ fn user_becomes_a_member_of_the_networks_dif() {
     site.wait("the datagram to be discarded", || {
         refused_for_rights(&site) > before
     });
-    // The member goes with the command, however that ends.
+    // The member ends with the command, however the command ends.
     let runs = || {
         let mut list = program(&["ipcp", "list"]);
         list.output().unwrap().status.success()
@@ -82,7 +83,7 @@ fn user_becomes_a_member_of_the_networks_dif() {
     right_to_a_dif_needs_one(&site);
 }
 
-/// Packets that an access point has discarded because their user has no right to them.
+/// Number of packets that an access point has discarded because their user has no right to them.
 fn refused_for_rights(site: &Site) -> u64 {
     let points = site.done(&["users", "demo"]);
     points[0]["discarded"]["right"].as_u64().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! `carina bench hv`: its systems in one boot of one VM.
+//! Test of `carina bench hv` with its systems in one boot of one VM.
 
 use std::process::{Command, Stdio};
 
@@ -29,7 +29,8 @@ fn flows_of_both_devices_are_measured_beside_bare_rings() {
             let rows = rows.iter().filter(is_wanted);
             let size = |row: &Value| {
                 let sdu = row["sdu"].as_u64().unwrap();
-                // Of the longest only one may come in the time, and what follows the first counts.
+                // Of the longest SDUs only one may arrive in time, and only SDUs after the first
+                // one count.
                 assert!(
                     sdu == 1 << 20 || row["median"].as_f64() > Some(0.0),
                     "{row}"
@@ -38,7 +39,7 @@ fn flows_of_both_devices_are_measured_beside_bare_rings() {
             };
             rows.map(size).collect::<Vec<u64>>()
         };
-        // The longest does not fit into a bare ring.
+        // The longest SDU does not fit into a bare ring.
         let sizes = match system {
             "limit" => vec![64, 4000],
             _ => vec![64, 4000, 1 << 20],

@@ -1,4 +1,4 @@
-//! Benches with guests: the thinnest case of each, and what is left when one is ended.
+//! Tests of benchmarks with guests: the smallest case of each, and what is left when one is ended.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::house::{BOOT, CARINA, SOON, told, until};
 
-/// Whether taps can be made here.
+/// Whether this process can make taps.
 fn has_network() -> bool {
     let has = carina_namespaces::can_enter_private();
     if !has {
@@ -26,7 +26,7 @@ fn bench(words: &[&str]) -> Command {
     command
 }
 
-/// Runs a bench that must succeed.
+/// Runs a benchmark that must succeed, and returns its results.
 fn results(words: &[&str]) -> Value {
     let output = bench(words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", told(&output));
@@ -86,7 +86,7 @@ fn pings_are_lost_while_a_back_end_is_gone_and_then_answered() {
     let results = results(&["restart", "--cases", case, "--runs", "1"]);
     let gap = median(&results, case, "carina", "gap_ms");
     let lost = median(&results, case, "carina", "lost_packets");
-    // The guest is not heard while the process starts. The case ends when its answers are back.
+    // The guest does not answer while the process starts. The case ends when answers arrive again.
     assert!(gap > 0.0 && lost > 0.0, "{gap} ms, {lost} lost");
 }
 
@@ -96,14 +96,14 @@ fn bench_that_is_ended_takes_its_guest_along() {
         return;
     }
     for signal in [Signal::INT, Signal::KILL] {
-        // A node, the graph, a guest.
+        // The three children: a node, the graph, and a guest.
         let words = ["guest", "--time", "10s", "--sizes", "64"];
         ends_with_its_children(bench(&words), 3, "guest", signal);
     }
 }
 
-/// Starts a command, ends it when it has so many children, and expects that they and its directory
-/// go with it.
+/// Starts a command, ends it when it has `count` children, and checks that they end too and that
+/// its directory is removed.
 pub fn ends_with_its_children(mut command: Command, count: usize, name: &str, signal: Signal) {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -122,12 +122,12 @@ pub fn ends_with_its_children(mut command: Command, count: usize, name: &str, si
         "{all:?} after {:?}",
         ended.elapsed()
     );
-    // One that was killed leaves its files to the next, which may be one of another test.
+    // A killed benchmark leaves its files to the next one, which may be one of another test.
     assert!(signal == Signal::KILL || !scratch.exists());
     let _ = fs::remove_dir_all(scratch);
 }
 
-/// The processes that another has started.
+/// Process ids of the children of a process.
 fn children(of: &Child) -> Vec<u32> {
     let pid = of.id();
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -201,7 +201,7 @@ fn killed_bench_of_providers_leaves_nothing() {
     }
 }
 
-/// A bench of networks with a run directory of its own.
+/// A command `vnet bench instantiate` with a run directory of its own.
 fn instantiate(run: &std::path::Path, words: &[&str]) -> Command {
     let mut command = Command::new(CARINA);
     command

@@ -1,33 +1,33 @@
-//! How soon, by whose clock: a node's log says when it noted what, and a canary says how much of
-//! the time the machine itself was late.
+//! Measures how soon an event was noticed. A node's log says when the node noticed it, and a canary
+//! measures for how long the machine itself was delayed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is promised: a flow whose other side has died ends within a second.
+/// The promise: a flow whose other side has died ends within a second.
 pub const PROMISED: Duration = Duration::from_secs(1);
 
-/// The end of the flows of a link, as a node's log tells it.
+/// The loss of a link with its flows, as recorded in a node's log.
 #[derive(Debug)]
 pub struct Loss {
     /// Why the link went down.
     pub reason: String,
-    /// From the last sign of life of the peer until it was missed; zero when the peer announced
+    /// Time from the peer's last sign of life until the node missed it; zero if the peer announced
     /// its end.
     pub silent: Duration,
-    /// From then on until the last flow was over.
+    /// Time from then on until the last flow had ended.
     pub closing: Duration,
 }
 
 impl Loss {
-    /// Reads the last loss of a link out of a node's log; `None` while the log names no loss, or
-    /// its flows are not over.
+    /// Reads the last loss of a link from a node's log. `None` if the log contains no loss, or if
+    /// the flows have not ended yet.
     pub fn last(log: &str) -> Option<Loss> {
         let lines: Vec<&str> = log.lines().collect();
         let last = |kind: &str| lines.iter().rposition(|line| line.contains(kind));
-        // Link and flows go down in one breath, and are noted in either order.
+        // Link and flows go down in the same breath, and their log lines may be in either order.
         let (down, flow) = (last("kind=LinkDown")?, last("kind=FlowClosed")?);
         let (down_at, flow_at) = (time_of_day(lines[down])?, time_of_day(lines[flow])?);
         let closing = if flow < down {
@@ -47,18 +47,19 @@ impl Loss {
         })
     }
 
-    /// From the peer's last sign of life until the flows were over.
+    /// Time from the peer's last sign of life until the flows had ended.
     pub fn took(&self) -> Duration {
         self.silent + self.closing
     }
 
-    /// Insists on the promise, as far as the machine itself was not late.
+    /// Checks the promise, with an allowance for delays of the machine itself.
     pub fn kept_its_promise(&self, calm: &Canary) {
         self.within_a_second(self.took(), calm);
     }
 
-    /// As [`Loss::kept_its_promise`] for a watcher in a guest: an emulated processor may take any
-    /// time to end the flows, of which the canary on the host knows nothing.
+    /// Like [`Loss::kept_its_promise`], for a node in a guest. An emulated processor may take any
+    /// time to end the flows, which the canary on the host cannot detect, so only the detection is
+    /// checked.
     pub fn was_noticed_in_time(&self, calm: &Canary) {
         self.within_a_second(self.silent, calm);
     }
@@ -71,7 +72,7 @@ impl Loss {
     }
 }
 
-/// The time of day with which a line of a log begins, as in `2026-01-02T03:04:05.678901Z`.
+/// The time of day at the start of a log line, such as `2026-01-02T03:04:05.678901Z`.
 fn time_of_day(line: &str) -> Option<Duration> {
     let time = line.get(11..26)?;
     let number = |range: std::ops::Range<usize>| time.get(range)?.parse::<u64>().ok();
@@ -79,7 +80,7 @@ fn time_of_day(line: &str) -> Option<Duration> {
     Some(Duration::from_secs(seconds) + Duration::from_micros(number(9..15)?))
 }
 
-/// Between two times of day of which the second is later, maybe after midnight.
+/// Time between two times of day, the second of which may be after midnight.
 fn since(before: Duration, after: Duration) -> Duration {
     match after.checked_sub(before) {
         Some(gone) => gone,
@@ -87,8 +88,8 @@ fn since(before: Duration, after: Duration) -> Duration {
     }
 }
 
-/// Sleeps in short pieces all the time and adds up by how much it woke late. What a watcher on this
-/// machine cannot have noticed in time is at least that.
+/// Sleeps in short pieces all the time, and adds up how much too late it woke. A process on this
+/// machine may have been delayed at least as much.
 pub struct Canary {
     late_us: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -117,7 +118,7 @@ impl Canary {
         }
     }
 
-    /// All delays so far.
+    /// Sum of the delays so far.
     pub fn late(&self) -> Duration {
         Duration::from_micros(self.late_us.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! A disk image of the user's, on which `carina` is installed, in place of Carina's own guest.
+//! Test of a user's disk image on which `carina` is installed, in place of Carina's own guest.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use crate::house::{BOOT, CARINA, Host, told};
 
 const DISK_MIB: u64 = 96;
 
-/// What the disk runs when it is booted: no part of Carina's own guest but busybox.
+/// The script that the disk runs at boot. Of Carina's own guest it uses only busybox.
 const START: &str = "\
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 mkdir -p /dev/shm /run; mount -t tmpfs shm /dev/shm; mount -t tmpfs run /run
@@ -29,14 +29,14 @@ fn disk_image_with_carina_inside_is_booted_and_pinged() {
     let kernel = Kernel::obtain(&cache).unwrap();
     let disk = place.join("disk.qcow2");
     make_disk(&cache, &kernel, &place, &disk);
-    // A distribution's kernel has the drivers of its disk as modules.
+    // In a distribution's kernel the drivers of the disk are modules.
     let modules = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"];
     let loader = modules
         .iter()
         .fold(Image::new(), |image, name| image.module(name));
     let loader = loader.build(&cache, &kernel).unwrap();
 
-    // As in getting-started, with a kernel of one's own.
+    // As in the page getting-started, with a kernel of the user's choice.
     let command = "mount -t ext4 /dev/vda /root && chroot /root /bin/sh /start";
     let append = format!(
         "console=ttyS0 quiet panic=-1 no_timer_check carina.modules={} carina.cmd={}",
@@ -73,7 +73,7 @@ fn unusable_disk_is_refused_by_name_and_leaves_nothing() {
         !output.status.success() && told(&output).contains("/no/such.qcow2"),
         "{output:?}"
     );
-    // QEMU's own words, for what only QEMU knows.
+    // For errors that only QEMU knows, QEMU's own message is shown.
     let broken = host.run_dir().join("broken.qcow2");
     fs::write(
         &broken,
@@ -99,7 +99,7 @@ fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A file system with busybox, this `carina` and [`START`], as a qcow2 file.
+/// Makes a file system with busybox, this `carina` and [`START`], as a qcow2 file.
 fn make_disk(cache: &Cache, kernel: &Kernel, place: &Path, disk: &Path) {
     let image = Image::new()
         .program("/bin/carina", Path::new(CARINA))
@@ -110,7 +110,8 @@ fn make_disk(cache: &Cache, kernel: &Kernel, place: &Path, disk: &Path) {
         .unwrap();
     let root = place.join("root");
     fs::create_dir(&root).unwrap();
-    // Its status tells of device files, which an ordinary user may not make; a disk needs none.
+    // The exit status is ignored: it reports device files, which an ordinary user may not make and
+    // this disk does not need.
     let unpacked = Command::new("busybox")
         .args(["cpio", "-idmu"])
         .current_dir(&root)
@@ -132,8 +133,9 @@ fn make_disk(cache: &Cache, kernel: &Kernel, place: &Path, disk: &Path) {
     write_qcow2(&fs::read(&raw).unwrap(), disk);
 }
 
-/// The simplest qcow2 there is (QEMU's `docs/interop/qcow2`, version 2): clusters of 64 KiB;
-/// header, reference counts, one table of tables, one table, then the clusters not all zeroes.
+/// Writes the simplest qcow2 file (QEMU's `docs/interop/qcow2`, version 2) with clusters of 64 KiB:
+/// header, reference counts, one table of tables, one table, and then the clusters that are not all
+/// zero.
 fn write_qcow2(content: &[u8], path: &Path) {
     const CLUSTER: u64 = 1 << 16;
     const ONE_REFERENCE: u64 = 1 << 63;
@@ -172,10 +174,10 @@ fn write_qcow2(content: &[u8], path: &Path) {
         // Version, no backing file (offset, length), bits of a cluster.
         words(&[2, 0, 0, 0, 16]),
         longs(&[content.len() as u64]),
-        // No encryption, entries in the table of tables.
+        // No encryption, number of entries in the table of tables.
         words(&[0, 1]),
         longs(&[tables, counts_table]),
-        // Clusters of the table of counts, snapshots.
+        // Number of clusters of the table of counts, number of snapshots.
         words(&[1, 0]),
         longs(&[0]),
     ];

@@ -1,4 +1,4 @@
-//! Effects on others when a process dies or a guest misbehaves.
+//! Tests of the effects on others when a process dies or a guest misbehaves.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ fn guest_that_corrupts_its_read_index_has_to_reattach() {
     let guest = host.boot("a");
     guest.serves_echo(&host, "echo");
     host.pings("echo", "64", 5);
-    // Nothing passes: the guest's node does not write over the index.
+    // No traffic passes, so the guest's node does not overwrite the index.
     guest.does(CORRUPT);
     let is_reason =
         |line: &str| line.contains("kind=LinkDown") && line.contains("head 0xdead00000001");
@@ -73,7 +73,8 @@ fn flows_end_when_qemu_dies_and_the_vm_starts_again() {
     guest.vm.kill();
     fails(&mut client, killed);
     let loss = host.until("the host's node notes it", SOON, || Loss::last(&host.log()));
-    // The kernel reports QEMU's end; no heartbeat is waited for, unless the machine is late.
+    // The kernel reports QEMU's end, so the node does not wait for a missing heartbeat, unless the
+    // machine is delayed.
     let late = canary.late();
     assert!(
         loss.reason.contains("not running") || late > Duration::from_millis(100),
@@ -101,7 +102,7 @@ fn flows_end_when_guests_node_dies_and_it_reattaches() {
     let loss = host.until("the host's node notes it", SOON, || Loss::last(&host.log()));
     loss.kept_its_promise(&canary);
     drop(canary);
-    // The guest's init starts the node again.
+    // The guest's init restarts the node.
     host.until("the guest serves again", SOON, || {
         guest
             .vm
@@ -137,7 +138,7 @@ fn guest_reattaches_after_restart_of_a_killed_host_node() {
     host.until_link(&guest, "up");
     guest.serves_echo(&host, "echo");
     host.pings("echo", "4000", 20);
-    // And once more: QEMU must survive any number of nodes.
+    // The node is killed once more, because QEMU must survive any number of nodes.
     host.kill_node();
     host.start_node();
     host.port("a");
@@ -154,7 +155,7 @@ fn flow_ends_when_the_application_at_its_other_end_is_killed() {
     let (canary, killed) = (Canary::start(), Instant::now());
     guest.does(&format!("kill -9 {server}"));
     fails(&mut client, killed);
-    // The link stays: only this flow has ended. A machine that is late misses heartbeats.
+    // The link stays: only this flow has ended. On a delayed machine heartbeats may be missed.
     let (log, late) = (host.log(), canary.late());
     assert!(
         !log.contains("kind=LinkDown") || late > Duration::from_millis(300),
@@ -207,7 +208,7 @@ fn node_cleans_up_after_a_killed_node_and_killed_qemu() {
     left_only_what_may_stay(&host);
 }
 
-/// A client in the background whose SDUs go to and fro.
+/// Starts a client in the background, whose SDUs go back and forth.
 fn flowing(host: &Host, name: &str) -> Background {
     let client = host.in_background(&["ping", name, "-c", "0", "-i", "10ms", "-q"]);
     host.until("the flow is allocated", SOON, || {
@@ -229,8 +230,8 @@ fn left_only_what_may_stay(host: &Host) {
     assert!(unexpected.is_empty(), "{unexpected:?}");
 }
 
-/// The lock file and the counters survive on purpose: a lock that is removed is no lock, and
-/// counters are there to be read after a crash.
+/// Whether a file may remain. The lock file and the counters remain on purpose: removing a lock
+/// file would break the lock, and counters can be read after a crash.
 fn may_stay(path: &str) -> bool {
     path.ends_with("/lock") || path.ends_with("/counters")
 }

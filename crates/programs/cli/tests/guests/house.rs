@@ -1,4 +1,4 @@
-//! A host with a node and guests: the vocabulary of the scenarios.
+//! A host with a node and guests: the steps from which the scenarios are made.
 
 use std::fs;
 use std::io::Write;
@@ -14,11 +14,11 @@ use serde_json::Value;
 /// The program under test.
 pub const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
-/// A guest under translation on a busy machine is slow, not broken.
+/// Time limit for booting: a guest under emulation on a busy machine is slow.
 pub const BOOT: Duration = Duration::from_secs(240);
 
-/// For what must happen soon, with room for a busy machine. Nothing is judged by it; it ends what
-/// hangs.
+/// Time limit for what must happen soon, with an allowance for a busy machine. It only ends a test
+/// that hangs; no result depends on it.
 pub const SOON: Duration = Duration::from_secs(120);
 
 /// A host: a run directory and a node.
@@ -27,17 +27,17 @@ pub struct Host {
     node: Option<Child>,
 }
 
-/// A guest of a host: a machine, a node inside, and a link that is up.
+/// A guest of a host: a VM, a node inside it, and a link that is up.
 pub struct Guest {
     pub name: String,
     pub vm: Running,
 }
 
-/// A `carina` command of the host in the background; killed when dropped.
+/// A `carina` command of the host in the background. Dropping the value kills it.
 pub struct Background(pub Child);
 
 impl Host {
-    /// Starts a node in a run directory of its own and waits until it answers.
+    /// Starts a node in a new run directory, and waits until it answers.
     pub fn start() -> Host {
         let directory = tempfile::Builder::new()
             .prefix("carina-")
@@ -107,7 +107,7 @@ impl Host {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    /// Makes a port for the VM, boots it, and waits until its node has attached.
+    /// Creates a port for the VM, boots it, and waits until its node has attached.
     pub fn boot(&self, name: &str) -> Guest {
         self.boot_with(name, |machine| machine)
     }
@@ -116,7 +116,7 @@ impl Host {
         self.boot_over(VmpiKind::Ivshmem, name, shape)
     }
 
-    /// As [`Host::boot_with`], with VMPI over what `vmpi` says.
+    /// Like [`Host::boot_with`], with the VMPI device `vmpi`.
     pub fn boot_over(
         &self,
         vmpi: VmpiKind,
@@ -147,7 +147,7 @@ impl Host {
         guest
     }
 
-    /// Makes the VM's port in the node, if it is not there, and returns QEMU's socket.
+    /// Creates the VM's port in the node, if it does not exist, and returns QEMU's socket.
     pub fn port(&self, name: &str) -> PathBuf {
         self.port_with(name, &[])
     }
@@ -163,7 +163,7 @@ impl Host {
         PathBuf::from(path.unwrap_or_else(|| panic!("no path in {line}")))
     }
 
-    /// Waits until the host's IPCP of a guest is `up` or `down`.
+    /// Waits until the host's IPCP of a guest is in state `up` or `down`.
     pub fn until_link(&self, guest: &Guest, state: &str) {
         let what = format!("the link of {} is {state}", guest.name);
         self.until(&what, BOOT, || {
@@ -176,7 +176,7 @@ impl Host {
         });
     }
 
-    /// Waits until some application is reachable from this host under `name`.
+    /// Waits until an application with this name can be reached from this host.
     pub fn until_reachable(&self, name: &str) {
         let what = format!("{name} is registered");
         self.until(&what, SOON, || self.knows(name).then_some(()));
@@ -187,7 +187,7 @@ impl Host {
             .is_some_and(|apps| flatten(&apps).iter().any(|value| value["name"] == name))
     }
 
-    /// Pings and insists on every answer, compared byte by byte by the program itself.
+    /// Pings, and requires every answer. The program itself compares the answers byte by byte.
     pub fn pings(&self, name: &str, size: &str, count: u32) {
         let output = self.ping(name, size, count);
         assert!(
@@ -201,7 +201,7 @@ impl Host {
         self.ping_every("1ms", name, size, count)
     }
 
-    /// Pings with pauses; returns what the program says of it.
+    /// Pings with pauses, and returns the output.
     pub fn pings_every(&self, pause: &str, name: &str, size: &str, count: u32) -> String {
         let output = self.ping_every(pause, name, size, count);
         assert!(output.status.success(), "ping {name}: {}", told(&output));
@@ -210,7 +210,7 @@ impl Host {
 
     fn ping_every(&self, pause: &str, name: &str, size: &str, count: u32) -> Output {
         let count = count.to_string();
-        // An answer of a guest on a busy machine may be late.
+        // On a busy machine an answer of a guest may be late.
         let words = ["-s", size, "-c", &count, "-i", pause, "-q", "-W", "60s"];
         self.carina(&[&["ping", name], &words[..]].concat())
     }
@@ -222,7 +222,7 @@ impl Host {
         server
     }
 
-    /// Carries bytes to an application with `carina cat`.
+    /// Sends bytes to an application with `carina cat`.
     pub fn gives(&self, name: &str, bytes: &[u8]) {
         let mut command = self.command(&["cat", name]);
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -260,7 +260,7 @@ impl Host {
             .ok()
     }
 
-    /// Asks again and again, and panics with the node's log when the time is over.
+    /// Calls `ask` until it returns a value, and panics with the node's log when the time is over.
     pub fn until<T>(&self, what: &str, limit: Duration, ask: impl FnMut() -> Option<T>) -> T {
         until(limit, ask).unwrap_or_else(|| {
             panic!(
@@ -271,7 +271,7 @@ impl Host {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        // The kernel ends it with the test, however the test ends.
+        // The kernel ends the process with the test, however the test ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", CARINA]).args(args);
         command.env("CARINA_RUN", self.run_dir());
@@ -300,16 +300,16 @@ impl Drop for Background {
 }
 
 impl Background {
-    /// Waits for its end and returns all that it has written.
+    /// Waits for the end of the process, and returns its output.
     pub fn output(mut self) -> Output {
-        // An empty stand-in is left for the destructor, which then has nothing to kill.
+        // The destructor gets an empty stand-in, so that it has nothing to kill.
         let stand_in = Command::new("true").spawn().unwrap();
         std::mem::replace(&mut self.0, stand_in)
             .wait_with_output()
             .unwrap()
     }
 
-    /// Waits for its end and returns its status.
+    /// Waits for the end of the process, and returns its status.
     pub fn ends_within(&mut self, limit: Duration) -> std::process::ExitStatus {
         until(limit, || self.0.try_wait().unwrap())
             .unwrap_or_else(|| panic!("still running after {limit:?}"))
@@ -317,7 +317,7 @@ impl Background {
 }
 
 impl Guest {
-    /// Runs a command in the guest and insists on its success; returns its output.
+    /// Runs a command in the guest that must succeed, and returns its output.
     pub fn does(&self, command: &str) -> String {
         let output = self.vm.run_within(command, BOOT).unwrap();
         assert!(
@@ -332,21 +332,21 @@ impl Guest {
         output.text()
     }
 
-    /// Starts a command in the guest that goes on, and returns its process number there.
+    /// Starts a command in the guest in the background, and returns its process id there.
     pub fn starts(&self, command: &str) -> String {
         self.does(&format!(
             "{command} >/tmp/started.log 2>&1 </dev/null & echo $!"
         ))
     }
 
-    /// Runs an echo server in the guest and waits until the host knows its name.
+    /// Runs an echo server in the guest, and waits until the host knows its name.
     pub fn serves_echo(&self, host: &Host, name: &str) -> String {
         let pid = self.starts(&format!("carina ping --listen {name}"));
         host.until_reachable(name);
         pid
     }
 
-    /// Waits until the guest's node reaches `name`.
+    /// Waits until the guest's node can reach `name`.
     pub fn until_reachable(&self, name: &str) {
         let ask = format!("carina app list | grep -qw {name}");
         let known = || self.vm.run(&ask).unwrap().is_success().then_some(());
@@ -357,7 +357,7 @@ impl Guest {
         );
     }
 
-    /// How often VFIO's interrupts have come in, on all processors.
+    /// Number of VFIO interrupts so far, on all processors.
     pub fn interrupts(&self) -> u64 {
         let sum = "{ for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i }";
         let awk = format!("awk '/vfio/ {sum} END {{ print sum + 0 }}' /proc/interrupts");
@@ -372,7 +372,7 @@ impl Guest {
     }
 }
 
-/// What a command has written.
+/// The output of a command, for messages.
 pub fn told(output: &Output) -> String {
     let (stdout, stderr) = (&output.stdout, &output.stderr);
     format!(
@@ -382,7 +382,7 @@ pub fn told(output: &Output) -> String {
     )
 }
 
-/// Asks every few milliseconds until there is an answer or the time is over.
+/// Calls `ask` every few milliseconds until it returns a value or the time is over.
 pub fn until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {
@@ -396,7 +396,7 @@ pub fn until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T
     }
 }
 
-/// Every object anywhere inside a JSON value.
+/// All objects at any depth in a JSON value.
 pub fn flatten(value: &Value) -> Vec<&Value> {
     let mut all = vec![value];
     match value {
@@ -407,7 +407,8 @@ pub fn flatten(value: &Value) -> Vec<&Value> {
     all
 }
 
-/// One guest image for all tests of this program; it holds this program too, for the scribbler.
+/// The guest image for all tests of this program. It contains this test program too, for the
+/// scribbler.
 pub fn boot() -> &'static Boot {
     static BOOT: OnceLock<Boot> = OnceLock::new();
     BOOT.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Ctrl-C while a VM boots.
+//! Test of Ctrl-C while a VM boots.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! SDUs between a guest and its host.
+//! Tests of SDUs between a guest and its host.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn guest_with_an_iommu_is_woken_by_doorbells() {
     is_woken(&host, &guest, "0x1110");
 }
 
-/// The guest's node takes interrupts of the device that has this PCI id.
+/// Checks that the guest's node receives interrupts of the device with this PCI id.
 pub fn is_woken(host: &Host, guest: &Guest, pci_id: &str) {
     let server = guest.serves_echo(host, "echo");
     is_rung(host, guest);
@@ -52,11 +52,11 @@ pub fn is_woken(host: &Host, guest: &Guest, pci_id: &str) {
     });
 }
 
-/// Has pings that find the guest's node asleep ring its doorbell.
+/// Pings so slowly that the guest's node is asleep, and checks that its doorbell rings.
 fn is_rung(host: &Host, guest: &Guest) {
     let rung = guest.interrupts();
-    // Slowly, so that the guest's node goes to sleep in between; on a busy machine, where the guest
-    // is slow, slower.
+    // The pings are slow, so that the guest's node goes to sleep in between. On a busy machine,
+    // where the guest is slow too, they must be slower.
     let is_rung = ["50ms", "200ms", "500ms"].iter().any(|pause| {
         let slow = host.pings_every(pause, "echo", "64", 20);
         eprintln!("every {pause}: {slow}");
@@ -75,7 +75,8 @@ fn guest_with_iommu_is_woken_after_restarts_of_hosts_node() {
     let guest = host.boot_with("a", |machine| machine.iommu());
     for restart in 0..3 {
         let server = guest.serves_echo(&host, "echo");
-        // Traffic flows when the node is killed; then slowly, so that the guest's node sleeps.
+        // Traffic is flowing when the node is killed. Afterwards it is slow, so that the guest's
+        // node sleeps.
         let mut client = host.in_background(&["ping", "echo", "-c", "0", "-i", "1ms", "-q"]);
         std::thread::sleep(Duration::from_millis(500));
         host.kill_node();
@@ -84,7 +85,7 @@ fn guest_with_iommu_is_woken_after_restarts_of_hosts_node() {
         host.until_link(&guest, "up");
         host.until_reachable("echo");
         host.pings("echo", "1M", 3);
-        // QEMU keeps the doorbell of the dead node, but takes one more for each new one.
+        // QEMU keeps the doorbell of the dead node, but accepts one more for each new node.
         eprintln!("after restart {}", restart + 1);
         is_rung(&host, &guest);
         guest.does(&format!("kill {server}"));
@@ -158,7 +159,7 @@ fn random_sdus_cross_unharmed_both_ways_for_a_minute() {
 fn idle_node_with_idle_vm_uses_under_a_hundredth_of_a_core() {
     let host = Host::start();
     let _guest = host.boot("a");
-    // The link's first seconds are not idleness.
+    // The first seconds of a link do not count as idle.
     std::thread::sleep(Duration::from_secs(2));
     let watched = Duration::from_secs(10);
     let used = least_used(host.node_pid(), watched, watched / 100);

@@ -1,9 +1,9 @@
-//! Hosts and guests, end to end: the `carina` program, its nodes, real QEMU.
+//! End-to-end tests of hosts and guests, with the `carina` program, its nodes, and real QEMU.
 //!
-//! `house` holds the steps of the scenarios. Each scenario has its own run directory, node and
-//! guests, and leaves nothing. A missing program (QEMU, busybox) is an error that names it.
+//! `house` has the steps of the scenarios. Each scenario has its own run directory, node and
+//! guests, and leaves nothing behind. A missing program (QEMU, busybox) is an error that names it.
 
-// Helpers of tests may panic as tests may.
+// Helper functions of tests may panic, as tests may.
 #![allow(clippy::unwrap_used)]
 
 mod bench_hv;

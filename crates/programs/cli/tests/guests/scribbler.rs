@@ -1,4 +1,4 @@
-//! A guest that writes where it should not. Runs inside a guest, started by `faults`.
+//! A guest that writes where it must not. It runs inside a guest; `faults` starts it.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use carina_sys::Mapping;
 
-/// The shared region.
+/// Maps the shared region.
 fn region() -> Mapping {
     let device = std::fs::read_dir("/sys/bus/pci/devices")
         .unwrap()
@@ -22,7 +22,7 @@ fn region() -> Mapping {
     Mapping::shared(file.as_fd(), 0, bytes).unwrap()
 }
 
-/// One store, into the index that says what the guest has read of the host's ring.
+/// Writes once, to the index that tells how far the guest has read the host's ring.
 #[test]
 #[ignore = "part of another test"]
 fn read_index_of_the_hosts_ring() {
@@ -32,7 +32,7 @@ fn read_index_of_the_hosts_ring() {
         .store(0xdead_0000_0001, Ordering::Relaxed);
 }
 
-/// Writes noise over every byte of the shared region, rings and headers, again and again.
+/// Repeatedly writes noise over every byte of the shared region, rings and headers included.
 #[test]
 #[ignore = "part of another test"]
 fn every_byte_of_the_region() {

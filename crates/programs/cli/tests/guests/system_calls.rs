@@ -1,5 +1,5 @@
-//! What a busy process asks of the kernel for the frames of a guest's card: less than a call for a
-//! burst. strace counts.
+//! Counts with strace the system calls of a busy process for the frames of a guest's card: less
+//! than one for each burst.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::house::{BOOT, CARINA, until};
 use crate::vhost_user::guest;
 
-/// A graph that runs under strace, which counts its calls; both end with the test.
+/// A graph that runs under strace, which counts its system calls. Both end with the test.
 struct Counted {
     strace: Option<Child>,
 }
@@ -33,7 +33,7 @@ impl Counted {
         }
     }
 
-    /// Ends the graph as Ctrl-C does; returns what it says at its end.
+    /// Ends the graph as Ctrl-C does, and returns its final report.
     fn end(mut self) -> Value {
         let strace = self.strace.take().unwrap();
         let id = strace.id();
@@ -56,7 +56,7 @@ impl Drop for Counted {
     }
 }
 
-/// Packets of a link in the graph's last words.
+/// Number of packets of a link in the graph's final report.
 fn packets(report: &Value, link: &str) -> u64 {
     let links = report["links"].as_array().unwrap();
     let of = links.iter().find(|found| found["link"] == link);
@@ -73,9 +73,9 @@ fn frames_of_a_guest_cost_a_busy_process_no_call_each() {
     }
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("card");
-    // A source without a rate gives the guest more than it takes, so it does not rest, and asks
-    // for no notification. A second one keeps the worker busy while the guest's ring is full: a
-    // worker that sleeps is woken by a call of its own.
+    // A source without a rate sends the guest more than it takes, so the guest does not rest and
+    // requests no notification. A second source keeps the worker busy while the guest's ring is
+    // full, because a sleeping worker would be woken by a system call.
     let graph = format!(
         "links = [\"card.output -> sink.input\", \"source.output -> card.input\", \
          \"busy.output -> idle.input\"]\n\
@@ -90,7 +90,7 @@ fn frames_of_a_guest_cost_a_busy_process_no_call_each() {
     let done = vm.run(up).unwrap();
     assert!(done.is_success(), "{}", done.error_text());
     let received = || {
-        // The fragments of a ping; there are no answers.
+        // The fragments of a ping; nothing answers.
         let ping = "ping -q -c 200 -i 0.01 -W 1 -s 60000 10.0.0.1";
         vm.run_within(ping, BOOT).unwrap();
         let count = vm.run("cat /sys/class/net/eth0/statistics/rx_packets");
@@ -104,7 +104,7 @@ fn frames_of_a_guest_cost_a_busy_process_no_call_each() {
     let summary = std::fs::read_to_string(directory.path().join("calls")).unwrap();
     println!("{from} frames from the guest, {to} to it, {others} others:\n{summary}");
     assert!(from > 3_000, "{from} from it");
-    // Once in some breaths, which have moved up to a burst each, descriptors are looked at.
+    // In some breaths, each of which has moved up to a burst, the worker checks its descriptors.
     let looks: u64 = calls(&summary, &["epoll_pwait", "epoll_wait", "epoll_pwait2"]);
     assert!(looks < AROUND + others / 64, "{looks} looks");
     let calls = calls(&summary, &["total"]) - looks;
@@ -114,11 +114,11 @@ fn frames_of_a_guest_cost_a_busy_process_no_call_each() {
     );
 }
 
-/// Start, end, and what looks at files and signals now and then.
+/// Upper limit for system calls of the start, the end, and occasional checks of files and signals.
 const AROUND: u64 = 5_000;
 
-/// Calls of these names in a summary, whose lines are: % time, seconds, usecs/call, calls, errors
-/// if any, name.
+/// Number of calls with these names in a summary of strace. Its lines are: % time, seconds,
+/// usecs/call, calls, errors if any, name.
 fn calls(summary: &str, names: &[&str]) -> u64 {
     let words = summary
         .lines()

@@ -1,7 +1,4 @@
-//! A program on a real terminal, and what a person would see there.
-//!
-//! The terminal is made by `script` of util-linux; what the program writes to it is drawn onto a
-//! grid of characters.
+//! Tests of a program on a real terminal, and of what a person would see there.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -10,21 +7,21 @@ use std::sync::{Arc, Mutex};
 
 use crate::house::{CARINA, Host, SOON, until};
 
-/// Larger than any size that is set here.
+/// Larger than any size that a test sets.
 const ROWS: usize = 60;
 const COLUMNS: usize = 200;
 
-/// What a person sees.
+/// The screen as a person sees it.
 pub struct Grid {
     cells: Vec<[u8; COLUMNS]>,
     row: usize,
     column: usize,
-    /// The second screen, which full-screen programs use.
+    /// Whether the second screen is shown, which full-screen programs use.
     pub is_alternate: bool,
     pub is_cursor_shown: bool,
-    /// An escape sequence that has begun.
+    /// An incomplete escape sequence.
     sequence: Vec<u8>,
-    /// Sequences that this grid does not know: garbage on a user's terminal.
+    /// Escape sequences that this grid does not know, which could be garbage on a user's terminal.
     pub unknown: Vec<String>,
 }
 
@@ -41,13 +38,13 @@ impl Grid {
         }
     }
 
-    /// One row without the spaces at its end.
+    /// A row without the spaces at its end.
     pub fn row(&self, row: usize) -> String {
         let text = String::from_utf8_lossy(&self.cells[row]);
         text.trim_end().to_owned()
     }
 
-    /// The first row in which all these words are.
+    /// The first row that contains all these words.
     pub fn row_with(&self, words: &[&str]) -> Option<String> {
         let mut rows = (0..ROWS).map(|row| self.row(row));
         rows.find(|row| words.iter().all(|word| row.contains(word)))
@@ -112,7 +109,7 @@ impl Grid {
     }
 }
 
-/// A shell command line on a terminal of its own; killed when dropped.
+/// A shell command line on a terminal of its own. Dropping the value kills it.
 pub struct Terminal {
     child: Child,
     keys: ChildStdin,
@@ -170,7 +167,7 @@ impl Terminal {
         self.keys.flush().unwrap();
     }
 
-    /// As when a user drags the corner of the window.
+    /// Changes the size, as when a user drags the corner of the window.
     pub fn resize(&self, rows: u32, columns: u32) {
         let (rows, columns) = (rows.to_string(), columns.to_string());
         let stty = Command::new("stty")
@@ -221,7 +218,7 @@ fn top_shows_channels_scrolls_and_leaves_a_clean_terminal() {
     terminal.shows("the IPCP of the VM", |grid| {
         grid.row_with(&["ipcp", "hv a"])
     });
-    // The first channel that a host opens is 2; its SDUs are counted in both directions.
+    // The first channel that a host opens is 2. Its SDUs are counted in both directions.
     let moves = |grid: &Grid| {
         let row = grid.row_with(&["flow", "> echo via ipcp"])?;
         let cells: Vec<String> = row.split_whitespace().map(str::to_owned).collect();
@@ -242,7 +239,7 @@ fn top_shows_channels_scrolls_and_leaves_a_clean_terminal() {
     q_leaves_the_terminal_as_it_was(&mut terminal);
 }
 
-/// A small window has fewer columns, and keys move through the rows.
+/// Checks that a small window shows fewer columns, and that keys scroll the rows.
 fn keys_move_through_a_small_window(terminal: &mut Terminal, rows: usize) {
     terminal.resize(4, 80);
     let head = terminal.shows("the head of a narrow table", |grid| {

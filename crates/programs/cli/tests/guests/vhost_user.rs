@@ -1,4 +1,4 @@
-//! Stock guests whose virtio-net cards are ports of a graph.
+//! Tests of unmodified guests whose virtio-net cards are ports of a graph.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ impl Program {
     }
 
     fn start(&mut self) {
-        // The kernel ends it with the test, however the test ends.
+        // The kernel ends the process with the test, however the test ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", CARINA]);
         command.args(&self.words).stdin(Stdio::null());
@@ -121,7 +121,7 @@ fn raise(vm: &Running) {
     assert!(done.is_success(), "{}", done.error_text());
 }
 
-/// Pings until an answer comes; then all of a few must come.
+/// Pings until an answer arrives; then all of a few pings must be answered.
 fn pings(vm: &Running, graph: &Program) {
     let begin = Instant::now();
     while !vm
@@ -131,7 +131,8 @@ fn pings(vm: &Running, graph: &Program) {
         assert!(begin.elapsed() < SOON, "no answer; {}", graph.log());
     }
     for size in [0, 56, 1400] {
-        // Of several at once busybox waits for the last one as long as twice the slowest took.
+        // With several pings in one run, busybox waits for the last one only twice as long as the
+        // slowest took; so each ping is a run.
         let one = format!("ping -q -c 1 -W 30 -s {size} 10.0.0.1 >/dev/null");
         let all = format!("for n in $(seq 20); do {one} || exit 1; done");
         let done = vm.run_within(&all, BOOT).unwrap();
@@ -147,7 +148,7 @@ fn guest_pings_a_graph_and_again_after_reboot_and_kill() {
     raise(&vm);
     pings(&vm, &graph);
 
-    // While the guest says nothing the graph sleeps.
+    // While the guest is silent, the graph sleeps.
     let watched = Duration::from_secs(2);
     let spent = least_used(graph.pid(), watched, watched / 10);
     assert!(spent < watched / 10, "{spent:?} while idle");
@@ -156,7 +157,7 @@ fn guest_pings_a_graph_and_again_after_reboot_and_kill() {
     raise(&vm);
     pings(&vm, &graph);
 
-    // The guest notices nothing but the pause.
+    // The guest notices only a pause.
     for _ in 0..2 {
         graph.kill();
         graph.start();
@@ -168,7 +169,7 @@ fn guest_pings_a_graph_and_again_after_reboot_and_kill() {
 fn guest_with_packed_rings_two_queues_and_an_mtu_pings_a_graph() {
     let directory = tempfile::tempdir().unwrap();
     let mut graph = responder(directory.path(), "queues = 2");
-    // The longest ping is as long as the MTU.
+    // The longest ping has the length of the MTU.
     let mtu = ["-global", "virtio-net-pci.host_mtu=1428"];
     let vm = start(machine(directory.path(), "g", "card", 2, true).extra_args(mtu));
     raise(&vm);
@@ -206,11 +207,11 @@ fn forwarder_joins_two_guests() {
 #[test]
 fn packets_of_blast_come_back_from_a_guest_that_routes() {
     let directory = tempfile::tempdir().unwrap();
-    // QEMU waits for a back end before it starts, and connects again to one that comes after it.
+    // QEMU waits for a back end before it starts, and reconnects to a new back end later.
     let graph = responder(directory.path(), "");
     let vm = guest(directory.path(), 1, false);
     drop(graph);
-    // Packets for stations behind 10.0.0.1 go back where they came from.
+    // Packets for stations behind 10.0.0.1 return to the sender.
     let route = "ip link set eth0 address 02:00:00:00:00:02 && \
                  ip address add 10.0.0.2/24 dev eth0 && ip link set eth0 up && \
                  arp -s 10.0.0.1 02:00:00:00:00:01 && ip route add default via 10.0.0.1 && \
@@ -235,7 +236,8 @@ fn packets_of_blast_come_back_from_a_guest_that_routes() {
         let mut blast = Program::new(directory.path(), &words);
         let output = blast.process.take().unwrap().wait_with_output().unwrap();
         let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        // What left before the guest had connected again was refused, and is not lost.
+        // A packet that was sent before the guest reconnected was refused by the kernel, so it does
+        // not count as lost.
         let number = |name: &str| said[name].as_u64().unwrap();
         assert_eq!(
             number("received") + number("lost"),
@@ -270,7 +272,7 @@ fn a_dif_over_the_card_of_a_guest_is_joined_by_the_guest() {
     let guest = host.boot_with("a", |machine| {
         machine.nic(card(directory.path(), "card", 1, false))
     });
-    // The kernel looks for its carrier after the command.
+    // The kernel checks the carrier some time after the command.
     let is_up = "[ \"$(cat /sys/class/net/eth0/operstate)\" = up ]";
     guest.does(&format!(
         "ip link set eth0 up; for i in $(seq 200); do {is_up} && break; sleep 0.05; done; {is_up}"
@@ -280,7 +282,7 @@ fn a_dif_over_the_card_of_a_guest_is_joined_by_the_guest() {
     let _server = host.in_background(&["ping", "--listen", "echo.net", "--dif", "net"]);
     guest.does("carina --wait 60s ping echo.net --dif net -c 50 -i 1ms -s 1400 -q -W 60s");
     guest.does("carina ping echo.net --dif net -c 3 -i 1ms -s 200000 -q -W 60s");
-    // The port's links and counters are those of a graph.
+    // The port's links and counters are shown like those of a graph.
     let top = host.json(&["top", "--once"]).to_string();
     assert!(
         top.contains("ipcp-card: port.output -> ipcp.input"),

@@ -1,4 +1,4 @@
-//! VMPI over the queues of a virtio device, which the guest's node drives from user space.
+//! Tests of VMPI over the queues of a virtio device, which the guest's node drives from user space.
 
 use carina_api::control::VmpiKind;
 
@@ -46,7 +46,7 @@ fn nodes_are_killed(host: &mut Host, guest: &Guest) {
     guest.serves_echo(host, "echo");
     host.pings("echo", "64", 5);
 
-    // The guest's init starts its node again.
+    // The guest's init restarts the node.
     guest.does("kill -9 $(pidof carina | tr ' ' '\\n' | sort -n | head -n 1)");
     host.until("the name is gone", SOON, || {
         (!host.knows("echo")).then_some(())

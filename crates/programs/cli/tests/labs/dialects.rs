@@ -1,4 +1,4 @@
-//! DIFs of other dialects, over real interfaces and sockets.
+//! Tests of DIFs in other dialects, over real interfaces and sockets.
 
 use crate::labs::lab::{self, Lab};
 
@@ -44,7 +44,7 @@ fn flows_go_on_from_a_dif_of_rlite_to_one_of_irati_and_back() {
         return;
     };
     lab.all_enrolled();
-    // A bridge refuses flows to a name that is not known where they would go on.
+    // A bridge refuses flows if the onward name is not known yet.
     for (name, dif) in [("echo.i", "irati.DIF"), ("echo.r", "rlite.DIF")] {
         lab.ping("gate", &[name, "--dif", dif]);
     }
@@ -54,14 +54,14 @@ fn flows_go_on_from_a_dif_of_rlite_to_one_of_irati_and_back() {
     }
 }
 
-/// Makes an IPCP or a member, with all words in one.
+/// Creates an IPCP or a member. `words` is the command line.
 fn make(lab: &Lab, system: &str, words: &str) {
     let words: Vec<&str> = words.split(' ').collect();
     let output = lab.exec(system, &words);
     assert!(output.status.success(), "{system}: {}", lab::words(&output));
 }
 
-/// Echoes of `b`, asked for by `a`.
+/// Pings an echo server on `b` from `a`.
 fn echo(lab: &Lab, dif: &str) {
     let listen = format!("carina ping --listen echo --dif {dif} >/dev/null 2>&1 &");
     let output = lab.exec("b", &["sh", "-c", &listen]);
@@ -130,7 +130,7 @@ fn imported_scripts_of_rlite_make_nodes_that_meet() {
         ),
         ("b", "ipcp-enroll b.IPCP n.DIF e.DIF a.IPCP\n"),
     ] {
-        // A joining member has to know of the checksum before.
+        // A joining member must be configured with the checksum in advance.
         let made = format!("ipcp-create {system}.IPCP normal n.DIF\n");
         let script = format!("{shim}{made}ipcp-config {system}.IPCP csum inet\n{rest}");
         let import = format!(
@@ -148,7 +148,7 @@ fn imported_scripts_of_rlite_make_nodes_that_meet() {
     echo(&lab, "n.DIF");
 }
 
-/// What IRATI's `default.dif` has, for two members.
+/// The content of IRATI's `default.dif`, for two members.
 const TEMPLATE: &str = r#"{
   "difType": "normal-ipc",
   "dataTransferConstants": {
@@ -208,7 +208,7 @@ fn imported_configurations_of_irati_make_nodes_that_meet() {
         let output = lab.exec(system, &["sh", "-c", &import]);
         let said = lab::words(&output);
         assert!(output.status.success(), "{said}");
-        // Of the first member the file does not say that it is the first.
+        // The file does not say which member is the first.
         let is_whole = !said.contains("NOT CARRIED");
         assert_eq!(is_whole, system == "b", "{said}");
     }

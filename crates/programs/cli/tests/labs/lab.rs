@@ -1,4 +1,4 @@
-//! A lab of a test: a name and a directory of its own, and nothing left when it is dropped.
+//! A lab of a test, with a name and a directory of its own. Dropping it leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The program under test.
 const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
-/// For a machine that is very busy. Nothing is judged by it; it ends what hangs.
+/// Time limit for a very busy machine. It only ends a test that hangs; no result depends on it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub struct Lab {
@@ -24,7 +24,7 @@ pub fn carina(words: &[&str]) -> Output {
     Command::new(CARINA).args(words).output().unwrap()
 }
 
-/// All that a command has said.
+/// The whole output of a command.
 pub fn words(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!(
@@ -34,7 +34,7 @@ pub fn words(output: &Output) -> String {
     )
 }
 
-/// The files of examples.
+/// The example files.
 pub fn examples() -> Vec<String> {
     let directory = example("").parent().unwrap().to_owned();
     let entries = std::fs::read_dir(directory).unwrap();
@@ -48,7 +48,7 @@ fn example(name: &str) -> PathBuf {
     root.join("examples/labs").join(format!("{name}.lab"))
 }
 
-/// Whether a test cannot run for want of a program.
+/// Whether a test is skipped because a program is missing.
 pub fn skipped(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
@@ -99,12 +99,12 @@ impl Lab {
         command
     }
 
-    /// Makes an example; none when that is not permitted here.
+    /// Makes the lab of an example; `None` if that is not permitted here.
     pub fn up(name: &str) -> Option<Lab> {
         Lab::new().made(&example(name))
     }
 
-    /// Makes what a text says.
+    /// Makes the lab of a text; `None` if that is not permitted here.
     pub fn up_text(text: &str) -> Option<Lab> {
         let lab = Lab::new();
         let file = lab.directory.path().join("file.lab");
@@ -121,7 +121,7 @@ impl Lab {
         Some(self)
     }
 
-    /// Makes what a text says, in vain.
+    /// Makes the lab of a text, which must fail. Returns the output of the command.
     pub fn fail(text: &str) -> Option<(Lab, Output)> {
         let lab = Lab::new();
         let file = lab.directory.path().join("file.lab");
@@ -131,9 +131,9 @@ impl Lab {
         (!is_forbidden(&output)).then_some((lab, output))
     }
 
-    /// Begins to make an example.
+    /// Starts to make the lab of an example.
     pub fn start(name: &str) -> Option<Lab> {
-        // Whether it is permitted at all shows before.
+        // A first small lab shows whether making labs is permitted.
         drop(Lab::up_text("system only")?);
         let mut lab = Lab::new();
         let mut command = lab.up_command(&example(name));
@@ -160,7 +160,7 @@ impl Lab {
         maker.wait().unwrap();
     }
 
-    /// Another `up` of the same name.
+    /// Runs `up` again with the same name.
     pub fn up_again(&self, name: &str) -> Output {
         self.up_command(&example(name)).output().unwrap()
     }
@@ -179,7 +179,7 @@ impl Lab {
         self.carina(&all)
     }
 
-    /// Five echoes, all of which come back.
+    /// Sends five pings, all of which must be answered.
     pub fn ping(&self, system: &str, words: &[&str]) {
         let mut all = vec![
             "carina",
@@ -191,7 +191,7 @@ impl Lab {
             "20ms",
             "--timeout",
             "60s",
-            // The name may be on its way to this system.
+            // The name may not be known to this system yet.
             "--wait",
             "600s",
         ];
@@ -206,8 +206,7 @@ impl Lab {
         assert_eq!(result["received"], 5, "{result}");
     }
 
-    /// All members of all DIFs have an address, and those beside each other are neighbours, soon if
-    /// not yet.
+    /// Waits until all members of all DIFs have an address, and adjacent members are neighbours.
     pub fn all_enrolled(&self) {
         let until = Instant::now() + PATIENCE;
         while let Err(missing) = self.enrolled() {
@@ -236,14 +235,14 @@ impl Lab {
         Ok(())
     }
 
-    /// Takes it down, and finds nothing of it.
+    /// Takes the lab down, and checks that nothing of it is left.
     pub fn down_and_look(&self) {
         let output = self.carina(&["down", &self.name]);
         assert!(output.status.success(), "{}", words(&output));
         self.look();
     }
 
-    /// Finds nothing of it.
+    /// Checks that nothing of the lab is left.
     pub fn look(&self) {
         assert!(!self.directory.path().join(&self.name).exists());
         let names = Command::new("ip").args(["netns", "list"]).output().unwrap();
@@ -263,7 +262,7 @@ impl Drop for Lab {
             let _ = maker.wait();
         }
         if std::thread::panicking() {
-            // What the nodes have said is worth reading then.
+            // When a test fails, the logs of the nodes are useful.
             let logs = std::fs::read_dir(self.directory.path().join(&self.name));
             for log in logs.into_iter().flatten().flatten() {
                 if log.path().extension().is_some_and(|e| e == "log") {

@@ -1,6 +1,6 @@
-//! The examples of `carina lab`, made, used and taken down again.
+//! Tests that make, use and take down the examples of `carina lab`.
 
-// Helpers of tests may panic as tests may.
+// Helper functions of tests may panic, as tests may.
 #![allow(clippy::unwrap_used)]
 
 mod dialects;
@@ -60,7 +60,7 @@ fn two_systems() {
     let listed = lab.carina(&["list", "--json"]);
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     assert_eq!(listed[0]["state"], "up");
-    // What a command says and how it ends is passed on.
+    // The output and the exit code of a command are passed on.
     let output = lab.exec("b", &["sh", "-c", "echo $CARINA_SYSTEM; exit 7"]);
     assert_eq!(output.stdout, b"b\n");
     assert_eq!(output.status.code(), Some(7));
@@ -83,7 +83,7 @@ fn what_a_killed_up_has_left_is_taken_down() {
     };
     lab.kill_maker_once_there_is_a_node();
     lab.down_and_look();
-    // And once more, when nothing is left.
+    // `down` succeeds again when nothing is left.
     lab.down_and_look();
 }
 
@@ -158,7 +158,7 @@ fn figure_16_13_goodput_over_dif_upon_dif() {
     for dif in ["one", "two"] {
         lab.ping("a", &["rina.apps.echotime", "--dif", dif]);
     }
-    // Ethernet promises nothing.
+    // A shim over Ethernet promises no reliability.
     let bare = [
         "rina.apps.echotime",
         "--dif",

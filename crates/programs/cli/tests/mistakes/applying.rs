@@ -1,4 +1,4 @@
-//! Configurations that cannot be: they are refused, and the node is as it was.
+//! Tests of configurations that cannot be applied: the node refuses them, and stays as it was.
 
 use std::net::UdpSocket;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::commands::node::{CARINA, Node, addresses};
 
-/// A node with a shim over UDP, a member over it, and an application in that.
+/// A node with a shim over UDP, a member over it, and an application in the member's DIF.
 struct Site {
     node: Node,
     text: String,
@@ -33,7 +33,7 @@ impl Site {
         self.node.run(&["apply", file.to_str().unwrap()])
     }
 
-    /// The IPCPs by name and number: one that was made anew has another number.
+    /// The IPCPs by name and number. A recreated IPCP would have another number.
     fn ipcps(&self) -> Vec<(String, u64)> {
         let ipcps = self.node.done(&["ipcp", "list"]);
         let of = |ipcp: &Value| {
@@ -50,7 +50,7 @@ impl Site {
     }
 }
 
-/// Configurations that end in a part that cannot be, and what is said of each.
+/// Configurations whose last part cannot be applied, each with a part of the error.
 const REFUSED: [(&str, &str); 8] = [
     (
         "[[dif]]\nname = \"up\"\nrole = \"create\"\nover = [\"missing\"]\n",
@@ -89,7 +89,7 @@ const REFUSED: [(&str, &str); 8] = [
 fn refused_configuration_disturbs_nothing_that_runs() {
     let site = Site::new();
     let before = site.ipcps();
-    // Each leaves out what runs, so that it would go.
+    // Each configuration leaves out what runs, so that it would be removed.
     let other = "[[ipcp]]\nname = \"u6\"\ntype = \"loopback\"\ndif = \"other\"\n";
     let inet = "[[ipcp]]\nname = \"i\"\ntype = \"loopback\"\ndif = \"inet\"\n";
     let local = "[[ipcp]]\nname = \"l\"\ntype = \"loopback\"\ndif = \"local\"\n";
@@ -109,7 +109,7 @@ fn part_that_the_system_refuses_undoes_the_rest() {
     let before = site.ipcps();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap();
-    // Nothing of what runs is in it, and its last shim cannot listen.
+    // The configuration contains nothing of what runs, and its last shim cannot listen.
     let text = format!(
         "[[ipcp]]\nname = \"lo\"\ntype = \"loopback\"\ndif = \"x\"\n\
          [[vm]]\nname = \"v\"\n\
@@ -137,7 +137,7 @@ fn what_had_to_go_first_is_there_again_after_a_failure() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap();
     let before = site.names();
-    // The name u6 must be free before the new u6 is tried.
+    // The name u6 must be free before the node tries the new u6.
     let text = format!(
         "[[ipcp]]\nname = \"u6\"\ntype = \"udp\"\ndif = \"inet\"\nlisten = \"{taken}\"\n\
          [[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"inet\"]\nipcp = \"net.a\"\n"
@@ -154,7 +154,7 @@ fn what_had_to_go_first_is_there_again_after_a_failure() {
     after.sort_unstable();
     wanted.sort_unstable();
     assert_eq!(after, wanted);
-    // What is there is what the first text says.
+    // The state is that of the first configuration.
     let again = site.apply(&site.text);
     let applied: Value = serde_json::from_slice(&again.stdout).unwrap();
     assert_eq!(applied["created"], serde_json::json!([]), "{applied}");
@@ -165,7 +165,7 @@ fn what_had_to_go_first_is_there_again_after_a_failure() {
 fn member_and_rules_stay_when_an_n1_dif_cannot_be_had() {
     let site = Site::new();
     let before = site.ipcps();
-    // `net` would get a second N-1 DIF, whose shim needs an interface that is not there.
+    // `net` would get a second N-1 DIF, whose shim needs an interface that does not exist.
     let text = format!(
         "{}[[ipcp]]\nname = \"e\"\ntype = \"eth\"\ndif = \"wire\"\ninterface = \"no-such0\"\nvlan = 0\n\
          [[rule]]\nany = true\nallocate = \"*\"\nallow = false\n",

@@ -1,4 +1,4 @@
-//! Benches that are ended, killed, or find a system that does not work.
+//! Tests of benchmarks that are ended or killed, or that find a system that does not work.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::commands::node::CARINA;
 
-/// A bench that measures for long; it ends with its test.
+/// A benchmark that measures for a long time. It ends with its test.
 struct Bench(Child);
 
 impl Bench {
@@ -20,7 +20,7 @@ impl Bench {
         Bench(command.spawn().unwrap())
     }
 
-    /// Where its node's files are.
+    /// The directory of the files of its node.
     fn directory(&self) -> PathBuf {
         self.directory_of("local")
     }
@@ -29,7 +29,7 @@ impl Bench {
         format!("/dev/shm/carina-bench-{bench}-{}", self.0.id()).into()
     }
 
-    /// Waits until it measures: its node and its second process run.
+    /// Waits until the benchmark measures: its node and its second process run.
     fn measures(&self) -> Vec<Process> {
         eventually("the bench measures", || {
             let children = children_of(self.0.id());
@@ -80,14 +80,14 @@ fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A process by number and start time.
+/// A process, identified by its process id and start time.
 #[derive(Debug, Clone, PartialEq)]
 struct Process {
     pid: u32,
     started: String,
 }
 
-/// The parent and the start time of a process that has not ended.
+/// The parent and the start time of a process; `None` if it has ended.
 fn look(pid: u32) -> Option<(u32, String)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
@@ -109,7 +109,7 @@ fn is_alive(process: &Process) -> bool {
     look(process.pid).is_some_and(|(_, started)| started == process.started)
 }
 
-/// Waits until processes have ended; says how long that took.
+/// Waits until processes have ended, and returns how long that took.
 fn gone(processes: &[Process]) -> Duration {
     let start = Instant::now();
     eventually("what the bench has started ends", || {
@@ -120,8 +120,8 @@ fn gone(processes: &[Process]) -> Duration {
 
 const TWO_SECONDS: Duration = Duration::from_secs(2);
 
-/// Insists that something takes less than two seconds. A busy machine is late now and then, a
-/// program that takes longer always: the best of up to five tries is judged.
+/// Requires that something takes less than two seconds. On a busy machine a single attempt may be
+/// slow, but a slow program is always slow. So the best of up to five attempts counts.
 fn takes_less_than_two_seconds(mut once: impl FnMut() -> Duration) {
     let mut took = Vec::new();
     while took.iter().all(|took| *took >= TWO_SECONDS) {
@@ -165,8 +165,8 @@ fn killed_bench_leaves_no_process_and_the_next_takes_its_file() {
         assert!(output.status.code().is_none());
         gone(&children)
     });
-    // Nothing ends the files with their owner. The next bench takes them, which may be one of
-    // another test: whether they are there in between is no matter.
+    // After the benchmark was killed, its files remain. The next benchmark removes them. That may
+    // be one of another test, so the files are not checked in between.
     let next = Bench::start(&LONG);
     next.measures();
     eventually("the files of the killed bench go", || {
@@ -188,7 +188,7 @@ fn bench_that_ends_takes_testpmd_along() {
     }
 }
 
-/// Ends a bench while testpmd runs; says how long that took.
+/// Ends a benchmark while testpmd runs, and returns how long that took.
 fn bench_and_testpmd_end_by(signal: Signal) -> Duration {
     let cases = ["engine", "--cases", "source-sink"];
     let bench = Bench::start(&[&cases[..], &["--time", "100ms", "--runs", "100000"]].concat());
@@ -209,7 +209,7 @@ fn bench_and_testpmd_end_by(signal: Signal) -> Duration {
     let code = (signal == Signal::INT).then_some(130);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), code, "{said}");
-    // One that was killed leaves its files to the next.
+    // A killed benchmark leaves its files to the next one.
     assert!(signal == Signal::KILL || !directory.exists());
     let _ = std::fs::remove_dir_all(directory);
     took
@@ -218,7 +218,7 @@ fn bench_and_testpmd_end_by(signal: Signal) -> Duration {
 #[test]
 fn measurement_that_fails_is_reported_while_the_others_go_on() {
     let bench = Bench::start(&["local", "--sizes", "64", "--time", "300ms", "--runs", "1"]);
-    // A directory in the place of the Unix socket: that system cannot be measured.
+    // A directory takes the place of the Unix socket, so that this system cannot be measured.
     eventually("the bench has a directory", || {
         let socket = bench.directory().join("seqpacket.sock");
         std::fs::create_dir(&socket).is_ok().then_some(())
@@ -230,7 +230,7 @@ fn measurement_that_fails_is_reported_while_the_others_go_on() {
         said.contains("not measured: run 1, one-way, unix with SDUs of 64 bytes"),
         "{said}"
     );
-    // The results, and then the failure.
+    // The output has the results, and then the failure.
     let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
     let results = documents.next().unwrap().unwrap();
     let rows = results["rows"].as_array().unwrap();

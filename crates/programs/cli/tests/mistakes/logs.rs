@@ -1,4 +1,4 @@
-//! A node whose log cannot be written goes on.
+//! Tests that a node continues when its log cannot be written.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::commands::node::CARINA;
 
-/// A node with a standard error of the test's choice; it ends with its test.
+/// A node whose standard error the test chooses. It ends with its test.
 struct Logging {
     directory: tempfile::TempDir,
     process: Child,
@@ -22,7 +22,7 @@ impl Logging {
             .arg("--run")
             .arg(directory.path())
             .arg("node")
-            // Lines for every request.
+            // This level writes lines for every request.
             .env("CARINA_LOG", "debug")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -39,7 +39,7 @@ impl Logging {
         command.output().unwrap()
     }
 
-    /// Has it log, and shows that it lives.
+    /// Makes the node log, and checks that it works.
     fn works(&mut self, why: &str) {
         for number in 0..20 {
             let name = format!("lo{number}");
@@ -55,7 +55,7 @@ impl Logging {
         assert!(self.process.try_wait().unwrap().is_none(), "{why}");
     }
 
-    /// Ends it as a service manager does: it ends in order.
+    /// Ends the node as a service manager does, and checks that it ends in order.
     fn ends_in_order(mut self) {
         kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
@@ -84,7 +84,7 @@ fn node_goes_on_when_the_reader_of_its_log_has_ended() {
     let mut node = Logging::new(writer);
     let mut line = String::new();
     let mut reader = BufReader::new(File::from(reader));
-    // It has read before it ends.
+    // The reader reads a line before it ends.
     node.run(&["ipcp", "list"]);
     reader.read_line(&mut line).unwrap();
     assert!(!line.is_empty());
@@ -108,7 +108,7 @@ fn node_goes_on_when_the_reader_of_its_log_stands_still() {
     drop(reader);
 }
 
-/// A terminal, as its two ends: the one that a window holds, and the one of programs in it.
+/// The two ends of a terminal: the one of its window, and the one of programs in it.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
     let window = rustix::pty::openpt(flags).unwrap();
@@ -125,9 +125,9 @@ fn node_goes_on_when_its_terminal_is_closed() {
     let (window, inside) = terminal();
     let mut node = Logging::new(inside);
     assert!(node.run(&["ipcp", "list"]).status.success());
-    // Writing to it is an error from here on.
+    // From here on, writing to the terminal fails.
     drop(window);
-    // What a shell sends to its jobs then.
+    // A shell then sends this signal to its jobs.
     kill_process(Pid::from_child(&node.process), Signal::HUP).unwrap();
     node.works("a closed terminal");
     node.ends_in_order();

@@ -1,7 +1,7 @@
-//! What operators do wrong, and what goes wrong around them: each mistake with the exit code and
-//! the words of its answer, and with what must not happen because of it.
+//! Tests of operators' mistakes and of failures around them: each with the exit code and the error
+//! text, and with what must not happen because of it.
 
-// Helpers of tests may panic as tests may.
+// Helper functions of tests may panic, as tests may.
 #![allow(clippy::unwrap_used)]
 
 mod applying;

@@ -1,4 +1,5 @@
-//! Commands that wait for something which does not come: each ends in time and says what it was.
+//! Tests of commands that wait for something that never happens: each ends in time, and says what
+//! it waited for.
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -7,7 +8,8 @@ use rustix::process::Signal;
 
 use crate::commands::node::{CARINA, Node, one_in_each};
 
-/// The least that a node has to answer, as `--wait` says, and room for a busy machine.
+/// The least time that a node has to answer, as the help of `--wait` says, and an allowance for a
+/// busy machine.
 const LIMIT: Duration = Duration::from_secs(5);
 const ROOM: Duration = Duration::from_secs(60);
 
@@ -19,7 +21,8 @@ fn command(node: &Node, words: &[&str]) -> Command {
     command
 }
 
-/// What a command leaves when it ends; it is killed if it does not end in time.
+/// Runs a command to its end, and returns its output. A command that does not end in time is
+/// killed.
 fn ended(mut command: Command) -> Output {
     let mut child = command
         .stdout(Stdio::piped())
@@ -36,7 +39,7 @@ fn ended(mut command: Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The exit code of a command that fails, and what it says.
+/// The exit code and the error output of a command.
 fn failed(output: &Output) -> (Option<i32>, String) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), said)
@@ -49,7 +52,7 @@ fn no_command_waits_for_ever_for_a_node_that_is_stopped() {
     let file = node.directory.path().join("empty.toml");
     std::fs::write(&file, "").unwrap();
     let file = file.to_str().unwrap();
-    // Of each, what it says that it waited for.
+    // Each command, with what it says that it waited for.
     let commands: [(&[&str], &str); 18] = [
         (&["ipcp", "list"], "GET /v1/ipcps"),
         (&["ipcp", "destroy", "x"], "DELETE /v1/ipcps/x"),
@@ -87,7 +90,7 @@ fn no_command_waits_for_ever_for_a_node_that_is_stopped() {
             });
         }
     });
-    // It was asked too much and was only stopped.
+    // The node was only stopped, not overloaded, so it works again.
     node.signal(Signal::CONT);
     node.done(&["ipcp", "list"]);
 }
@@ -155,7 +158,7 @@ fn perf_ends_when_the_node_is_stopped_on_the_way() {
     .stderr(Stdio::piped())
     .spawn()
     .unwrap();
-    // A job may have begun or not: it ends in any case.
+    // Whether or not the job has begun, the client must end.
     std::thread::sleep(Duration::from_secs(2));
     b.signal(Signal::STOP);
     let output = client.wait_with_output().unwrap();

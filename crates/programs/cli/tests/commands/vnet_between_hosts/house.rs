@@ -1,4 +1,4 @@
-//! Two providers with their hosts, as processes in one namespace.
+//! Two providers with their hosts, as processes in one namespace, for a test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::{BEYOND, HOSTS, LIMIT, PROCESSES, STILL, TRIES, WAIT, other};
 use crate::commands::node::CARINA;
 
-/// A provider with two hosts and one with a host, whose underlays are one segment; a VNP, a VNO.
+/// A provider with two hosts and a provider with one, whose underlays are one segment; and a VNP
+/// and a VNO.
 pub(super) struct House {
     directory: tempfile::TempDir,
     namespace: Namespace,
@@ -141,7 +142,7 @@ impl House {
         self.processes.push((process, child.unwrap()));
     }
 
-    /// Ends a process as `kill -9` does, and starts it again.
+    /// Kills a process as `kill -9` does, and starts it again.
     pub(super) fn kill_and_begin(&mut self, process: &'static str) {
         let place = self.processes.iter().position(|(it, _)| *it == process);
         let (_, mut child) = self.processes.remove(place.unwrap());
@@ -162,7 +163,7 @@ impl House {
         logs.join("\n")
     }
 
-    /// What an agent tells of its network.
+    /// The events of the network at an agent, as text.
     pub(super) fn events(&self, host: &str) -> String {
         if !HOSTS.contains(&host) && host != BEYOND {
             return String::new();
@@ -177,7 +178,7 @@ impl House {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// A command of the network's operator.
+    /// Runs a command of the network's operator.
     pub(super) fn operator(&self, words: &[&str]) -> Output {
         let mut command = self.namespace.command(CARINA);
         let keys = self.path("acme");
@@ -208,7 +209,7 @@ impl House {
         command
     }
 
-    /// `drain` or `undrain` by the operator of the provider.
+    /// Runs `drain` or `undrain` as the operator of the provider.
     pub(super) fn drain(&self, verb: &str, host: &str) -> Output {
         let mut command = self.namespace.command(CARINA);
         command.args(["--json", "vnet", verb, host]);
@@ -216,8 +217,8 @@ impl House {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Moves the machine and returns the report. A busy machine may take longer than agents wait
-    /// for one another: then it has stayed, and is moved again.
+    /// Moves the VM, and returns the report. On a busy machine it may take longer than the agents
+    /// wait for each other. Then the VM has stayed, and this tries again.
     pub(super) fn migrate(&self, to: &str) -> Value {
         for _ in 0..TRIES {
             let output = self.migration("uk", "r", to).output().unwrap();
@@ -235,7 +236,7 @@ impl House {
         panic!("it has stayed {TRIES} times\n{}", self.logs());
     }
 
-    /// Until the tests of the network pass.
+    /// Waits until the tests of the network pass.
     pub(super) fn wait_for_tests(&self) {
         self.wait("tests that pass", || {
             self.operator(&["test"]).status.success().then_some(())
@@ -276,7 +277,7 @@ impl House {
         paths.next().unwrap_or_default()
     }
 
-    /// The hosts on which the machine's QEMU runs.
+    /// The hosts on which a QEMU of the VM runs.
     pub(super) fn places(&self) -> Vec<&'static str> {
         let runs = |host: &str| {
             let text = std::fs::read(self.network(host).join("vm/r.machine")).ok()?;
@@ -310,8 +311,8 @@ impl House {
         HOSTS.iter().flat_map(|host| of(host)).collect()
     }
 
-    /// Until a file in the machine says what was written there: it has run on, and was not made
-    /// anew. An agent that begins anew does not answer for a while.
+    /// Waits until a file in the VM has the content that was written there, which shows that the VM
+    /// kept running and was not recreated. An agent that restarts does not answer for a while.
     pub(super) fn wait_for_mark(&self) {
         self.wait("the mark in the machine", || {
             let output = self.operator(&["exec", "r", "cat", "/tmp/mark"]);
@@ -319,21 +320,22 @@ impl House {
         });
     }
 
-    /// Until there are both ports of two links and one of two that lead to another provider.
+    /// Waits until all ports exist: two for each of two links, and one for each of two links to the
+    /// other provider.
     pub(super) fn wait_for_ports(&self) {
         self.wait("the ports of four links", || {
             (self.ports().len() == 6).then_some(())
         });
     }
 
-    /// Until no move is under way, wherever the machine is by then.
+    /// Waits until no move is under way. The VM may be on either host.
     pub(super) fn wait_until_moved(&self) {
         self.wait("one place, and no move", || {
             let places = self.places();
             let [place] = places[..] else {
                 return None;
             };
-            // While a move goes on that is what is said.
+            // During a move, the error of the command says so.
             let output = self.migration("uk", "r", place).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             said.contains("already").then_some(())
@@ -356,7 +358,7 @@ impl Drop for House {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // What a failed test has left, without agents.
+        // Removes what a failed test has left, without agents.
         for host in HOSTS.into_iter().chain([BEYOND]) {
             let mut command = self.namespace.command(CARINA);
             let command = command.arg("--run").arg(self.path(host));
@@ -365,7 +367,7 @@ impl Drop for House {
     }
 }
 
-/// Whether something was not done only because that took too long, or other work came between.
+/// Whether an error only says that something took too long, or that another operation interfered.
 pub(super) fn is_for_time(said: &str) -> bool {
     let words = [
         "in time",
