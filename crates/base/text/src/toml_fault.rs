@@ -16,8 +16,8 @@ pub struct TomlFault {
 }
 
 impl TomlFault {
-    /// Describes an error of parsing `text`, for example `vlan = "5": must be a whole number from 0
-    /// to 65535, without quotes`.
+    /// Describes an error of parsing `text`, for example
+    /// `vlan = "5": must be a whole number from 0 to 65535, without quotes`.
     #[must_use]
     pub fn of(text: &str, error: &Error) -> TomlFault {
         let span = error.span().unwrap_or(0..0);

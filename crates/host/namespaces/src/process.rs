@@ -93,7 +93,7 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// The process as a value by which another process can end it.
+    /// Pid and start time of the child, for a record by which another process can end it.
     ///
     /// # Errors
     /// `/proc` is not mounted.

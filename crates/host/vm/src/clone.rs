@@ -23,10 +23,10 @@ impl Machine {
     ///
     /// The clone's identity: host name, clock, a seed of its own for random numbers, and the
     /// addresses and links of its cards (a card without an address gets [`mac_of`](crate::mac_of)
-    /// of its name; the link of an unplugged card stays down). The clone shares the template's
-    /// memory until it writes to it. Random numbers that the template's processes drew before are
-    /// the same in all clones; the image's own processes draw none. A clone that reboots boots as
-    /// the machine would, but without its own files.
+    /// of its name; an unplugged card keeps the template's address, and its link stays down). The
+    /// clone shares the template's memory until it writes to it. Random numbers that the template's
+    /// processes drew before are the same in all clones; the image's own processes draw none. A
+    /// clone that reboots boots as the machine would, but without its own files.
     ///
     /// # Errors
     ///

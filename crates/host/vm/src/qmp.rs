@@ -103,7 +103,7 @@ impl Qmp {
         loop {
             let mut answer = self.receive(command, deadline)?;
             match answer.get("id") {
-                // QEMU refuses a line that it cannot parse without an identifier.
+                // If QEMU cannot parse a line, its refusal has no identifier.
                 None => {}
                 Some(value) if *value == json!(id) => {}
                 Some(_) => continue,

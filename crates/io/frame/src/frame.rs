@@ -244,7 +244,7 @@ impl Frame {
         self.view.known() != Known::NOTHING
     }
 
-    /// All metadata.
+    /// A copy of all metadata of the frame.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         Metadata {

@@ -48,8 +48,8 @@ pub fn plain_frames(
     Ok(())
 }
 
-/// Fills in a missing checksum: the sum of the bytes from `start` to the end is written at `start +
-/// offset`, where the sum of the pseudo header is. (VIRTIO 1.2 §5.1.6.2)
+/// Fills in a missing checksum: the sum of the bytes from `start` to the end is written at
+/// `start + offset`, where the sum of the pseudo header is. (VIRTIO 1.2 §5.1.6.2)
 ///
 /// # Errors
 /// [`Unsupported`]: an offset is outside the frame. The frame is not changed.

@@ -84,8 +84,8 @@ impl Consumer {
     }
 
     /// Like [`Consumer::fresh`], for a ring whose producer publishes parts of records
-    /// ([`Producer::stretch`](crate::Producer::stretch)). An incomplete record counts as absent,
-    /// unless it is too long to ever fit into the ring.
+    /// ([`Producer::stretch`](crate::Producer::stretch)). An incomplete record counts as absent. A
+    /// record that is too long to ever fit into the ring is [`Corrupt`].
     #[must_use]
     pub fn of_stream(map: Arc<RingMap>, mode: WakeMode) -> Self {
         Self {

@@ -81,8 +81,7 @@ impl Config {
     pub const CHANNELS_MAX: u16 = 1024;
 
     /// Default of `bundle_bytes_max`, in bytes; a small device has less. At this length the fixed
-    /// cost of a bundle is small beside the cost of its bytes, and an app moves as much in one
-    /// call.
+    /// cost of a bundle is small beside that of its bytes, and an app moves as much in one call.
     pub const BUNDLE_BYTES_MAX: u32 = 64 << 10;
 
     /// The default configuration for a device whose records carry up to `record_bytes_max` bytes.
@@ -253,11 +252,10 @@ impl Endpoint {
         }
     }
 
-    /// Moves the next control message to `out`, which is cleared first. Returns false if no message
-    /// waits. The owner puts the message into a record of its own, behind the four header bytes of
-    /// channel 0, which are zero. It calls only when the ring has room for
-    /// [`carina_wire::vmpi::CONTROL_BYTES_MAX`]. Messages may appear with any call that takes `&mut
-    /// self`.
+    /// Moves the next control message to `out`, which is cleared first; false if no message waits.
+    /// The owner puts it into a record of its own, behind the header of channel 0: four zero bytes.
+    /// It calls only when the ring has room for [`carina_wire::vmpi::CONTROL_BYTES_MAX`]. Messages
+    /// may appear with any call that takes `&mut self`.
     #[must_use]
     pub fn poll_control(&mut self, out: &mut Vec<u8>) -> bool {
         out.clear();
@@ -296,8 +294,7 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// Registers an application name, so that the peer can allocate flows to it. The endpoint
-    /// announces the name again whenever the link restarts.
+    /// Registers an application name to which the peer can allocate flows, now and after restarts.
     ///
     /// # Errors
     /// The name is not well formed, or too many names or messages are queued.
@@ -373,8 +370,7 @@ impl Endpoint {
     /// grants, in bytes of ring space; `Err` refuses it with an outcome and a reason.
     ///
     /// # Errors
-    /// The channel is not waiting for an answer, for instance because the peer withdrew its
-    /// request.
+    /// The channel is not waiting for an answer, e.g. because the peer withdrew its request.
     pub fn respond(
         &mut self,
         channel: Channel,
@@ -412,9 +408,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Ends a flow at the request of this side; no event follows. Data sent before still arrives at
-    /// the peer. Data that arrives from now on is discarded. An empty `reason` means that the
-    /// application closed the flow.
+    /// Ends a flow at the request of this side; no event follows. The peer still gets data sent
+    /// before; data that arrives from now on is discarded. Empty `reason`: the application closed.
     pub fn deallocate(&mut self, channel: Channel, reason: &str) {
         match self.table.entry(channel).map(|e| e.state) {
             Some(State::Offered) => {
@@ -442,8 +437,7 @@ impl Endpoint {
         self.counters
     }
 
-    /// The limits of the link: the smaller of both sides' limits, or this side's own while the link
-    /// is down.
+    /// The limits of the link: the smaller of both sides' limits; this side's own while it is down.
     pub fn limits(&self) -> Limits {
         self.limits
     }

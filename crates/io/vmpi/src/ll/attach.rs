@@ -47,7 +47,7 @@ pub(super) struct Attach {
     /// The peer's epoch that this side has acknowledged in `seen`; 0 if none.
     peer_epoch: u32,
     peer_heartbeat: u32,
-    /// What the peer showed at the last look.
+    /// The peer's half of the station, as it was at the last step.
     peer: Half,
     state: State,
     reason: DownReason,

@@ -45,7 +45,7 @@ impl HostPort {
         either!(self, port => port.on_readable());
     }
 
-    /// Connects to QEMU if it listens and is not connected yet.
+    /// Checks whether a QEMU listens or has connected.
     pub fn on_tick(&mut self, now_ns: u64) {
         either!(self, port => port.on_tick(now_ns));
     }
