@@ -330,8 +330,8 @@ impl Config<'_> {
         }
     }
 
-    /// Decides which members are the first of their DIF, and which ones join. The file does not
-    /// say.
+    /// Makes every member without a role the first of its DIF, with a note, because the file does
+    /// not say which members join.
     fn assign_roles(&mut self) {
         let local = self.root.get("localConfiguration");
         if self.draft.node.is_none()

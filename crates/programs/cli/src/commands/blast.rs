@@ -29,7 +29,7 @@ use crate::graph_directory::OwnCounters;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
-/// Send packets at one port and measure which come back at another: loss, reordering, latency
+/// Send packets at one port, measure which come back: loss, reordering, latency
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  carina blast eth1 eth2 --rate 100kpps --for 10s\n  \

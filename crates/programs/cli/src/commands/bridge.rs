@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line};
 use crate::splice::{self, Counts, Ended, Ending, Supervisor};
 use crate::{LOOK_AGAIN, Shared};
 
-/// Forward flows to a name in one DIF to a name in another DIF, also of another dialect
+/// Forward flows to a name in one DIF to a name in another DIF or dialect
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina bridge --listen echo --listen-dif rlite.DIF --to echo \

@@ -13,7 +13,7 @@ use crate::flow_spec::{SPEC_HELP, SpecArg};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal_saying};
 use crate::report::{print_bytes, progress};
 
-/// Copy standard input into a flow and the flow to standard output, both at once, like nc
+/// Copy standard input into a flow and the flow to standard output, like nc
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  carina cat --listen files > copy\n  \
     carina cat files < original\n\nEach side ends when both directions have ended.")]

@@ -18,7 +18,7 @@ use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::progress;
 
-/// Boot a VM without using network cards, ping it, and draw figure 4a of Vrijders and others (2016)
+/// Boot a VM, ping it without a network card, and draw figure 4a of Vrijders (2016)
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  carina demo --out .\n\nWrites fig4a.svg and fig4a.json. Takes \

@@ -17,7 +17,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Create, join, leave and show DIFs (distributed IPC facilities), the networks of RINA
+/// Create, join, leave and show DIFs (distributed IPC facilities), networks of RINA
 #[derive(Debug, Subcommand)]
 pub enum DifCommand {
     /// Create a normal DIF and its first member on this system
@@ -36,8 +36,7 @@ pub enum DifCommand {
         carina dif join udp.DIF --over inet --ipcp b.IPCP --via a.IPCP --dialect rlite\n\n\
         Without --wait the first failed attempt ends the command and removes the member.")]
     Join(make::JoinArgs),
-    /// Add an N-1 DIF to this system's member of a normal DIF, so that it reaches neighbours there
-    /// too
+    /// Add an N-1 DIF to this system's member of a normal DIF, to reach neighbours there
     #[command(after_help = "Examples:\n  carina dif extend net --over udp0\n  \
         carina dif extend net --over udp0 --via net.host2\n\nThe member allocates an N-1 \
         flow to a neighbour there, and accepts those of others. When one path\nto a neighbour \
@@ -62,7 +61,7 @@ pub enum DifCommand {
         #[arg(long, value_name = "NAME")]
         ipcp: Option<LocalName>,
     },
-    /// Remove another member from a normal DIF; other members refuse to admit it for five minutes
+    /// Remove another member from a DIF; other members refuse to admit it for five minutes
     #[command(
         after_help = "Example:\n  carina dif expel net net.host2\n\nPolicy access-control \
         (parameter `expel`) of both members decides whether it is allowed. A member of\ndialect \
@@ -74,16 +73,15 @@ pub enum DifCommand {
         /// Name of the member to remove, as `carina dif show` lists it
         member: String,
     },
-    /// List the DIFs of this system, in the order in which a name without a DIF is searched in them
+    /// List the DIFs of this system, in the order in which they are searched for names
     #[command(after_help = "Example:\n  carina dif list")]
     List,
-    /// Show what a member of a normal DIF knows: N-1 DIFs, members, routes, names, cubes, policies
+    /// Show what a member knows: N-1 DIFs, members, routes, names, QoS cubes, policies
     #[command(
         after_help = "Examples:\n  carina dif show net\n  carina dif show net --member net.host2"
     )]
     Show(show::ShowArgs),
-    /// Draw the members of a normal DIF and the links between them: as text, SVG or a Graphviz
-    /// graph
+    /// Draw the members of a normal DIF and their links: as text, SVG or Graphviz graph
     #[command(
         after_help = "Examples:\n  carina dif map net\n  carina dif map net --svg net.svg\n  \
         carina dif map net --dot | dot -Tpng > net.png"

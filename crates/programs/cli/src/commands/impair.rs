@@ -9,7 +9,7 @@ use super::wire_bridge::{self, Pace};
 use crate::Shared;
 use crate::failure::{Outcome, usage};
 
-/// Join two Ethernet interfaces, and lose, delay, reorder or duplicate the frames that pass
+/// Join two Ethernet interfaces; lose, delay, reorder or duplicate passing frames
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  carina impair veth1 veth2 --loss 1% --delay 10ms\n  \

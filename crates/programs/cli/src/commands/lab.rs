@@ -23,7 +23,7 @@ use crate::interrupt::{TAKING_SIGNALS, flag_of_signal};
 use crate::report::{print_bytes, print_json, print_line, progress};
 use text::{dry_run_text, status_text, topology_text};
 
-/// Make networks of test systems on this machine from a file: namespaces, VMs, links, DIFs
+/// Make networks of test systems from a file: namespaces, VMs, links, DIFs
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     /// Make the lab that a file describes, and leave it running

@@ -25,7 +25,7 @@ use crate::report::{print_json, print_line, progress};
 /// Default name of the server, the same as that of RINAperf.
 pub const PERF_SERVER: &str = "rina.apps.perf";
 
-/// Send traffic over a flow and measure throughput, loss and delay; with --listen, be the server
+/// Send traffic over a flow and measure rate, loss and delay, or be the server
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina perf --listen\n  carina perf -s 1400 -t 10s\n  \

@@ -24,7 +24,7 @@ use crate::report::{print_json, print_line, progress};
 /// Default name of the echo server, the same as that of rina-echo-time.
 pub const ECHO_SERVER: &str = "rina.apps.echotime";
 
-/// Send SDUs to an echo server over a flow and time its answers; with --listen, be that server
+/// Send SDUs to an echo server over a flow and time its answers, or be the server
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina ping --listen\n  carina ping rina.apps.echotime -c 10 -s 1400\n  \

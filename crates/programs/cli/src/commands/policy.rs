@@ -17,8 +17,7 @@ use crate::commands::rib::fields_text;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// List and change the policies of normal DIFs: how routing, scheduling, admission and others
-/// decide
+/// List and change the policies of DIFs: how routing, scheduling and others decide
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
     /// List the available policies of every component, with parameters and defaults

@@ -9,7 +9,7 @@ use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_json, print_line};
 
-/// Register an application name until stopped, for debugging; refuse and print every flow request
+/// Register a name until stopped, for debugging; refuse and print every flow request
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  carina register web.example --dif hv.a")]
 pub struct RegisterArgs {

@@ -12,8 +12,7 @@ use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Read the RIB (resource information base) of members of normal DIFs: their state as a tree of
-/// objects
+/// Read the RIB (resource information base) of members: their state as objects
 #[derive(Debug, Subcommand)]
 pub enum RibCommand {
     /// List an object of the RIB and the objects below it

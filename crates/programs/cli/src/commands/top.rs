@@ -19,7 +19,7 @@ use crate::failure::{Attempt, Failure, Outcome};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_json, print_line};
 
-/// Show live rates of this system's IPCPs, flows and VM channels, and of links and apps of graphs
+/// Show live rates of IPCPs, flows and VM channels, and of links and apps of graphs
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina top\n  carina top --once\n  carina top --json --interval 5s\

@@ -12,12 +12,13 @@ use crate::graph_directory::{GraphEntry, counters_of_file, entries};
 use crate::interrupt::Interrupt;
 use crate::report::progress;
 
-/// Copy the frames that pass links of a running graph (graph run, nfv run, forward, blast)
+/// Copy the frames that pass links of a running graph, as text or into a file
 ///
-/// Shows frames as `carina dissect` does, or writes them to a pcapng file for Wireshark, with one
-/// interface for each link. A frame is copied when it is put on the link, so frames that a full
-/// link drops are not shown. The graph does not wait for the trace: frames that are not read in
-/// time are missing from it, and are counted.
+/// The graph may be one of `graph run`, `nfv run`, `forward` or `blast`. Frames are printed as
+/// `carina dissect` does, or written to a pcapng file for Wireshark, with one interface for each
+/// link. A frame is copied when it is put on the link, so frames that a full link drops are not
+/// shown. The graph does not wait for the trace: frames that are not read in time are missing from
+/// it, and are counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina trace router.output

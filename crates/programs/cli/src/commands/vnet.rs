@@ -38,7 +38,7 @@ mod top;
 mod trace;
 mod whereabouts;
 
-/// Make and operate virtual networks of VMs and namespaces, each described by a document (a file)
+/// Make and operate virtual networks of VMs and namespaces, described by documents
 #[derive(Debug, Subcommand)]
 pub enum VnetCommand {
     /// Make the network that a document describes, and wait until it is ready
@@ -50,7 +50,7 @@ pub enum VnetCommand {
         carina --json vnet up demo.toml --keep\n\nExit code 3: the document is wrong, or the \
         network does not fit.")]
     Up(network::UpArgs),
-    /// Change a network to match its document; nodes and links that do not differ stay as they are
+    /// Change a network to match its document; what does not differ stays as it is
     #[command(after_help = "Example:\n  carina vnet apply demo.toml")]
     Apply(network::ApplyArgs),
     /// Show what `up` or `apply` would do with a document, and whether it fits
@@ -291,8 +291,7 @@ pub enum VnetCommand {
         carina vnet revoke demo home --user alice --vno 127.0.0.1:7099 --keys keys"
     )]
     Revoke(access::RevokeArgs),
-    /// List the access points of a network with their users: address, and whether the user is
-    /// connected
+    /// List the access points of a network, with the state of each user
     #[command(after_help = "Examples:\n  carina vnet users\n  carina --json vnet users demo")]
     Users(access::UsersArgs),
     /// Connect this system to a network with a token, until the token expires or Ctrl-C
@@ -317,8 +316,7 @@ pub enum VnetCommand {
         operator: OperatorArgs,
     },
     #[cfg(feature = "tools")]
-    /// Make six virtual machines in a ring, and compare the duration of each phase with published
-    /// figures
+    /// Make six VMs in a ring, and compare the time of each phase with published figures
     #[command(
         after_help = "Examples:\n  carina vnet demo\n  carina vnet demo --boot cold --keep\n  \
         carina --json vnet demo --runs 10"

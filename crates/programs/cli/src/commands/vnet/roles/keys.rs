@@ -15,14 +15,13 @@ use crate::report::{print_json, print_line};
 /// Issue and revoke the certificates by which roles, agents and operators identify themselves
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
-    /// Make a certificate authority: a key that signs certificates (ca.key), and its own
-    /// certificate (ca.pem)
+    /// Make a certificate authority: its key (ca.key) and its certificate (ca.pem)
     #[command(after_help = "Example:\n  carina vnet keys ca keys")]
     Ca {
         /// Directory to create the files in, such as keys
         dir: PathBuf,
     },
-    /// Make a certificate and a key for a role, agent, operator or delegate, signed by an authority
+    /// Make a certificate and key for a role, agent, operator or delegate, signed by an authority
     #[command(after_help = "Examples:\n  carina vnet keys issue keys pip uk\n  \
         carina vnet keys issue keys agent h1 --to h1-keys --days 90\n\nRoles: pip, vnp, vno; \
         agent, by the name of its host; operator, by the name of its VNO; delegate, whom operators \
