@@ -84,7 +84,8 @@ pub struct Shared {
     #[arg(long, global = true)]
     pub json: bool,
     /// Run directory of the node to talk to, such as /run/carina: it has the node's sockets and
-    /// counters [default: $CARINA_RUN, /run/carina for root, else $XDG_RUNTIME_DIR/carina]
+    /// counters [default: $CARINA_RUN, else /run/carina for root, else $XDG_RUNTIME_DIR/carina,
+    /// else /tmp/carina-UID]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
     /// Longest time to wait, such as 30s, for a node to start, a DIF to be joined, a name to be

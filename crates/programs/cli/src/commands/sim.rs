@@ -57,7 +57,7 @@ pub struct RunArgs {
     seed: u64,
     #[command(flatten)]
     overrides: WantedArgs,
-    /// Keep only these members, by number: 0-3,7; extra cables connect them [default: all members]
+    /// Keep only these members, by number: 0-3,7; cables must connect them [default: all members]
     #[arg(long, value_name = "NUMBERS")]
     keep_members: Option<Numbers>,
     /// Keep only these faults, by their position in the list from 0, or none [default: all faults]

@@ -236,8 +236,8 @@ fn packets_of_blast_come_back_from_a_guest_that_routes() {
         let mut blast = Program::new(directory.path(), &words);
         let output = blast.process.take().unwrap().wait_with_output().unwrap();
         let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        // A packet that was sent before the guest reconnected was refused by the kernel, so it does
-        // not count as lost.
+        // A packet that was sent before the guest reconnected was refused, so it does not count as
+        // lost.
         let number = |name: &str| said[name].as_u64().unwrap();
         assert_eq!(
             number("received") + number("lost"),

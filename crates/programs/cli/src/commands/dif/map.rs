@@ -304,7 +304,8 @@ mod tests {
         picture
     }
 
-    /// What a member of a line of three sees: `third` was killed, or has left in order.
+    /// The view of the first of three members in a row. The third one was killed if `third` is its
+    /// name, and has left in order if `third` is `None`.
     fn line_of_three(third: Option<&str>) -> Picture {
         let reachable = |path: &str, address: u64, is_reachable: bool| {
             flagged(path, ("address", address), ("is_reachable", is_reachable))
@@ -318,7 +319,7 @@ mod tests {
         let links = [
             link("/routing/links/1-16", true),
             link("/routing/links/16-1", true),
-            // The neighbour has noticed; a member that was killed says nothing any more.
+            // The neighbour reports the link as down; the last report of a killed member stays.
             link("/routing/links/16-256", false),
             link("/routing/links/256-16", third.is_some()),
         ];

@@ -24,13 +24,13 @@ pub struct ImpairArgs {
     /// [default: show all impaired links]
     link: Option<String>,
     /// Impairments, such as delay=20ms, jitter=2ms, loss=1%, duplicate=1%, reorder=1% or
-    /// rate=1Mbps; those that are not given end
+    /// rate=1Mbps; an impairment of the link that is not named here is removed
     #[arg(value_name = "WORD=VALUE", value_parser = Word::read, conflicts_with = "clear")]
     words: Vec<Word>,
     /// Impair only the frames that the named end sends [default: both directions]
     #[arg(long, requires = "link")]
     one_way: bool,
-    /// End the impairment of the link
+    /// Remove the impairments of the link (with --one-way, those in one direction)
     #[arg(long, requires = "link")]
     clear: bool,
     /// Name of the network [default: the only one]
