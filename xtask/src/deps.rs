@@ -267,7 +267,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-import",
-        "carina-api carina-ipcp carina-lab carina-node carina-time carina-vnet carina-wire saphyr-parser serde serde_json thiserror",
+        "carina-api carina-ipcp carina-time carina-topology carina-vnet carina-wire saphyr-parser serde serde_json thiserror",
     ),
     (
         "carina-measure",
@@ -275,8 +275,12 @@ const ALLOWED: &[(&str, &str)] = &[
          plotters",
     ),
     (
+        "carina-topology",
+        "carina-api carina-ipcp carina-management serde serde_json thiserror",
+    ),
+    (
         "carina-lab",
-        "carina-api carina-ipcp carina-management carina-namespaces carina-node carina-sys carina-vm rustix serde serde_json thiserror",
+        "carina-api carina-namespaces carina-sys carina-topology carina-vm rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-access",
@@ -297,7 +301,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),

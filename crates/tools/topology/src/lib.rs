@@ -1,8 +1,15 @@
-//! Topologies: systems, links, DIFs and applications, read from a file and checked.
+//! Topologies: systems, links, DIFs and applications, read from a `.lab` file and checked.
 //!
 //! ```text
 //!   text --parse--> Draft --resolve--> Topology, or TopologyError with line and column
+//!                                         \--node_config--> the configuration of a node, as text
 //! ```
+//!
+//! Deliberately absent: namespaces, guests and nodes. The crate `lab` makes what a topology
+//! describes.
+
+#![forbid(unsafe_code)]
+#![deny(unreachable_pub)]
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,12 +22,12 @@ use serde::Serialize;
 
 mod address;
 mod check;
-pub(crate) mod config;
+mod config;
 mod lower;
 mod netem;
 mod parse;
 mod resolve;
-pub(crate) mod token;
+mod token;
 
 #[cfg(test)]
 mod dialect_tests;
@@ -28,6 +35,7 @@ mod dialect_tests;
 mod tests;
 
 pub use address::Address;
+pub use config::node_config;
 
 /// A checked topology: all references resolve, and no DIF stands on itself.
 #[derive(Debug, Clone, Serialize)]
@@ -52,7 +60,7 @@ pub struct System {
     /// A virtual machine; absent for a network namespace.
     pub vm: Option<Vm>,
     #[serde(skip)]
-    pub(super) at: Position,
+    pub(crate) at: Position,
 }
 
 /// A virtual machine.
@@ -79,7 +87,7 @@ pub struct Link {
     /// The systems on it.
     pub ends: Vec<LinkEnd>,
     #[serde(skip)]
-    pub(super) at: Position,
+    pub(crate) at: Position,
 }
 
 /// One system on a link.
@@ -114,10 +122,10 @@ pub struct Dif {
     /// before it.
     pub members: Vec<Member>,
     #[serde(skip)]
-    pub(super) at: Position,
+    pub(crate) at: Position,
     /// Positions in the file of configuration paths and of `auth`.
     #[serde(skip)]
-    pub(super) places: Vec<(Vec<String>, Position)>,
+    pub(crate) places: Vec<(Vec<String>, Position)>,
 }
 
 /// A member of a normal DIF.
@@ -137,7 +145,7 @@ pub struct Member {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     #[serde(skip)]
-    pub(super) at: Position,
+    pub(crate) at: Position,
 }
 
 /// An application.
@@ -278,7 +286,7 @@ impl Dif {
     }
 
     /// The position of the last line that sets a path; that of the DIF if none does.
-    pub(super) fn place_of(&self, path: &[&str]) -> Position {
+    pub(crate) fn place_of(&self, path: &[&str]) -> Position {
         let mut places = self.places.iter().rev();
         let place = places.find(|(known, _)| known == path);
         place.map_or(self.at, |(_, at)| *at)

@@ -1,9 +1,9 @@
 //! Lines `eth` and `netem`: links, and what they do to frames.
 
 use super::{Draft, DraftLink, form};
-use crate::topology::TopologyError;
-use crate::topology::netem::Impairment;
-use crate::topology::token::{Token, split};
+use crate::TopologyError;
+use crate::netem::Impairment;
+use crate::token::{Token, split};
 
 impl Draft {
     pub(super) fn eth(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {

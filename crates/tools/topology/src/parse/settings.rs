@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Draft, Set, Setting, form};
-use crate::topology::TopologyError;
-use crate::topology::token::Token;
+use crate::TopologyError;
+use crate::token::Token;
 
 impl Draft {
     pub(super) fn policy(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {

@@ -1,9 +1,9 @@
 //! Lines `udp4`: links on which a shim over UDP carries what a DIF above says.
 
 use super::{Draft, DraftLink, form};
-use crate::topology::address::Address;
-use crate::topology::token::Token;
-use crate::topology::{Position, TopologyError};
+use crate::address::Address;
+use crate::token::Token;
+use crate::{Position, TopologyError};
 
 impl Draft {
     pub(super) fn udp4(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
