@@ -217,7 +217,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet",
-        "carina-api carina-embed carina-random carina-time carina-wire quick-xml serde serde_json thiserror toml",
+        "carina-api carina-embed carina-random carina-time carina-wire base64 quick-xml serde serde_json thiserror toml",
     ),
     (
         "carina-vnet-roles",

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 
 use carina_wire::inet::{Ipv4Header, PROTOCOL_UDP};
 
-use crate::token::Right;
+use carina_vnet::access::Right;
 
 /// What packets of a user may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

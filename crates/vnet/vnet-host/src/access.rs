@@ -33,14 +33,10 @@ use carina_vnet_access::desk::{Asked, Desk};
 use carina_vnet_access::key::HostKeys;
 pub use carina_vnet_access::register::RegisterError;
 use carina_vnet_access::register::{DifFacts, Facts, Register};
-pub use carina_vnet_access::token::Right;
 use carina_vnet_access::{Refusal, Refused};
 use carina_wire::ether::Mac;
 
 use self::refusals::Refusals;
-pub use self::report::{
-    AccessReport, AtAddress, Revoked, TokenReport, TokenWanted, UserReport, UserWanted,
-};
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::graph::{add_port_app, limiter};

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
-use carina_vnet_host::report::VnetState;
+use carina_vnet::report::VnetState;
 use carina_vnet_host::web::Web;
 use carina_vnet_host::{Agent, server};
 

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use carina_vnet::grant::Verb;
 use carina_vnet::host_part::VnetId;
-use carina_vnet_host::agent::switching::NodeSwitch;
-use carina_vnet_host::impairment::{Impairment, LinkImpairment};
-use carina_vnet_host::report::LinkReport;
-use carina_vnet_host::way::Sought;
+use carina_vnet::impairment::{Impairment, LinkImpairment};
+use carina_vnet::report::LinkReport;
+use carina_vnet::report::NodeSwitch;
+use carina_vnet::way::Sought;
 use serde::{Deserialize, Serialize};
 
 use self::access::AtAccess;

@@ -1,17 +1,31 @@
-//! What is asked for and known of access points: JSON on `vnet.sock`.
+//! What is asked for and known of access points: JSON on `vnet.sock` and between roles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 
-use carina_engine::counter_file;
-use carina_vnet_access::access_point::PeerSeen;
-use carina_vnet_access::key::PublicKey;
-use carina_vnet_access::register::Register;
-use carina_vnet_access::token::Right;
 use serde::{Deserialize, Serialize};
 
-use crate::names::access_app;
+/// What a token gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Right {
+    /// An address in the network, and packets of IP from and to it.
+    Ip,
+    /// Membership in the DIF of the network, as nodes have it.
+    Dif,
+}
+
+impl std::str::FromStr for Right {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Right, String> {
+        match text {
+            "ip" => Ok(Right::Ip),
+            "dif" => Ok(Right::Dif),
+            other => Err(format!("{other:?} is no right; rights are ip and dif")),
+        }
+    }
+}
 
 /// A token that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,44 +146,6 @@ pub struct UserReport {
     pub sent_bytes: u64,
     /// Bytes that they were sent.
     pub received_bytes: u64,
-}
-
-/// The report of an access point.
-pub fn of(
-    register: &Register,
-    link: u32,
-    port: u16,
-    seen: &BTreeMap<PublicKey, PeerSeen>,
-    counters: &Path,
-) -> AccessReport {
-    let users = register.users().map(|(user, address, session)| {
-        let seen = session.and_then(|it| seen.get(&it.key)).cloned();
-        let seen = seen.unwrap_or_default();
-        UserReport {
-            user: user.to_owned(),
-            address,
-            until: session.map(|it| it.until),
-            rights: session.map(|it| it.rights.clone()).unwrap_or_default(),
-            from: seen.from,
-            handshake_s: seen.handshake_s,
-            sent_bytes: seen.sent_bytes,
-            received_bytes: seen.received_bytes,
-        }
-    });
-    // Without the file nothing was discarded.
-    let readings = counter_file::read(counters).unwrap_or_default();
-    let own = format!("{}/", access_app(link));
-    let discarded = readings.iter().filter_map(|reading| {
-        let name = reading.name.strip_prefix(&own)?.strip_prefix("drop_")?;
-        (reading.value > 0).then(|| (name.to_owned(), reading.value))
-    });
-    AccessReport {
-        access: register.facts().access.clone(),
-        link,
-        port,
-        users: users.collect(),
-        discarded: discarded.collect(),
-    }
 }
 
 #[cfg(test)]

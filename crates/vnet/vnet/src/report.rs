@@ -1,12 +1,12 @@
-//! What an agent says of networks, and is asked for: JSON on `vnet.sock`.
+//! What agents and operators say of networks, and are asked for: JSON on `vnet.sock` and between
+//! roles.
 
-use carina_vnet::document::{Carrier, Kind, Rate};
-use carina_vnet::host_part::{InterfacePart, LinkState, NodeState, VnetId};
 use serde::{Deserialize, Serialize};
 
 use crate::base64_text;
+use crate::document::{Carrier, Kind, Rate};
+use crate::host_part::{InterfacePart, LinkState, NodeState, VnetId};
 use crate::impairment::LinkImpairment;
-use crate::node::Output;
 use crate::progress::PhaseTime;
 
 /// A network, as its operator sees it.
@@ -174,13 +174,13 @@ pub struct ExecReply {
 }
 
 impl ExecReply {
-    /// What fits into an answer of the outputs of a command.
+    /// What fits into an answer of the exit status and the outputs of a command.
     #[must_use]
-    pub fn of(output: Output) -> ExecReply {
+    pub fn of(status: i32, stdout: Vec<u8>, stderr: Vec<u8>) -> ExecReply {
         let mut reply = ExecReply {
-            status: output.status,
-            stdout: output.stdout,
-            stderr: output.stderr,
+            status,
+            stdout,
+            stderr,
             dropped: 0,
         };
         let bounds = [
@@ -228,6 +228,30 @@ pub struct TestReport {
     pub holds: bool,
     /// What was seen.
     pub seen: String,
+}
+
+/// What is done with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeSwitch {
+    /// It ends, and stays so until it is started.
+    Stop,
+    /// It runs again, if it is stopped or has ended.
+    Start,
+    /// It ends, and runs again.
+    Restart,
+}
+
+impl NodeSwitch {
+    /// The word for it, which is the last of a path and the name of a command.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            NodeSwitch::Stop => "stop",
+            NodeSwitch::Start => "start",
+            NodeSwitch::Restart => "restart",
+        }
+    }
 }
 
 /// What moving a node took.
@@ -315,17 +339,14 @@ mod tests {
 
     #[test]
     fn too_long_outputs_come_as_far_as_there_is_room() {
-        let output = |stdout: usize, stderr: usize| Output {
-            status: 3,
-            stdout: vec![b'o'; stdout],
-            stderr: vec![b'e'; stderr],
-        };
-        let whole = ExecReply::of(output(5, 7));
+        let reply =
+            |stdout: usize, stderr: usize| ExecReply::of(3, vec![b'o'; stdout], vec![b'e'; stderr]);
+        let whole = reply(5, 7);
         assert_eq!(
             (whole.stdout.len(), whole.stderr.len(), whole.dropped),
             (5, 7, 0)
         );
-        let cut = ExecReply::of(output(50_000_000, ExecReply::STDERR_MAX + 1));
+        let cut = reply(50_000_000, ExecReply::STDERR_MAX + 1);
         assert_eq!(cut.stdout.len(), ExecReply::STDOUT_MAX);
         assert_eq!(cut.dropped, 50_000_000 - ExecReply::STDOUT_MAX as u64 + 1);
         // Clients take 16 MiB, providers 12 MiB.

@@ -7,28 +7,24 @@ mod dropped;
 mod expected;
 mod findings;
 mod pieces;
-mod watching;
+mod sightings;
+#[cfg(test)]
+mod test_part;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use carina_engine::counter_file;
-use carina_vnet::host_part::HostPart;
 use serde::{Deserialize, Serialize};
 
-use self::expected::{Route, expected, expected_at};
 use self::findings::findings;
-use self::watching::{Sightings, Watch};
-use crate::directory::VnetDir;
-use crate::error::{Error, Result};
-use crate::probe::Asks;
-use crate::second_ports::LinkEnd;
-use crate::vnet::Vnet;
+use crate::host_part::{HostPart, LinkEnd};
 
 pub use self::dropped::Dropped;
+pub use self::expected::{NoRoute, Route, expected, expected_at};
 pub use self::pieces::{
-    AskedFor, EndDropped, PieceSeen, PieceWatch, Refusals, Sight, Sought, Together,
+    AskedFor, EndDropped, PieceSeen, Refusals, Sight, Sought, Together, spot_of,
 };
+pub use self::sightings::{Sighting, Sightings};
 
 /// What is wanted of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,73 +107,29 @@ pub enum Act {
 
 /// A port of the network's graph, seen from its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Spot {
-    link: u32,
-    side: usize,
-    act: Act,
-}
-
-/// Asks a node from another one, and watches.
-pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuery) -> Result<Way> {
-    if !(1..=ECHOES_MAX).contains(&query.echoes) {
-        return Err(Error::Unsupported {
-            what: format!("{} echos", query.echoes),
-            instead: "1 to 100 are possible",
-        });
-    }
-    if part.node(&query.from).is_none() {
-        return Err(vnet.no_node(&query.from));
-    }
-    let route = match (part.node(&query.to), query.to.parse()) {
-        (Some(_), _) => expected(part, &query.from, &query.to)?,
-        (None, Ok(address)) => expected_at(part, &query.from, address)?,
-        (None, Err(_)) => return Err(vnet.no_node(&query.to)),
-    };
-    let some: Vec<Spot> = route.spots.iter().map(|(_, spot)| *spot).collect();
-    let watch = Watch::begin(part, &vnet.second_ports(), &dir.counters(), &some)?;
-    // Without the file the place of a drop is known, and only its reason is not.
-    let readings = || counter_file::read(&dir.counters()).unwrap_or_default();
-    let before = readings();
-    let mut answered = 0;
-    let mut rtt: Option<Duration> = None;
-    for _ in 0..query.echoes {
-        // One that is not answered is what is looked for.
-        if let Ok(round_trip) = vnet.echo(&query.from, route.address, ECHO, Asks::Once) {
-            answered += 1;
-            rtt = Some(rtt.map_or(round_trip, |rtt| rtt.min(round_trip)));
-        }
-    }
-    let sightings = watch.end(&addresses_of(part, &query.from), route.address)?;
-    let after = readings();
-    let dropped =
-        |(link, side): LinkEnd| Dropped::between((link, side), (link, 1 - side), (&before, &after));
-    let echoes = Echoes {
-        asked: query.echoes,
-        answered,
-        rtt,
-    };
-    let names = (query.from.as_str(), query.to.as_str());
-    let mut way = way_of(part, names, &route, &echoes, &sightings, &dropped);
-    if answered < query.echoes {
-        let on_way = part.links.iter();
-        let on_way = on_way.filter(|link| way.places.iter().any(|it| it.link == link.number));
-        let without = on_way.filter_map(|link| Some(vnet.has_flow(link).err()?.to_string()));
-        let without: Vec<String> = without.collect();
-        way.findings.extend(without);
-    }
-    Ok(way)
+pub struct Spot {
+    /// The number of the link.
+    pub link: u32,
+    /// Its side, 0 or 1.
+    pub side: usize,
+    /// Whether the node sends or receives there.
+    pub act: Act,
 }
 
 /// What came of echos.
 #[derive(Clone, Copy, Debug, Default)]
-struct Echoes {
-    asked: u32,
-    answered: u32,
-    rtt: Option<Duration>,
+pub struct Echoes {
+    /// How many were sent.
+    pub asked: u32,
+    /// How many of them were answered.
+    pub answered: u32,
+    /// The shortest round trip.
+    pub rtt: Option<Duration>,
 }
 
-/// The way with what was seen on it.
-fn way_of(
+/// The way with what was seen on it. `dropped` tells what was dropped of what an end has sent.
+#[must_use]
+pub fn way_of(
     part: &HostPart,
     (from, to): (&str, &str),
     route: &Route,
@@ -205,7 +157,8 @@ fn way_of(
 }
 
 /// The addresses of a node.
-fn addresses_of(part: &HostPart, node: &str) -> Vec<Ipv4Addr> {
+#[must_use]
+pub fn addresses_of(part: &HostPart, node: &str) -> Vec<Ipv4Addr> {
     let interfaces = part.node(node).into_iter().flat_map(|it| &it.interfaces);
     interfaces.map(|it| it.address.address()).collect()
 }
@@ -253,7 +206,8 @@ fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -
 }
 
 /// The end of a link at which a spot is.
-fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
+#[must_use]
+pub fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
     let link = part.links.iter().find(|link| link.number == spot.link)?;
     link.ends().nth(spot.side).map(ToString::to_string)
 }

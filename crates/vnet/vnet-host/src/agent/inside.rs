@@ -10,12 +10,14 @@ use carina_vnet::document::Kind;
 use super::Agent;
 use crate::error::{Attempt, Error, Result};
 use crate::frame_source::FrameSource;
-use crate::impairment::Impairment;
 use crate::names::end_of;
 use crate::node::Arrived;
 use crate::probe::Asks;
-use crate::second_ports::{LinkEnd, port_app_now};
-use crate::way::{PieceWatch, Sought};
+use crate::second_ports::port_app_now;
+use crate::way::PieceWatch;
+use carina_vnet::host_part::LinkEnd;
+use carina_vnet::impairment::Impairment;
+use carina_vnet::way::Sought;
 
 impl Agent {
     /// What makes a node.

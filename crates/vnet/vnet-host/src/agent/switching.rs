@@ -2,35 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use carina_vnet::report::{NodeSwitch, VnetReport, VnetState};
 
 use super::Agent;
 use crate::error::{Error, Result};
-use crate::report::{VnetReport, VnetState};
-
-/// What is done with a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NodeSwitch {
-    /// It ends, and stays so until it is started.
-    Stop,
-    /// It runs again, if it is stopped or has ended.
-    Start,
-    /// It ends, and runs again.
-    Restart,
-}
-
-impl NodeSwitch {
-    /// The word for it, which is the last of a path and the name of a command.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            NodeSwitch::Stop => "stop",
-            NodeSwitch::Start => "start",
-            NodeSwitch::Restart => "restart",
-        }
-    }
-}
 
 impl Agent {
     /// Stops a node, or begins to start or restart it.

@@ -7,7 +7,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 
 use super::{Service, Shared, answer, json_in};
-use crate::access::{TokenWanted, UserWanted};
+use carina_vnet::access::{TokenWanted, UserWanted};
 
 /// The paths for them.
 pub(super) fn routes() -> Router<Service> {

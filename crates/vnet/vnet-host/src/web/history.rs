@@ -11,8 +11,8 @@ use std::sync::Arc;
 use carina_vnet::host_part::{LinkState, NodeState};
 use serde::Serialize;
 
-use crate::impairment::LinkImpairment;
-use crate::report::{Passed, VnetReport, VnetState};
+use carina_vnet::impairment::LinkImpairment;
+use carina_vnet::report::{Passed, VnetReport, VnetState};
 
 /// The samples of one network.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use carina_vnet::origin::network_of;
 use carina_vnet_host::Agent;
 use carina_vnet_host::guest_wire::{GuestCaller, GuestWire};
-use carina_vnet_host::origin::network_of;
 use rustls::{ServerConnection, StreamOwned};
 
 use crate::calling::address::Address;

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::access::{Right, TokenWanted};
 use carina_vnet::document::{Attach, Document};
-use carina_vnet_host::access::{Right, TokenWanted};
 use carina_vnet_host::{Agent, Error};
 use serde::{Deserialize, Serialize};
 

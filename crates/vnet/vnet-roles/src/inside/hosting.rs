@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Kind;
+use carina_vnet::report::{ExecReply, NodeReport, VnetReport};
 use carina_vnet_host::access::RegisterError;
 use carina_vnet_host::directory::part_name;
-use carina_vnet_host::report::{ExecReply, NodeReport, VnetReport};
 use carina_vnet_host::{Agent, Error, Until};
 use serde::Serialize;
 
@@ -193,7 +193,11 @@ impl Inside {
                     is_cancelled: execution.as_ref().map_or(&never, |it| &it.is_ended),
                 };
                 let output = agent.run_until(name, node, command, until)?;
-                return Ok(Answer::Ran(ExecReply::of(output)));
+                return Ok(Answer::Ran(ExecReply::of(
+                    output.status,
+                    output.stdout,
+                    output.stderr,
+                )));
             }
             Ask::EndExec { node, session } => self.executions.end(key(node, *session)),
             _ => {}

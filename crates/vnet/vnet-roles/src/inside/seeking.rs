@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use carina_vnet::way::PieceSeen;
 use carina_vnet_host::Error;
-use carina_vnet_host::way::{PieceSeen, PieceWatch};
+use carina_vnet_host::way::PieceWatch;
 
 use super::tenants::{Place, Places};
 

@@ -10,8 +10,8 @@ use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::host_part::VnetId;
 use carina_vnet::message::{Reason, ReasonCode};
 use carina_vnet::pip::NodeAway;
+use carina_vnet::report::MigrationReport;
 use carina_vnet::store::Store;
-use carina_vnet_host::report::MigrationReport;
 use carina_vnet_host::server::answered;
 use serde::{Deserialize, Serialize};
 

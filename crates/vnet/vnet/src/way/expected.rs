@@ -2,11 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use carina_vnet::host_part::{EndPart, Far, HostPart};
-
 use super::{Act, Direction, Spot};
-use crate::error::{Error, Result};
-use crate::vnet::next_hop;
+use crate::host_part::{EndPart, Far, HostPart};
 
 /// A way by routes.
 #[derive(Debug)]
@@ -17,11 +14,21 @@ pub struct Route {
     pub spots: Vec<(Direction, Spot)>,
 }
 
+/// No route of a network leads from a node to another, or to an address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tracing from {from} to {to}: no route of the network leads there")]
+pub struct NoRoute {
+    /// The node that asks.
+    pub from: String,
+    /// The node or the address that is asked.
+    pub to: String,
+}
+
 /// The shortest way from a node to any address of another, and back.
 ///
 /// # Errors
 /// No route leads there.
-pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route> {
+pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route, NoRoute> {
     let wanted = part.node(to);
     let interfaces = wanted.into_iter().flat_map(|node| &node.interfaces);
     let ways = interfaces.filter_map(|interface| {
@@ -29,9 +36,9 @@ pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route> {
         Some((address, hops(part, from, address)?))
     });
     let shortest = ways.min_by_key(|(_, hops)| hops.len());
-    let (address, there) = shortest.ok_or_else(|| Error::Unsupported {
-        what: format!("tracing from {from} to {to}"),
-        instead: "no route of the network leads there",
+    let (address, there) = shortest.ok_or_else(|| NoRoute {
+        from: from.to_owned(),
+        to: to.to_owned(),
     })?;
     let mut spots = Vec::new();
     passes(&mut spots, Direction::There, &there);
@@ -49,11 +56,11 @@ pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route> {
 ///
 /// # Errors
 /// No route leads there.
-pub fn expected_at(part: &HostPart, from: &str, address: Ipv4Addr) -> Result<Route> {
+pub fn expected_at(part: &HostPart, from: &str, address: Ipv4Addr) -> Result<Route, NoRoute> {
     let there = hops(part, from, address).filter(|hops| !hops.is_empty());
-    let there = there.ok_or_else(|| Error::Unsupported {
-        what: format!("tracing from {from} to {address}"),
-        instead: "no route of the network leads there",
+    let there = there.ok_or_else(|| NoRoute {
+        from: from.to_owned(),
+        to: address.to_string(),
     })?;
     let mut spots = Vec::new();
     passes(&mut spots, Direction::There, &there);
@@ -87,7 +94,7 @@ fn hops(part: &HostPart, from: &str, to: Ipv4Addr) -> Option<Vec<(u32, usize)>> 
             // Routes that go in a circle.
             return None;
         }
-        let next = next_hop(here, to);
+        let next = here.next_hop(to);
         let interface = here.interfaces.iter().find(|it| it.peer == next)?;
         let link = part.links.iter().find(|it| it.number == interface.link)?;
         let is_near = link.near.node == here.name && link.near.interface == interface.name;
@@ -112,7 +119,7 @@ fn address_at(part: &HostPart, link: u32, side: usize) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steps::tests::part;
+    use crate::way::test_part::part;
 
     #[test]
     fn way_leads_over_the_nodes_between_and_back() {

@@ -2,16 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-use carina_vnet::host_part::HostPart;
-
 use super::dropped::Dropped;
-use super::watching::Sightings;
+use super::sightings::Sightings;
 use super::{Act, Direction, Place};
-use crate::second_ports::LinkEnd;
+use crate::host_part::{HostPart, LinkEnd};
 
 /// What was found: each place behind which fewer were seen than before it, and what routers said.
 /// `dropped` says what was dropped of what an end of a link has sent meanwhile.
-pub fn findings(
+pub(super) fn findings(
     part: &HostPart,
     places: &[Place],
     sightings: &Sightings,
@@ -95,7 +93,7 @@ fn asks(place: &Place, sightings: &Sightings) -> String {
 
 /// The node that has an address.
 fn owner(part: &HostPart, address: Ipv4Addr) -> String {
-    let has = |node: &&carina_vnet::host_part::NodePart| {
+    let has = |node: &&crate::host_part::NodePart| {
         let mut interfaces = node.interfaces.iter();
         interfaces.any(|it| it.address.address() == address)
     };
@@ -107,10 +105,9 @@ fn owner(part: &HostPart, address: Ipv4Addr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use carina_vnet::host_part::{Far, FarHost};
-
     use super::*;
-    use crate::steps::tests::part;
+    use crate::host_part::{Far, FarHost};
+    use crate::way::test_part::part;
 
     fn place(way: Direction, end: &str, act: Act, (link, side): (u32, usize), seen: u64) -> Place {
         Place {

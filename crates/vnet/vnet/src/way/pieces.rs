@@ -8,18 +8,13 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use carina_engine::counter_file::{self, Reading};
-use carina_vnet::host_part::HostPart;
 use serde::{Deserialize, Serialize};
 
 use super::dropped::Dropped;
-use super::expected::{Route, expected};
-use super::watching::{Sighting, Sightings, Watch};
+use super::expected::{NoRoute, Route, expected};
+use super::sightings::{Sighting, Sightings};
 use super::{Act, Direction, Echoes, Spot, Way, WayQuery, addresses_of, end_of, way_of};
-use crate::directory::VnetDir;
-use crate::error::Result;
-use crate::second_ports::LinkEnd;
-use crate::vnet::Vnet;
+use crate::host_part::{EndPart, HostPart, LinkEnd};
 
 /// What is looked for: echos between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,16 +98,6 @@ pub struct PieceSeen {
     pub dropped: Vec<EndDropped>,
 }
 
-/// A watch over the ports that a host has of a network.
-#[derive(Debug)]
-pub struct PieceWatch {
-    watch: Watch,
-    sought: Sought,
-    part: HostPart,
-    dir: VnetDir,
-    before: Vec<Reading>,
-}
-
 /// A whole network, and the way that its routes lead from a node to another.
 #[derive(Debug)]
 pub struct Together {
@@ -131,95 +116,12 @@ impl PieceSeen {
     }
 }
 
-impl PieceWatch {
-    pub(crate) fn begin(
-        vnet: &Vnet,
-        part: HostPart,
-        dir: VnetDir,
-        sought: &Sought,
-    ) -> Result<PieceWatch> {
-        let ends = sought.ends.iter().filter_map(|end| spot_of(&part, end));
-        let acts =
-            |(link, side): LinkEnd| [Act::Sends, Act::Receives].map(|act| Spot { link, side, act });
-        let some: Vec<Spot> = ends.flat_map(acts).collect();
-        let watch = Watch::begin(&part, &vnet.second_ports(), &dir.counters(), &some)?;
-        Ok(PieceWatch {
-            watch,
-            before: readings(&dir),
-            sought: sought.clone(),
-            part,
-            dir,
-        })
-    }
-
-    /// Ends it.
-    ///
-    /// # Errors
-    /// The engine has ended meanwhile.
-    pub fn end(self) -> Result<PieceSeen> {
-        let (part, sought) = (&self.part, &self.sought);
-        let sightings = self.watch.end(&sought.own, sought.to)?;
-        let counters = (&*self.before, &*readings(&self.dir));
-        let has_asking = part.node(&sought.from).is_some();
-        let sights = sightings.all().filter_map(|(way, spot, sighting)| {
-            Some(Sight {
-                way,
-                end: end_of(part, spot)?,
-                act: spot.act,
-                frames: sighting.frames,
-                after_us: sighting.after_us.filter(|_| has_asking),
-            })
-        });
-        let refusals = sightings.errors.iter();
-        let asked_for = sightings
-            .asked_for
-            .iter()
-            .filter_map(|((spot, address), count)| {
-                Some(AskedFor {
-                    end: end_of(part, *spot)?,
-                    address: *address,
-                    count: *count,
-                })
-            });
-        let mut dropped = Vec::new();
-        for link in &part.links {
-            for (side, end) in link.ends().enumerate() {
-                let (near, far) = ((link.number, side), (link.number, 1 - side));
-                let seen = EndDropped {
-                    end: end.to_string(),
-                    sent: Dropped::between(near, far, counters),
-                    received: match link.ends().count() {
-                        // It was counted as sent by the other end.
-                        2 => Dropped::default(),
-                        _ => Dropped::between(far, near, counters),
-                    },
-                };
-                if seen.sent != Dropped::default() || seen.received != Dropped::default() {
-                    dropped.push(seen);
-                }
-            }
-        }
-        Ok(PieceSeen {
-            sights: sights.collect(),
-            refusals: refusals
-                .map(|((kind, router), count)| Refusals {
-                    kind: *kind,
-                    router: *router,
-                    count: *count,
-                })
-                .collect(),
-            asked_for: asked_for.collect(),
-            dropped,
-        })
-    }
-}
-
 impl Together {
     /// The way between two nodes of a network, all of whose links have both ends in `part`.
     ///
     /// # Errors
     /// There is no such node, or no route leads there.
-    pub fn of(part: HostPart, [from, to]: [&str; 2]) -> Result<Together> {
+    pub fn of(part: HostPart, [from, to]: [&str; 2]) -> Result<Together, NoRoute> {
         let route = expected(&part, from, to)?;
         Ok(Together {
             part,
@@ -305,18 +207,13 @@ impl Together {
     }
 }
 
-fn readings(dir: &VnetDir) -> Vec<Reading> {
-    // Without the file the place of a drop is known, and only its reason is not.
-    counter_file::read(&dir.counters()).unwrap_or_default()
-}
-
 /// The link and side of an end that is named `NODE:INTERFACE`.
-fn spot_of(part: &HostPart, end: &str) -> Option<LinkEnd> {
+#[must_use]
+pub fn spot_of(part: &HostPart, end: &str) -> Option<LinkEnd> {
     let (node, interface) = end.split_once(':')?;
     let interface = part.node(node)?.interface(interface)?;
     let link = part.links.iter().find(|it| it.number == interface.link)?;
-    let is_this =
-        |it: &carina_vnet::host_part::EndPart| it.node == node && it.interface == interface.name;
+    let is_this = |it: &EndPart| it.node == node && it.interface == interface.name;
     let side = link.ends().position(is_this)?;
     Some((link.number, side))
 }
@@ -324,7 +221,7 @@ fn spot_of(part: &HostPart, end: &str) -> Option<LinkEnd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steps::tests::part;
+    use crate::way::test_part::part;
 
     fn sight(way: Direction, end: &str, act: Act, frames: u64) -> Sight {
         Sight {

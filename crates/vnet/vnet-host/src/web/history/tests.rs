@@ -4,7 +4,7 @@ use carina_vnet::document::{Carrier, Kind, Rate};
 use carina_vnet::host_part::VnetId;
 
 use super::*;
-use crate::report::{LinkReport, NodeReport};
+use carina_vnet::report::{LinkReport, NodeReport};
 
 const ROOM: usize = 1 << 30;
 

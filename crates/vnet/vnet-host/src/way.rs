@@ -1,0 +1,82 @@
+//! The way from a node to another on this host: echos are sent while all ports of the network are
+//! watched.
+
+mod dropped;
+mod piece_watch;
+mod watching;
+
+use std::time::Duration;
+
+use carina_engine::counter_file;
+use carina_vnet::host_part::{HostPart, LinkEnd};
+use carina_vnet::way::{
+    ECHO, ECHOES_MAX, Echoes, NoRoute, Spot, Way, WayQuery, addresses_of, expected, expected_at,
+    way_of,
+};
+
+use self::dropped::dropped_between;
+use self::watching::Watch;
+use crate::directory::VnetDir;
+use crate::error::{Error, Result};
+use crate::probe::Asks;
+use crate::vnet::Vnet;
+
+pub use self::piece_watch::PieceWatch;
+
+/// Asks a node from another one, and watches.
+pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuery) -> Result<Way> {
+    if !(1..=ECHOES_MAX).contains(&query.echoes) {
+        return Err(Error::Unsupported {
+            what: format!("{} echos", query.echoes),
+            instead: "1 to 100 are possible",
+        });
+    }
+    if part.node(&query.from).is_none() {
+        return Err(vnet.no_node(&query.from));
+    }
+    let route = match (part.node(&query.to), query.to.parse()) {
+        (Some(_), _) => expected(part, &query.from, &query.to).map_err(no_route)?,
+        (None, Ok(address)) => expected_at(part, &query.from, address).map_err(no_route)?,
+        (None, Err(_)) => return Err(vnet.no_node(&query.to)),
+    };
+    let some: Vec<Spot> = route.spots.iter().map(|(_, spot)| *spot).collect();
+    let watch = Watch::begin(part, &vnet.second_ports(), &dir.counters(), &some)?;
+    // Without the file the place of a drop is known, and only its reason is not.
+    let readings = || counter_file::read(&dir.counters()).unwrap_or_default();
+    let before = readings();
+    let mut answered = 0;
+    let mut rtt: Option<Duration> = None;
+    for _ in 0..query.echoes {
+        // One that is not answered is what is looked for.
+        if let Ok(round_trip) = vnet.echo(&query.from, route.address, ECHO, Asks::Once) {
+            answered += 1;
+            rtt = Some(rtt.map_or(round_trip, |rtt| rtt.min(round_trip)));
+        }
+    }
+    let sightings = watch.end(&addresses_of(part, &query.from), route.address)?;
+    let after = readings();
+    let dropped =
+        |(link, side): LinkEnd| dropped_between((link, side), (link, 1 - side), (&before, &after));
+    let echoes = Echoes {
+        asked: query.echoes,
+        answered,
+        rtt,
+    };
+    let names = (query.from.as_str(), query.to.as_str());
+    let mut way = way_of(part, names, &route, &echoes, &sightings, &dropped);
+    if answered < query.echoes {
+        let on_way = part.links.iter();
+        let on_way = on_way.filter(|link| way.places.iter().any(|it| it.link == link.number));
+        let without = on_way.filter_map(|link| Some(vnet.has_flow(link).err()?.to_string()));
+        let without: Vec<String> = without.collect();
+        way.findings.extend(without);
+    }
+    Ok(way)
+}
+
+fn no_route(NoRoute { from, to }: NoRoute) -> Error {
+    Error::Unsupported {
+        what: format!("tracing from {from} to {to}"),
+        instead: "no route of the network leads there",
+    }
+}
