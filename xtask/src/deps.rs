@@ -221,7 +221,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet-roles",
-        "carina-api carina-client carina-random carina-sys carina-time carina-vnet carina-vnet-host axum base64 rcgen rusqlite \
+        "carina-api carina-client carina-random carina-sys carina-time carina-vnet carina-vnet-host carina-vnet-web axum base64 rcgen rusqlite \
          rustix rustls rustls-webpki serde serde_json thiserror tokio tokio-rustls toml",
     ),
     (
@@ -288,10 +288,14 @@ const ALLOWED: &[(&str, &str)] = &[
          carina-vnet carina-wire aws-lc-rs base64 boringtun rustix serde serde_json thiserror",
     ),
     (
+        "carina-vnet-web",
+        "carina-api carina-dissect carina-sys carina-vnet carina-wire axum serde serde_json thiserror tokio",
+    ),
+    (
         "carina-vnet-host",
-        "carina-api carina-apps carina-client carina-dissect carina-embed carina-engine carina-frame \
+        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame \
          carina-namespaces carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
-         carina-vnet-access carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
+         carina-vnet-access carina-vnet-web carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
     ),
     (
         "carina-bench",
@@ -301,7 +305,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),

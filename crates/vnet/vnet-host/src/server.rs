@@ -1,7 +1,7 @@
 //! `vnet.sock`: HTTP/1.1 and JSON over a Unix socket. `docs/reference/vnet.md` lists the paths.
 
 mod access;
-mod answers;
+mod refusals;
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -17,10 +17,9 @@ use axum::response::Response;
 use axum::routing::{get, post, put};
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::limits;
+use carina_vnet_web::answers::{answer, bad, document_in, event_query, json_in, refusal};
 use tokio::sync::oneshot;
 
-use self::answers::bad;
-pub use self::answers::{answer, answered, document_in, event_query, json_in, json_text, refusal};
 use crate::agent::Agent;
 use crate::node::Until;
 use carina_vnet::impairment::LinkImpairment;

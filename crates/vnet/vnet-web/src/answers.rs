@@ -7,12 +7,8 @@ use axum::response::{IntoResponse, Response};
 use carina_api::control::ErrorReply;
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::{Document, Form, json_words};
-use carina_vnet::host_part::LimitError;
-use carina_vnet_access::register::RegisterError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::error::Error;
 
 /// Does the work on a thread of its own: it may wait.
 pub async fn answer<T: Serialize + Send + 'static>(
@@ -74,7 +70,9 @@ pub fn json_in<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     serde_json::from_slice(body).map_err(|error| bad(json_words(&error)))
 }
 
-pub(super) fn bad(what: String) -> ErrorBody {
+/// The refusal of a request that is wrong.
+#[must_use]
+pub fn bad(what: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, what)
 }
 
@@ -101,62 +99,12 @@ pub fn event_query(query: &str) -> Result<(u64, Duration), ErrorBody> {
     Ok((since, Duration::from_millis(wait_ms)))
 }
 
-impl From<Error> for ErrorBody {
-    fn from(error: Error) -> ErrorBody {
-        let code = match &error {
-            Error::NoVnet { .. }
-            | Error::NoNode { .. }
-            | Error::NoLink { .. }
-            | Error::NoInterface { .. }
-            | Error::NoImage { .. } => ErrorCode::NotFound,
-            Error::Access(RegisterError::NoUser { .. }) | Error::NoAccess { .. } => {
-                ErrorCode::NotFound
-            }
-            Error::Access(RegisterError::Lease(_) | RegisterError::Addresses(_))
-            | Error::NoAddress
-            | Error::Impairment(_)
-            | Error::Saved(_) => ErrorCode::BadRequest,
-            Error::Exists(_) => ErrorCode::DuplicateName,
-            Error::Limit(LimitError::NoImage { .. }) => ErrorCode::NotFound,
-            Error::Limit(LimitError::MemberMemory { .. } | LimitError::Interfaces { .. })
-            | Error::NotAdmitted { .. } => ErrorCode::LimitReached,
-            Error::Limit(_) => ErrorCode::Unsupported,
-            Error::Ending
-            | Error::NotMade(_)
-            | Error::NodeStopped(_)
-            | Error::Cancelled
-            | Error::OfProvider(_)
-            | Error::Taken(_) => ErrorCode::Conflict,
-            Error::Unsupported { .. } => ErrorCode::Unsupported,
-            Error::Timeout { .. } => ErrorCode::TimedOut,
-            _ => ErrorCode::Internal,
-        };
-        let body = ErrorBody::new(code, error.to_string());
-        match error {
-            // The same request fails again until something else has gone.
-            Error::NotAdmitted { .. } | Error::Saved(_) => body.for_good(),
-            error if error.is_final() => body.for_good(),
-            _ => body,
-        }
-    }
-}
-
 /// How long a request for events waits at most, ms.
 const WAIT_MS_MAX: u64 = 30_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_fails_again_until_something_else_changes_is_final() {
-        let is_final = |error: Error| ErrorBody::from(error).is_final;
-        let (name, known) = ("x".to_owned(), "carina".to_owned());
-        assert!(is_final(Error::NoImage { name, known }));
-        let exists = crate::saved::SavedError::Exists("/x".into());
-        assert!(is_final(exists.into()));
-        assert!(!is_final(Error::NotMade("x".to_owned())) && !is_final(Error::Ending));
-    }
 
     #[test]
     fn queries_for_events_are_read_and_bounded() {
@@ -170,24 +118,5 @@ mod tests {
         for query in ["since", "since=-1", "until=3"] {
             assert!(read(query).unwrap_err().contains("since=NUMBER"), "{query}");
         }
-    }
-
-    #[test]
-    fn refusals_that_stay_are_final() {
-        let body = ErrorBody::from(Error::NotAdmitted {
-            vnet: "x".into(),
-            reason: "no room".into(),
-        });
-        assert!(body.is_final);
-        assert_eq!(refusal(&body).status(), StatusCode::UNPROCESSABLE_ENTITY);
-        let image = LimitError::NoImage {
-            node: "a".into(),
-            image: "x".into(),
-            known: "carina".into(),
-        };
-        let body = ErrorBody::from(Error::from(image));
-        assert!(body.is_final && body.code == ErrorCode::NotFound);
-        let body = ErrorBody::from(Error::NotMade("x".into()));
-        assert!(!body.is_final);
     }
 }

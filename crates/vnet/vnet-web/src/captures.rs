@@ -14,7 +14,7 @@ use carina_wire::pcapng::{Item, Reader};
 use serde::{Deserialize, Serialize};
 
 pub use self::routes::routes;
-pub use crate::frame_source::FrameSource;
+use crate::frame_source::FrameSource;
 
 /// All captures of a page. They end with this value.
 #[derive(Debug, Default)]

@@ -3,8 +3,6 @@
 use std::io;
 use std::time::Duration;
 
-use carina_apps::trace::TraceStream;
-
 /// Where the frames of a capture come from: a file (pcapng) in portions, as frames pass.
 pub trait FrameSource: Send + 'static {
     /// The next bytes; 0 where none came for a while, `within` if that can be chosen; nothing at
@@ -19,14 +17,4 @@ pub trait FrameSource: Send + 'static {
     /// # Errors
     /// What copies the frames is gone.
     fn finish(&mut self) -> io::Result<()>;
-}
-
-impl FrameSource for TraceStream {
-    fn read(&mut self, bytes: &mut [u8], within: Duration) -> io::Result<Option<usize>> {
-        TraceStream::read(self, bytes, within)
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        TraceStream::finish(self)
-    }
 }

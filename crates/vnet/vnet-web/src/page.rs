@@ -6,13 +6,8 @@
 //! but those for the page itself has to bear a token, a random number that stands in the address
 //! behind `#`, which browsers keep to themselves.
 
-pub mod captures;
-mod history;
-pub mod of_agent;
-mod reading;
-mod substrate;
-
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -25,14 +20,8 @@ use axum::routing::{get, post};
 use carina_api::{ErrorBody, ErrorCode};
 use serde::Serialize;
 
-use crate::agent::Agent;
-use crate::error::{Attempt, Error, Result};
-use crate::random::random_bytes;
-use crate::server::{self, Stopped, refusal};
-
-pub use self::history::{History, HistoryReport, LinkRate, Moment, SampleReport};
-pub use self::reading::{ReadDocument, written};
-pub use self::substrate::Substrate;
+use crate::answers::refusal;
+use crate::reading;
 
 /// A page that is going to be served.
 #[derive(Debug)]
@@ -72,22 +61,44 @@ pub struct About {
     pub can: &'static [&'static str],
 }
 
+/// Why a page cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WebError {
+    /// The address is not a loopback address.
+    #[error(
+        "a page at {0}: it is served on a loopback address; `ssh -L` leads there from elsewhere"
+    )]
+    NotLoopback(SocketAddr),
+    /// The address cannot be listened at.
+    #[error("listening at {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The system gives no random number for the token.
+    #[error("drawing a random number: {0}")]
+    Random(io::Error),
+}
+
 impl Web {
     /// Listens at an address, and draws the token.
     ///
     /// # Errors
     /// The address is no loopback address, or taken.
-    pub fn bind(address: SocketAddr) -> Result<Web> {
+    pub fn bind(address: SocketAddr) -> Result<Web, WebError> {
         if !address.ip().is_loopback() {
-            return Err(Error::Unsupported {
-                what: format!("a page at {address}"),
-                instead: "it is served on a loopback address; `ssh -L` leads there from elsewhere",
-            });
+            return Err(WebError::NotLoopback(address));
         }
-        let what = || format!("listening at {address}");
-        let listener = carina_sys::listen_tcp(&[address]).attempt(what())?;
-        let address = listener.local_addr().attempt(what())?;
-        let bytes: [u8; 16] = random_bytes()?;
+        let failed = |source| WebError::Listen { address, source };
+        let listener = carina_sys::listen_tcp(&[address]).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let mut bytes = [0; 16];
+        File::open("/dev/urandom")
+            .and_then(|mut source| source.read_exact(&mut bytes))
+            .map_err(WebError::Random)?;
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Web {
             listener,
@@ -100,18 +111,6 @@ impl Web {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/#{}", self.address, self.token.0)
-    }
-
-    /// Serves the page of an agent until its [`server::Stop`] is dropped. What happens to networks
-    /// is noted from here on.
-    ///
-    /// # Errors
-    /// The runtime cannot be made.
-    pub fn serve(self, agent: Arc<Agent>, stopped: Stopped) -> io::Result<()> {
-        // It ends behind the server.
-        let of_agent = of_agent::Service::start(agent)?;
-        let api = of_agent.router();
-        server::run(self.of(Kind::Networks, api), stopped)
     }
 
     /// The page over what `api` answers, for a runtime that runs already. It does not end by
@@ -194,31 +193,31 @@ fn is_token(token: &str, said: &[u8]) -> bool {
     differ == 0 && said.len() == token.len()
 }
 
-const PAGE: &str = include_str!("web/page/page.html");
-const PROVIDER_PAGE: &str = include_str!("web/page/provider.html");
+const PAGE: &str = include_str!("page/page.html");
+const PROVIDER_PAGE: &str = include_str!("page/provider.html");
 
 /// The parts of the page, by the names that it has for them.
 const FILES: [(&str, &str); 20] = [
-    ("page.css", include_str!("web/page/page.css")),
-    ("ask.js", include_str!("web/page/ask.js")),
-    ("begin.js", include_str!("web/page/begin.js")),
-    ("capture.js", include_str!("web/page/capture.js")),
-    ("details.js", include_str!("web/page/details.js")),
-    ("document.js", include_str!("web/page/document.js")),
-    ("elements.js", include_str!("web/page/elements.js")),
-    ("grants.js", include_str!("web/page/grants.js")),
-    ("hosts.js", include_str!("web/page/hosts.js")),
-    ("layers.js", include_str!("web/page/layers.js")),
-    ("layout.js", include_str!("web/page/layout.js")),
-    ("main.js", include_str!("web/page/main.js")),
-    ("map.js", include_str!("web/page/map.js")),
-    ("network.js", include_str!("web/page/network.js")),
-    ("promises.js", include_str!("web/page/promises.js")),
-    ("provider.js", include_str!("web/page/provider.js")),
-    ("screen.js", include_str!("web/page/screen.js")),
-    ("time.js", include_str!("web/page/time.js")),
-    ("trace.js", include_str!("web/page/trace.js")),
-    ("window.js", include_str!("web/page/window.js")),
+    ("page.css", include_str!("page/page.css")),
+    ("ask.js", include_str!("page/ask.js")),
+    ("begin.js", include_str!("page/begin.js")),
+    ("capture.js", include_str!("page/capture.js")),
+    ("details.js", include_str!("page/details.js")),
+    ("document.js", include_str!("page/document.js")),
+    ("elements.js", include_str!("page/elements.js")),
+    ("grants.js", include_str!("page/grants.js")),
+    ("hosts.js", include_str!("page/hosts.js")),
+    ("layers.js", include_str!("page/layers.js")),
+    ("layout.js", include_str!("page/layout.js")),
+    ("main.js", include_str!("page/main.js")),
+    ("map.js", include_str!("page/map.js")),
+    ("network.js", include_str!("page/network.js")),
+    ("promises.js", include_str!("page/promises.js")),
+    ("provider.js", include_str!("page/provider.js")),
+    ("screen.js", include_str!("page/screen.js")),
+    ("time.js", include_str!("page/time.js")),
+    ("trace.js", include_str!("page/trace.js")),
+    ("window.js", include_str!("page/window.js")),
 ];
 
 #[cfg(test)]

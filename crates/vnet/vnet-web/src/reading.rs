@@ -6,7 +6,7 @@ use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::{Document, Form};
 use serde::Serialize;
 
-use crate::server::answered;
+use crate::answers::{answered, refusal};
 
 /// A document, and the form that it was found to have.
 #[derive(Clone, Debug, Serialize)]
@@ -51,7 +51,7 @@ pub fn written(document: Result<Document, ErrorBody>, form: &str) -> Response {
     let form = form.map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()));
     match document.and_then(|document| Ok(document.write(form?))) {
         Ok(text) => text.into_response(),
-        Err(error) => crate::server::refusal(&error),
+        Err(error) => refusal(&error),
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use carina_apps::trace::{TraceRequest, TraceStream};
 use carina_vnet::document::Kind;
+use carina_vnet_web::FrameSource;
 
 use super::Agent;
+use crate::engine_frames::EngineFrames;
 use crate::error::{Attempt, Error, Result};
-use crate::frame_source::FrameSource;
 use crate::names::end_of;
 use crate::node::Arrived;
 use crate::probe::Asks;
@@ -117,7 +118,7 @@ impl Agent {
         let stream = TraceStream::open(&counters, &request)
             .map_err(|error| std::io::Error::other(error.to_string()))
             .attempt("copying frames")?;
-        Ok(Box::new(stream))
+        Ok(Box::new(EngineFrames(stream)))
     }
 
     /// Watches the ports of a network on this host for echos between two of its nodes, which may be

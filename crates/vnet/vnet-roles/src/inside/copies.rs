@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_vnet::document::{is_interface, is_name};
-use carina_vnet_host::web::captures::FrameSource;
 use carina_vnet_host::{Agent, Error};
+use carina_vnet_web::FrameSource;
 
 use super::tenants::{Place, Places};
 use super::{Answer, Ask, WATCH_MS_MAX, Wanted};

@@ -12,7 +12,7 @@ use carina_vnet::message::{Reason, ReasonCode};
 use carina_vnet::pip::MoveOutcome;
 use carina_vnet::report::MigrationReport;
 use carina_vnet::store::Store;
-use carina_vnet_host::server::answered;
+use carina_vnet_web::answers::answered;
 use serde::{Deserialize, Serialize};
 
 use super::asks::{PipAsks, read};

@@ -11,7 +11,7 @@ use carina_vnet::host_part::{LinkState, NodeState, VnetId};
 use carina_vnet::report::{LinkReport, NodeReport, VnetReport};
 use carina_vnet::store::Store;
 use carina_vnet::vno::Seen;
-use carina_vnet_host::web::{History, HistoryReport, Moment};
+use carina_vnet_web::{History, HistoryReport, Moment};
 
 use super::operations::Operations;
 use crate::driver::Handle;

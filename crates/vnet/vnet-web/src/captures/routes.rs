@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use super::Captures;
-use crate::server::{answer, event_query, refusal};
+use crate::answers::{answer, event_query, refusal};
 
 type Of = State<Arc<Captures>>;
 

@@ -20,7 +20,6 @@ use carina_sys::{SUCCESSION, lock_file};
 use carina_vnet::access::AtAddress;
 use carina_vnet::host_part::InterfaceAddress;
 use carina_vnet_host::client::{Answer, Client, socket_of};
-use carina_vnet_host::web::Web;
 use carina_vnet_host::{Agent, Error, HostSettings, Underlay, own_name, server};
 use carina_vnet_roles::agent;
 use carina_vnet_roles::agent::moves::Gate;
@@ -29,6 +28,7 @@ use carina_vnet_roles::identity::{Identity, Role};
 use carina_vnet_roles::inside::hosting::{Inside, Openness};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
+use carina_vnet_web::Web;
 
 use super::network;
 use super::roles::Party;
@@ -160,7 +160,9 @@ impl Page {
         let agent = Arc::clone(agent);
         Page {
             stop: Some(stop),
-            thread: Some(std::thread::spawn(move || web.serve(agent, stopped))),
+            thread: Some(std::thread::spawn(move || {
+                carina_vnet_host::web::serve(web, agent, stopped)
+            })),
         }
     }
 }

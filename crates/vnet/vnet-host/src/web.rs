@@ -1,0 +1,24 @@
+//! The page of an agent: the networks of its host, and what carries them.
+
+mod of_agent;
+mod substrate;
+
+use std::io;
+use std::sync::Arc;
+
+use carina_vnet_web::{Kind, Web};
+
+use crate::agent::Agent;
+use crate::server::{self, Stopped};
+
+/// Serves the page of an agent until its [`server::Stop`] is dropped. What happens to networks is
+/// noted from here on.
+///
+/// # Errors
+/// The runtime cannot be made.
+pub fn serve(page: Web, agent: Arc<Agent>, stopped: Stopped) -> io::Result<()> {
+    // It ends behind the server.
+    let of_agent = of_agent::Service::start(agent)?;
+    let api = of_agent.router();
+    server::run(page.of(Kind::Networks, api), stopped)
+}
