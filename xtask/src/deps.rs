@@ -221,7 +221,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet-roles",
-        "carina-api carina-client carina-random carina-sys carina-time carina-vnet carina-vnet-host carina-vnet-web axum base64 rcgen rusqlite \
+        "carina-api carina-client carina-random carina-sys carina-time carina-vnet carina-vnet-web axum base64 rcgen rusqlite \
          rustix rustls rustls-webpki serde serde_json thiserror tokio tokio-rustls toml",
     ),
     (
@@ -276,7 +276,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-topology",
-        "carina-api carina-ipcp carina-management serde serde_json thiserror",
+        "carina-api carina-ipcp carina-management carina-node serde serde_json thiserror",
     ),
     (
         "carina-lab",
@@ -298,6 +298,11 @@ const ALLOWED: &[(&str, &str)] = &[
          carina-vnet-access carina-vnet-web carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
     ),
     (
+        "carina-vnet-agent",
+        "carina-api carina-sys carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-vnet-web \
+         rustls serde serde_json thiserror",
+    ),
+    (
         "carina-bench",
         "carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-ports \
          carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
@@ -305,7 +310,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),

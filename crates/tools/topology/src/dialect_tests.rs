@@ -3,7 +3,7 @@
 use carina_node::config::Config;
 
 use super::Topology;
-use crate::topology::config::node_config;
+use crate::config::node_config;
 
 #[test]
 fn file_of_rlite_is_read() {

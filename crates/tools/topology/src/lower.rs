@@ -11,7 +11,7 @@ use super::{Dif, Link, Member, Topology, TopologyError};
 ///
 /// # Errors
 /// A link of UDP that cannot carry what stands on it.
-pub fn fit_to_links(topology: &mut Topology) -> Result<(), TopologyError> {
+pub(crate) fn fit_to_links(topology: &mut Topology) -> Result<(), TopologyError> {
     let longest = topology.links.iter().map(longest_sdu).collect();
     let over_udp = topology.links.iter().filter(|link| link.is_udp());
     let over_udp: BTreeSet<String> = over_udp.map(|link| link.name.clone()).collect();
@@ -94,6 +94,6 @@ const IRATI_PDU: u32 = 1470;
 const PROTECTION_BYTES: u32 = 64;
 
 /// The kernel's MTU of an Ethernet interface.
-pub const MTU: u32 = 1500;
+pub(crate) const MTU: u32 = 1500;
 /// Bytes of headers that IP, UDP and the shim may add to an SDU.
-pub const UDP_HEADS: u32 = 48;
+pub(crate) const UDP_HEADS: u32 = 48;

@@ -8,21 +8,21 @@ use super::token::Token;
 
 /// Impairments of a link's frames; `None` where the file gives no value.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Impairment {
-    pub loss: Option<f64>,
-    pub duplicate: Option<f64>,
-    pub reorder: Option<f64>,
-    pub delay_ms: Option<f64>,
-    pub jitter_ms: Option<f64>,
-    pub rate_bps: Option<u64>,
+pub(crate) struct Impairment {
+    pub(crate) loss: Option<f64>,
+    pub(crate) duplicate: Option<f64>,
+    pub(crate) reorder: Option<f64>,
+    pub(crate) delay_ms: Option<f64>,
+    pub(crate) jitter_ms: Option<f64>,
+    pub(crate) rate_bps: Option<u64>,
     /// Frames that may wait, as netem's `limit`.
-    pub limit_frames: Option<u64>,
-    pub seed: Option<u64>,
+    pub(crate) limit_frames: Option<u64>,
+    pub(crate) seed: Option<u64>,
 }
 
 /// Why values of an impairment contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ImpairmentError {
+pub(crate) enum ImpairmentError {
     /// Frames are reordered by being sent without the delay of the others.
     #[error("reorder needs a delay, which the reordered do not have")]
     ReorderWithoutDelay,
@@ -36,7 +36,7 @@ impl Impairment {
     ///
     /// # Errors
     /// The value is not right.
-    pub fn take(&mut self, key: &str, value: &Token) -> Result<bool, TopologyError> {
+    pub(crate) fn take(&mut self, key: &str, value: &Token) -> Result<bool, TopologyError> {
         match key {
             "delay" => self.delay_ms = Some(value.milliseconds("ms")?),
             "jitter" => self.jitter_ms = Some(value.milliseconds("ms")?),
@@ -56,7 +56,7 @@ impl Impairment {
     ///
     /// # Errors
     /// An unknown parameter, or a wrong value.
-    pub fn netem(words: &[Token], notes: &mut Vec<String>) -> Result<Self, TopologyError> {
+    pub(crate) fn netem(words: &[Token], notes: &mut Vec<String>) -> Result<Self, TopologyError> {
         let mut this = Self::default();
         let mut words = words.iter().peekable();
         while let Some(word) = words.next() {
@@ -127,7 +127,7 @@ impl Impairment {
     }
 
     /// This, with what another one gives in place of its own.
-    pub fn with(self, other: Self) -> Self {
+    pub(crate) fn with(self, other: Self) -> Self {
         Self {
             loss: other.loss.or(self.loss),
             duplicate: other.duplicate.or(self.duplicate),
@@ -145,7 +145,7 @@ impl Impairment {
     ///
     /// # Errors
     /// The values contradict each other.
-    pub fn fault(&self, end: usize, mtu: u32) -> Result<Option<FaultSpec>, ImpairmentError> {
+    pub(crate) fn fault(&self, end: usize, mtu: u32) -> Result<Option<FaultSpec>, ImpairmentError> {
         let fault = FaultSpec {
             loss: self.loss.unwrap_or(0.0),
             duplicate: self.duplicate.unwrap_or(0.0),

@@ -14,59 +14,59 @@ use super::address::Address;
 use super::netem::Impairment;
 use super::token::{Token, error_at, split};
 use super::{App, Member, Position, System, TopologyError, Vm};
-pub use settings::{SettingError, put};
+pub(crate) use settings::{SettingError, put};
 
 /// The parsed lines of a file, with references not yet resolved.
 #[derive(Debug, Default)]
-pub struct Draft {
+pub(crate) struct Draft {
     /// Systems in order of first mention.
-    pub systems: Vec<System>,
+    pub(crate) systems: Vec<System>,
     /// A line `system` was read: systems named by no line `system` or `vm` are errors.
-    pub is_declared: bool,
+    pub(crate) is_declared: bool,
     /// Every mention of a system, for that check.
-    pub mentions: Vec<Token>,
-    pub links: Vec<DraftLink>,
+    pub(crate) mentions: Vec<Token>,
+    pub(crate) links: Vec<DraftLink>,
     /// DIFs in order of first mention.
-    pub difs: Vec<DraftDif>,
-    pub settings: Vec<Setting>,
-    pub apps: Vec<(App, Position)>,
-    pub notes: Vec<String>,
+    pub(crate) difs: Vec<DraftDif>,
+    pub(crate) settings: Vec<Setting>,
+    pub(crate) apps: Vec<(App, Position)>,
+    pub(crate) notes: Vec<String>,
 }
 
 #[derive(Debug)]
-pub struct DraftLink {
-    pub name: String,
-    pub at: Position,
-    pub ends: Vec<String>,
+pub(crate) struct DraftLink {
+    pub(crate) name: String,
+    pub(crate) at: Position,
+    pub(crate) ends: Vec<String>,
     /// The addresses of the ends, in their order, of a link of UDP; none of one of Ethernet.
-    pub addresses: Vec<Address>,
-    pub vlan: Option<u16>,
-    pub mtu: Option<u32>,
-    pub impairment: Impairment,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) vlan: Option<u16>,
+    pub(crate) mtu: Option<u32>,
+    pub(crate) impairment: Impairment,
     /// Further impairment of one end, or of all.
-    pub netem: Vec<(Option<String>, Impairment)>,
+    pub(crate) netem: Vec<(Option<String>, Impairment)>,
 }
 
 #[derive(Debug)]
-pub struct DraftDif {
-    pub name: String,
-    pub at: Position,
+pub(crate) struct DraftDif {
+    pub(crate) name: String,
+    pub(crate) at: Position,
     /// Its dialect, when a line gives one.
-    pub dialect: Option<Dialect>,
+    pub(crate) dialect: Option<Dialect>,
     /// Members, and the words that name the DIFs below.
-    pub members: Vec<(Member, Vec<Token>)>,
+    pub(crate) members: Vec<(Member, Vec<Token>)>,
 }
 
 /// A line that concerns the configuration of a DIF.
 #[derive(Debug)]
-pub struct Setting {
-    pub dif: Token,
-    pub at: Position,
-    pub what: Set,
+pub(crate) struct Setting {
+    pub(crate) dif: Token,
+    pub(crate) at: Position,
+    pub(crate) what: Set,
 }
 
 #[derive(Debug)]
-pub enum Set {
+pub(crate) enum Set {
     /// A key of the configuration.
     Key { path: Vec<String>, value: Value },
     /// A QoS cube.
@@ -117,7 +117,7 @@ const FORMS: [(&str, &str); 12] = [
 ///
 /// # Errors
 /// The first line that is not right by itself.
-pub fn parse(text: &str) -> Result<Draft, TopologyError> {
+pub(crate) fn parse(text: &str) -> Result<Draft, TopologyError> {
     let mut draft = Draft::default();
     for (index, text) in text.lines().enumerate() {
         let number = index + 1;

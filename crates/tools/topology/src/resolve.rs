@@ -17,7 +17,7 @@ use super::{Dif, Link, LinkEnd, Member, Position, Topology, TopologyError, hv_di
 ///
 /// # Errors
 /// The first line that contradicts others or refers to something that is not there.
-pub fn resolve(draft: Draft) -> Result<Topology, TopologyError> {
+pub(crate) fn resolve(draft: Draft) -> Result<Topology, TopologyError> {
     check_systems(&draft)?;
     let links = draft
         .links

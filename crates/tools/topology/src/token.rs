@@ -6,21 +6,21 @@ use super::{Position, TopologyError};
 
 /// A token and where it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub(crate) struct Token {
     /// The text, without its quotes.
-    pub text: String,
+    pub(crate) text: String,
     /// Where it begins.
-    pub at: Position,
+    pub(crate) at: Position,
 }
 
 impl Token {
     /// An error at this token.
-    pub fn error(&self, message: impl fmt::Display) -> TopologyError {
+    pub(crate) fn error(&self, message: impl fmt::Display) -> TopologyError {
         error_at(self.at, message)
     }
 
     /// The key and the value of `KEY=VALUE`.
-    pub fn pair(&self) -> Option<(&str, Token)> {
+    pub(crate) fn pair(&self) -> Option<(&str, Token)> {
         let (key, value) = self.text.split_once('=')?;
         let at = Position {
             column: self.at.column + key.chars().count() + 1,
@@ -34,7 +34,7 @@ impl Token {
     ///
     /// # Errors
     /// The text is not a number, or is out of range.
-    pub fn number(&self, what: &str, least: u64, most: u64) -> Result<u64, TopologyError> {
+    pub(crate) fn number(&self, what: &str, least: u64, most: u64) -> Result<u64, TopologyError> {
         match self.text.parse() {
             Ok(number) if (least..=most).contains(&number) => Ok(number),
             _ => Err(self.error(format!(
@@ -48,7 +48,7 @@ impl Token {
     ///
     /// # Errors
     /// The text is not a rate.
-    pub fn rate(&self) -> Result<u64, TopologyError> {
+    pub(crate) fn rate(&self) -> Result<u64, TopologyError> {
         let text = self.text.to_ascii_lowercase();
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
         let number = &text[..text.len() - unit.len()];
@@ -72,7 +72,7 @@ impl Token {
     ///
     /// # Errors
     /// The text is not a time.
-    pub fn milliseconds(&self, bare: &str) -> Result<f64, TopologyError> {
+    pub(crate) fn milliseconds(&self, bare: &str) -> Result<f64, TopologyError> {
         let text = &self.text;
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
         let number = &text[..text.len() - unit.len()];
@@ -95,7 +95,7 @@ impl Token {
     ///
     /// # Errors
     /// The text is not a percentage.
-    pub fn percent(&self) -> Result<f64, TopologyError> {
+    pub(crate) fn percent(&self) -> Result<f64, TopologyError> {
         let number = self.text.strip_suffix('%').and_then(|n| n.parse().ok());
         match number {
             Some(number) if (0.0..=100.0).contains(&number) => Ok(number / 100.0),
@@ -110,7 +110,7 @@ impl Token {
     ///
     /// # Errors
     /// The text is not well formed as a name.
-    pub fn name(&self, what: &str) -> Result<String, TopologyError> {
+    pub(crate) fn name(&self, what: &str) -> Result<String, TopologyError> {
         // A system's files are named after it, with an extension behind a dot.
         let is_system = matches!(what, "system" | "VM");
         let plain =
@@ -132,7 +132,7 @@ impl Token {
 }
 
 /// An error at a position.
-pub fn error_at(at: Position, message: impl fmt::Display) -> TopologyError {
+pub(crate) fn error_at(at: Position, message: impl fmt::Display) -> TopologyError {
     TopologyError {
         file: None,
         at,
@@ -145,7 +145,7 @@ pub fn error_at(at: Position, message: impl fmt::Display) -> TopologyError {
 ///
 /// # Errors
 /// A quote is not closed.
-pub fn split(line: usize, text: &str) -> Result<Vec<Token>, TopologyError> {
+pub(crate) fn split(line: usize, text: &str) -> Result<Vec<Token>, TopologyError> {
     let mut words = Vec::new();
     let mut chars = text.chars().enumerate().peekable();
     while let Some(&(index, first)) = chars.peek() {

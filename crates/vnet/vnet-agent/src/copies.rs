@@ -7,11 +7,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_vnet::document::{is_interface, is_name};
-use carina_vnet_host::{Agent, Error};
+use carina_vnet_host::Agent;
 use carina_vnet_web::FrameSource;
 
-use super::tenants::{Place, Places};
-use super::{Answer, Ask, WATCH_MS_MAX, Wanted};
+use carina_vnet_roles::inside::tenants::{Place, Places};
+use carina_vnet_roles::inside::{Answer, Ask, WATCH_MS_MAX, Wanted};
+
+use crate::error::Error;
 
 /// On whose behalf, the network's name here, the node, and a number that the one who looks has
 /// drawn.
@@ -105,7 +107,7 @@ impl Copies {
         &self,
         key: Key,
         may_begin: bool,
-        open: impl FnOnce() -> Result<Box<dyn FrameSource>, Error>,
+        open: impl FnOnce() -> Result<Box<dyn FrameSource>, carina_vnet_host::Error>,
     ) -> Result<Arc<Copy>, Error> {
         let mut all = self.lock();
         all.retain(|_, (copy, _)| copy.is_used());
@@ -113,7 +115,7 @@ impl Copies {
             return Ok(Arc::clone(copy));
         }
         if !may_begin {
-            return Err(Error::Ended("the capture"));
+            return Err(Error::ended("the capture"));
         }
         let place = self.places.take(&key.0)?;
         let copy = Copy::begin(open()?)?;
@@ -151,10 +153,7 @@ impl Copy {
         let copies = Arc::clone(&copy);
         let thread = std::thread::Builder::new().name("copies".to_owned());
         let started = thread.spawn(move || copies.run(stream));
-        started.map_err(|source| Error::System {
-            what: "copying frames".to_owned(),
-            source,
-        })?;
+        started.map_err(|source| Error::system("copying frames", source))?;
         Ok(copy)
     }
 

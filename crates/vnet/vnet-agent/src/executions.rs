@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carina_vnet_host::Error;
+use crate::error::Error;
 
 /// On whose behalf, the network's name here, the node, and a number that was drawn for the command.
 pub(super) type Key = (Vec<String>, String, String, u64);
@@ -42,7 +42,7 @@ impl Executions {
             if matches!(all[&key], State::Ended(_)) {
                 all.remove(&key);
             }
-            return Err(Error::Ended("whoever waited for the command"));
+            return Err(Error::ended("whoever waited for the command"));
         }
         let is_ended = Arc::new(AtomicBool::new(false));
         all.insert(key.clone(), State::Runs(Arc::clone(&is_ended)));

@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use carina_vnet::origin::network_of;
 use carina_vnet_host::Agent;
 use carina_vnet_host::guest_wire::{GuestCaller, GuestWire};
+use carina_vnet_roles::calling::address::Address;
+use carina_vnet_roles::calling::connection::Callee;
+use carina_vnet_roles::identity::{Identity, Role};
+use carina_vnet_roles::keys::{Tls, party_of};
+use carina_vnet_roles::log::Log;
+use carina_vnet_roles::shares::{Share, Shares};
 use rustls::{ServerConnection, StreamOwned};
-
-use crate::calling::address::Address;
-use crate::calling::connection::Callee;
-use crate::identity::{Identity, Role};
-use crate::keys::{Tls, party_of};
-use crate::log::Log;
-use crate::shares::{Share, Shares};
 
 /// Where the agents of other hosts bring nodes. It ends with this value; a node that is coming
 /// comes to its end.

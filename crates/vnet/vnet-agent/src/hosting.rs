@@ -11,19 +11,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Kind;
 use carina_vnet::report::{ExecReply, NodeReport, VnetReport};
-use carina_vnet_host::access::RegisterError;
+use carina_vnet_access::register::RegisterError;
 use carina_vnet_host::directory::part_name;
-use carina_vnet_host::{Agent, Error, Until};
+use carina_vnet_host::{Agent, Error as HostError, Until};
+use carina_vnet_roles::inside::{Answer, Ask, CHANGE_MS, EndReport, Look, WATCH_MS_MAX, Wanted};
+use carina_vnet_roles::log::Log;
 use serde::Serialize;
 
-use super::copies::Copies;
-use super::executions::Executions;
-use super::sessions::Sessions;
-use super::watches::Watches;
-use super::{
-    Answer, Ask, CHANGE_MS, EndReport, Look, WATCH_MS_MAX, Wanted, access, seeking::Seeking,
-};
-use crate::log::Log;
+use crate::access;
+use crate::copies::Copies;
+use crate::error::Error;
+use crate::executions::Executions;
+use crate::seeking::Seeking;
+use crate::sessions::Sessions;
+use crate::watches::Watches;
 
 /// What a host lets operators do beyond what is safe for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +101,9 @@ impl Inside {
         let Some(node) = ask.node() else {
             return Ok(());
         };
-        let kind = agent.kind(name, node).map_err(|error| safe(&error))?;
+        let kind = agent
+            .kind(name, node)
+            .map_err(|error| safe(&error.into()))?;
         let enters = matches!(
             ask,
             Ask::Exec { .. } | Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. }
@@ -250,7 +253,7 @@ impl Inside {
                 // With this it is noted who watches.
                 let begins = (*since == 0).then_some(socket.as_path());
                 let session = self.sessions.of(&key(node, *session), begins)?;
-                let session = session.ok_or(Error::Ended("the console"))?;
+                let session = session.ok_or(Error::ended("the console"))?;
                 let wait = Duration::from_millis((*wait_ms).min(WATCH_MS_MAX));
                 let (next, bytes, has_ended) = session.said_since(*since, wait);
                 return Ok(Answer::Said {
@@ -265,7 +268,7 @@ impl Inside {
                 bytes,
             } => {
                 let session = self.sessions.of(&key(node, *session), None)?;
-                let session = session.ok_or(Error::Ended("the console's session"))?;
+                let session = session.ok_or(Error::ended("the console's session"))?;
                 session.type_in(bytes)?;
             }
             Ask::Leave { node, session } => self.sessions.end(&key(node, *session)),
@@ -355,51 +358,57 @@ fn look(report: &VnetReport) -> Look {
 
 /// What is said to operators of an error: what is theirs, and nothing of the host.
 fn safe(error: &Error) -> ErrorBody {
+    match error {
+        Error::Host(error) => safe_of_host(error),
+        Error::Full(full) => ErrorBody::new(ErrorCode::LimitReached, full.to_string()),
+    }
+}
+
+fn safe_of_host(error: &HostError) -> ErrorBody {
     let (code, what) = match error {
-        Error::NoNode { node, .. } => (
+        HostError::NoNode { node, .. } => (
             ErrorCode::NotFound,
             format!("the network has no node {node}, or it is not made yet"),
         ),
-        Error::NoInterface { .. } => (ErrorCode::NotFound, error.to_string()),
-        Error::NoLink { link, .. } => (
+        HostError::NoInterface { .. } => (ErrorCode::NotFound, error.to_string()),
+        HostError::NoLink { link, .. } => (
             ErrorCode::NotFound,
             format!("the network has no link {link}"),
         ),
-        Error::Impairment(_) => (ErrorCode::BadRequest, error.to_string()),
-        Error::NoVnet { .. } | Error::NotMade(_) => {
+        HostError::Impairment(_) => (ErrorCode::BadRequest, error.to_string()),
+        HostError::NoVnet { .. } | HostError::NotMade(_) => {
             (ErrorCode::Conflict, "the node is not made yet".to_owned())
         }
-        Error::NodeStopped(node) => (
+        HostError::NodeStopped(node) => (
             ErrorCode::Conflict,
             format!("node {node} is stopped; `carina vnet start {node}` starts it"),
         ),
-        Error::Cancelled => (
+        HostError::Cancelled => (
             ErrorCode::Conflict,
             "the network is being removed".to_owned(),
         ),
-        Error::Timeout { limit, .. } => (
+        HostError::Timeout { limit, .. } => (
             ErrorCode::TimedOut,
             format!("there was no answer within {} s", limit.as_secs_f32()),
         ),
-        Error::Unsupported { instead, .. } => (
+        HostError::Unsupported { instead, .. } => (
             ErrorCode::Unsupported,
             format!("that is not possible: {instead}"),
         ),
-        Error::NoAccess { access, .. } => (
+        HostError::NoAccess { access, .. } => (
             ErrorCode::NotFound,
             format!("access point {access} is not made yet"),
         ),
-        Error::Access(
+        HostError::Access(
             error @ (RegisterError::NoUser { .. }
             | RegisterError::Lease(_)
             | RegisterError::NoDif { .. }),
         ) => (ErrorCode::NotFound, error.to_string()),
-        Error::NoAddress => (
+        HostError::NoAddress => (
             ErrorCode::Unsupported,
             "the provider has not said where users find the access point".to_owned(),
         ),
-        Error::Full { .. } => (ErrorCode::LimitReached, error.to_string()),
-        Error::Ended(what) => (ErrorCode::Conflict, format!("{what} has ended")),
+        HostError::Ended(what) => (ErrorCode::Conflict, format!("{what} has ended")),
         _ => (
             ErrorCode::Internal,
             "it has failed; the provider's log says why".to_owned(),
@@ -417,17 +426,17 @@ mod tests {
 
     #[test]
     fn words_of_the_host_stay_with_it() {
-        let error = Error::System {
+        let error = HostError::System {
             what: "opening /run/netns/cv-1-a at 10.9.0.1".into(),
             source: std::io::Error::other("on host h1"),
         };
-        let said = safe(&error).message;
+        let said = safe_of_host(&error).message;
         assert!(!said.contains("cv-") && !said.contains("h1"), "{said}");
-        let error = Error::NoNode {
+        let error = HostError::NoNode {
             vnet: "@12".into(),
             node: "a".into(),
             known: "b".into(),
         };
-        assert!(safe(&error).message.contains("no node a"));
+        assert!(safe_of_host(&error).message.contains("no node a"));
     }
 }

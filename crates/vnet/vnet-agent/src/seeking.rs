@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_vnet::way::PieceSeen;
-use carina_vnet_host::Error;
 use carina_vnet_host::way::PieceWatch;
+use carina_vnet_roles::inside::tenants::{Place, Places};
 
-use super::tenants::{Place, Places};
+use crate::error::Error;
 
 /// On whose behalf, the network's name here, and a number that the one who looks has drawn.
 pub(super) type Key = (Vec<String>, String, u64);
@@ -44,7 +44,7 @@ impl Seeking {
     pub(super) fn begin(
         &self,
         key: Key,
-        watch: impl FnOnce() -> Result<PieceWatch, Error>,
+        watch: impl FnOnce() -> Result<PieceWatch, carina_vnet_host::Error>,
     ) -> Result<(), Error> {
         let mut all = self.lock();
         all.retain(|_, begun| begun.at.elapsed() < LEFT);
@@ -63,7 +63,8 @@ impl Seeking {
     /// There is no such watch, or its engine has ended.
     pub(super) fn end(&self, key: &Key) -> Result<PieceSeen, Error> {
         let begun = self.lock().remove(key);
-        begun.ok_or(Error::Ended("the watch"))?.watch.end()
+        let begun = begun.ok_or(Error::ended("the watch"))?;
+        Ok(begun.watch.end()?)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Begun>> {

@@ -1,6 +1,7 @@
 //! Consoles that are watched from elsewhere: for each who watches, a connection to the node's
 //! console as any other has one, and what came over it.
 
+use carina_vnet_roles::inside::tenants::{Place, Places};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -9,9 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carina_vnet_host::Error;
-
-use super::tenants::{Place, Places};
+use crate::error::Error;
 
 /// Who watches what: on whose behalf, the network's name here, the node, and a number that the one
 /// who watches has drawn.
@@ -182,10 +181,7 @@ impl Session {
 }
 
 fn failed(source: std::io::Error) -> Error {
-    Error::System {
-        what: "the console".to_owned(),
-        source,
-    }
+    Error::system("the console", source)
 }
 
 /// Consoles of nodes on a host that are watched at a time.

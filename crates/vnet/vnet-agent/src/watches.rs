@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carina_vnet_host::{EchoStream, Echoes, Error};
+use carina_vnet_host::{EchoStream, Echoes};
+
+use crate::error::Error;
 
 /// The streams, by the numbers that the PIP has drawn. Only the PIP begins some: moves of nodes of
 /// several networks have one at each neighbour.
@@ -19,14 +21,14 @@ impl Watches {
     pub(super) fn begin(
         &self,
         session: u64,
-        begin: impl FnOnce() -> Result<EchoStream, Error>,
+        begin: impl FnOnce() -> Result<EchoStream, carina_vnet_host::Error>,
     ) -> Result<(), Error> {
         let forgotten: Vec<_> = {
             let mut all = self.lock();
             let old = all.extract_if(.., |_, (began, _)| began.elapsed() > STREAM);
             let old = old.collect();
             if all.len() >= STREAMS_MAX {
-                return Err(Error::Ended("room for more streams of echos"));
+                return Err(Error::ended("room for more streams of echos"));
             }
             old
         };
@@ -45,8 +47,8 @@ impl Watches {
     /// There is no such stream.
     pub(super) fn end(&self, session: u64) -> Result<Echoes, Error> {
         let stream = self.lock().remove(&session);
-        let (_, stream) = stream.ok_or(Error::Ended("the stream of echos"))?;
-        stream.end(LAST_ANSWERS)
+        let (_, stream) = stream.ok_or(Error::ended("the stream of echos"))?;
+        Ok(stream.end(LAST_ANSWERS)?)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Instant, EchoStream)>> {

@@ -165,8 +165,7 @@ impl Manifest {
         }
         for (number, impairment) in &self.impairments {
             for side in [impairment.there, impairment.back].iter().flatten() {
-                side.check()
-                    .map_err(|error| format!("link {number}: {error}"))?;
+                impairment::check(side).map_err(|error| format!("link {number}: {error}"))?;
             }
         }
         Ok(())

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::Carrier;
-use carina_vnet::host_part::{Far, HostPart, InterfaceAddress, LinkPart, NodePart, NodeState};
+use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart, NodeState};
 
 use self::arriving::{Awaited, arrived, ports_of_arrivals};
 use crate::access::AccessPoints;

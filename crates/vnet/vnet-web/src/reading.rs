@@ -10,7 +10,7 @@ use crate::answers::{answered, refusal};
 
 /// A document, and the form that it was found to have.
 #[derive(Clone, Debug, Serialize)]
-pub struct ReadDocument {
+pub(crate) struct ReadDocument {
     /// `toml`, `xml` or `json`.
     pub form: String,
     /// The document.

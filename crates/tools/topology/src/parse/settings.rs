@@ -126,7 +126,7 @@ fn plain(text: &str) -> Value {
 
 /// Why a value cannot be set.
 #[derive(Debug, thiserror::Error)]
-pub enum SettingError {
+pub(crate) enum SettingError {
     /// An earlier line sets it.
     #[error("`{0}` is given twice")]
     Twice(String),
@@ -145,7 +145,7 @@ pub enum SettingError {
 ///
 /// # Errors
 /// A part of the path is not a table, or the value is set already.
-pub fn put(
+pub(crate) fn put(
     table: &mut Map<String, Value>,
     path: &[String],
     value: Value,

@@ -1,6 +1,5 @@
 //! Ports that are watched while echos pass.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
