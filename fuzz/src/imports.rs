@@ -2,6 +2,7 @@
 
 use carina_import::vnets::{self, Format, Source};
 use carina_import::{Draft, irati, rlite};
+use carina_node::Config;
 use carina_vnet::document::{Document, Form};
 
 /// Scripts of rlite-ctl: see [`reads_rlite_ctl`].
@@ -19,7 +20,7 @@ pub fn reads_rlite_ctl(data: &[u8]) -> bool {
         return false;
     };
     let draft = rlite::read("init", text);
-    if let Err(what) = draft.to_toml() {
+    if let Err(what) = draft.to_toml(Config::check_text) {
         panic!("{what}\n{text}");
     }
     check_notes(&draft, text.lines().count());
@@ -85,7 +86,7 @@ pub fn reads_irati_conf(data: &[u8]) -> bool {
         return false;
     };
     check_notes(&draft, text.lines().count());
-    draft.to_toml().is_ok() && !draft.members.is_empty()
+    draft.to_toml(Config::check_text).is_ok() && !draft.members.is_empty()
 }
 
 fn check_notes(draft: &Draft, lines: usize) {

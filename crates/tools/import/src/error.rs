@@ -30,7 +30,7 @@ pub enum ImportError {
         /// Its name.
         file: String,
         /// What is wrong, with its place.
-        source: carina_lab::TopologyError,
+        source: carina_topology::TopologyError,
     },
     /// A file says nothing of which a document could be made.
     #[error("{file}: {reason}")]

@@ -1,7 +1,9 @@
 //! The fuzz target of topology files, as a plain function of bytes. The fuzzer calls it, and so do
 //! the tests of `fuzz`.
 
-use crate::{DryRun, Topology, svg};
+use carina_topology::Topology;
+
+use crate::{DryRun, svg};
 
 /// Topology files, of labs and of rlite's demonstrator: see [`reads_lab`].
 pub fn lab(data: &[u8]) {

@@ -16,7 +16,8 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use carina_lab::{Options, Topology, up};
+//! use carina_lab::{Options, up};
+//! use carina_topology::Topology;
 //!
 //! let text = "eth ab 0Mbps a b\ndif net a ab\ndif net b ab\n";
 //! let topology = Topology::parse(text)?;
@@ -42,7 +43,6 @@ mod running;
 mod scratch;
 mod status;
 mod test_guest;
-mod topology;
 
 pub use cpus::{CpuHalves, GuestCpu, Host};
 pub use down::{remove_strays, take_down};
@@ -56,7 +56,3 @@ pub use running::{Options, Running, command_in, up};
 pub use scratch::{Scratch, remove_all as remove_scratch};
 pub use status::{AppStatus, Status, SystemStatus, status};
 pub use test_guest::{GuestSpec, TestGuest};
-pub use topology::{
-    Address, App, Dif, Link, LinkEnd, LoadError, Member, Position, System, Topology, TopologyError,
-    Vm, hv_dif,
-};

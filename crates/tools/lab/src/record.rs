@@ -18,7 +18,7 @@ use carina_namespaces::{NamespaceAccess, Process};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Attempt, Error, Result};
-use crate::topology::Topology;
+use carina_topology::Topology;
 
 /// The directory of all labs of this user.
 #[derive(Debug, Clone)]

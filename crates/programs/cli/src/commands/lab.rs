@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use carina_api::LocalName;
 use carina_lab::{
-    DryRun, LabDir, Labs, Options, Record, Topology, TopologyError, command_in, reach_guest,
-    remove_strays, status, svg, take_down, up,
+    DryRun, LabDir, Labs, Options, Record, command_in, reach_guest, remove_strays, status, svg,
+    take_down, up,
 };
 use carina_text::table::Table;
+use carina_topology::{Topology, TopologyError};
 use carina_vm::Guest;
 use carina_vm::shell::shell_words;
 use clap::Subcommand;

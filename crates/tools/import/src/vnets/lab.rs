@@ -1,6 +1,6 @@
 //! `.lab` files: systems and VMs become nodes, links links.
 
-use carina_lab::Topology;
+use carina_topology::Topology;
 use carina_vnet::document::{Carrier, Kind, Rate};
 
 use super::draft::{Draft, DraftEnd, DraftLink};

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use carina_api::control::{IpcpInfo, LinkState, MemberState};
-use carina_lab::{DryRun, Link, LinkEnd, Member, Status, Topology};
+use carina_lab::{DryRun, Status};
+use carina_topology::{Link, LinkEnd, Member, Topology};
 
 use crate::commands::ipcp::kind_word;
 use carina_text::table::Table;

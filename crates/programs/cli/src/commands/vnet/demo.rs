@@ -2,9 +2,9 @@
 
 use carina_text::table::{Table, short};
 use carina_vnet::document::{Boot, Document, Form};
+use carina_vnet::progress::Phase;
+use carina_vnet::report::VnetReport;
 use carina_vnet_host::client::{Client, REMOVAL};
-use carina_vnet_host::progress::Phase;
-use carina_vnet_host::report::VnetReport;
 use serde_json::json;
 
 use super::agent::ask_or_start;

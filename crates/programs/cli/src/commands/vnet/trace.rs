@@ -1,7 +1,7 @@
 //! `carina vnet trace`: the way from a node to another, and where echos are dropped on it.
 
 use carina_text::table::{Table, short};
-use carina_vnet_host::way::{Act, Direction, Way, WayQuery};
+use carina_vnet::way::{Act, Direction, Way, WayQuery};
 
 use super::network::{client, report_of};
 use super::roles::inside;
