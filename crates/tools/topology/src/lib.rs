@@ -30,8 +30,10 @@ mod resolve;
 mod token;
 
 #[cfg(test)]
+#[path = "../tests/dialects.rs"]
 mod dialect_tests;
 #[cfg(test)]
+#[path = "../tests/files.rs"]
 mod tests;
 
 pub use address::Address;
