@@ -2,6 +2,7 @@
 
 use carina_import::vnets::{self, Format, Source};
 use carina_import::{Draft, irati, rlite};
+use carina_lab::CarinaNode;
 use carina_node::Config;
 use carina_vnet::document::{Document, Form};
 
@@ -47,7 +48,7 @@ pub fn reads_networks(data: &[u8]) -> bool {
     let text = chars.as_str();
     let rate = "100Mbps".parse().expect("a rate");
     let file = "fuzzed";
-    let Ok(imported) = vnets::read(format, Source { file, text, rate }) else {
+    let Ok(imported) = vnets::read(format, Source { file, text, rate }, &CarinaNode) else {
         return false;
     };
     let written = imported.document.write(Form::Toml);

@@ -277,11 +277,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-topology",
-        "carina-api carina-ipcp carina-management carina-node carina-text serde serde_json thiserror",
+        "carina-api carina-ipcp carina-management carina-text serde serde_json thiserror",
     ),
     (
         "carina-lab",
-        "carina-text carina-api carina-namespaces carina-sys carina-topology carina-vm rustix serde serde_json thiserror",
+        "carina-text carina-api carina-namespaces carina-node carina-sys carina-topology carina-vm rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-access",

@@ -82,7 +82,7 @@ mod tests {
         let text = "udp4 u a:10.0.0.1/24 b:10.0.0.2/24 mtu=1400 loss=1%\n\
                     eth e 0Mbps b c\nnetem u a delay 5ms\n\
                     dif n a u\ndif n b u e\ndif n c e\ndif m b u\ndif m a u\n";
-        let topology = Topology::parse(text).unwrap();
+        let topology = Topology::parse(text, &crate::CarinaNode).unwrap();
         let dry_run = DryRun::new("l", &topology);
         for command in [
             "ip -n carina-l-a address add 10.0.0.1/24 dev u",

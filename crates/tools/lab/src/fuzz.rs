@@ -3,7 +3,7 @@
 
 use carina_topology::Topology;
 
-use crate::{DryRun, svg};
+use crate::{CarinaNode, DryRun, svg};
 
 /// Topology files, of labs and of rlite's demonstrator: see [`reads_lab`].
 pub fn lab(data: &[u8]) {
@@ -19,7 +19,7 @@ pub fn reads_lab(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else {
         return false;
     };
-    let topology = match Topology::parse(text) {
+    let topology = match Topology::parse(text, &CarinaNode) {
         Ok(topology) => topology,
         Err(error) => {
             let line = text.lines().nth(error.at.line.saturating_sub(1));

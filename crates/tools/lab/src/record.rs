@@ -17,6 +17,7 @@ use carina_api::paths::RunDir;
 use carina_namespaces::{NamespaceAccess, Process};
 use serde::{Deserialize, Serialize};
 
+use crate::CarinaNode;
 use crate::error::{Attempt, Error, Result};
 use carina_topology::Topology;
 
@@ -218,7 +219,8 @@ impl LabDir {
     /// # Errors
     /// It cannot be read.
     pub fn topology(&self) -> Result<Topology> {
-        Topology::load(&self.0.join("topology.lab")).attempt("reading the lab's topology")
+        Topology::load(&self.0.join("topology.lab"), &CarinaNode)
+            .attempt("reading the lab's topology")
     }
 
     /// Removes the directory.

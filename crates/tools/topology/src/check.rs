@@ -3,22 +3,43 @@
 use carina_api::control::{Dialect, DifCreate, DifRole};
 use carina_api::{DifName, LocalName};
 use carina_ipcp::policy::component::ADDRESS_ASSIGNMENT;
-use carina_node::{Config, ConfigError, Node};
 use serde_json::Value;
 
 use super::config::{member_config, node_config};
 use super::token::error_at;
 use super::{Dif, Topology, TopologyError};
 
+/// The checks of a node that a topology must pass. An error is one line for people, without a
+/// place in a file.
+pub trait NodeChecks {
+    /// Checks the configuration of a node, in TOML, as the node does when it starts.
+    ///
+    /// # Errors
+    /// What the node would refuse, and what would be right.
+    fn check_node(&self, config: &str) -> Result<(), String>;
+
+    /// Checks a member of a normal DIF on the system called `system`.
+    ///
+    /// # Errors
+    /// What the node would refuse, and what would be right.
+    fn check_member(&self, create: DifCreate, system: &str) -> Result<(), String>;
+
+    /// Checks the files of credentials that `auth` names.
+    ///
+    /// # Errors
+    /// The first file that the node could not use.
+    fn check_credentials(&self, auth: &str) -> Result<(), String>;
+}
+
 impl Topology {
     /// Checks the files with the credentials of the DIFs' members.
     ///
     /// # Errors
     /// The first file that a node could not use, at the line that names it.
-    pub fn check_credentials(&self) -> Result<(), TopologyError> {
+    pub fn check_credentials(&self, checks: &dyn NodeChecks) -> Result<(), TopologyError> {
         for dif in &self.difs {
             let Some(auth) = &dif.auth else { continue };
-            carina_node::check_auth(auth).map_err(|what| {
+            checks.check_credentials(auth).map_err(|what| {
                 error_at(dif.place_of(&["auth"]), format!("DIF {}: {what}", dif.name))
             })?;
         }
@@ -31,19 +52,16 @@ impl Topology {
 ///
 /// # Errors
 /// The first system whose node would not start, and why.
-pub(super) fn check_nodes(topology: &Topology) -> Result<(), TopologyError> {
+pub(super) fn check_nodes(
+    topology: &Topology,
+    checks: &dyn NodeChecks,
+) -> Result<(), TopologyError> {
     let difs: Vec<&Dif> = topology.difs.iter().collect();
     for system in &topology.systems {
         let text = node_config(topology, &system.name, &difs, |_| "none".to_owned());
-        let checked = Config::parse(&text, None).and_then(|config| Node::check(&config));
-        checked.map_err(|error| {
-            // The line is one of a text that the user did not write.
-            let what = match error {
-                ConfigError::Meaning { what, .. } => what,
-                error => error.to_string(),
-            };
-            error_at(system.at, format!("system {}: {what}", system.name))
-        })?;
+        checks
+            .check_node(&text)
+            .map_err(|what| error_at(system.at, format!("system {}: {what}", system.name)))?;
     }
     Ok(())
 }
@@ -52,12 +70,12 @@ pub(super) fn check_nodes(topology: &Topology) -> Result<(), TopologyError> {
 ///
 /// # Errors
 /// What a node would refuse, at the last line without which the node would accept the rest.
-pub(super) fn check_dif(dif: &Dif) -> Result<(), TopologyError> {
+pub(super) fn check_dif(dif: &Dif, checks: &dyn NodeChecks) -> Result<(), TopologyError> {
     check_addresses(dif)?;
-    let Err(what) = check_members(dif, None) else {
+    let Err(what) = check_members(dif, None, checks) else {
         return Ok(());
     };
-    let is_to_blame = |path: &&Vec<String>| check_members(dif, Some(path)).is_ok();
+    let is_to_blame = |path: &&Vec<String>| check_members(dif, Some(path), checks).is_ok();
     let mut paths = dif.places.iter().rev().map(|(path, _)| path);
     let path = paths.find(is_to_blame);
     let at = match path {
@@ -106,7 +124,11 @@ fn check_addresses(dif: &Dif) -> Result<(), TopologyError> {
 
 /// Has the node's own check judge each member that has a configuration of its own, with the
 /// value at path `without` left out.
-fn check_members(dif: &Dif, without: Option<&[String]>) -> Result<(), String> {
+fn check_members(
+    dif: &Dif,
+    without: Option<&[String]>,
+    checks: &dyn NodeChecks,
+) -> Result<(), String> {
     for (place, member) in dif.members.iter().enumerate() {
         let Some(mut config) = member_config(dif, place) else {
             continue;
@@ -133,7 +155,7 @@ fn check_members(dif: &Dif, without: Option<&[String]>) -> Result<(), String> {
             dialect: dif.dialect,
             config: Some(config),
         };
-        carina_node::check_member(create, &member.system).map_err(|error| error.to_string())?;
+        checks.check_member(create, &member.system)?;
     }
     Ok(())
 }

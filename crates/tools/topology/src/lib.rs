@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Deliberately absent: namespaces, guests and nodes. The crate `lab` makes what a topology
-//! describes.
+//! describes, and has the checks of Carina's node: [`NodeChecks`].
 
 #![forbid(unsafe_code)]
 #![deny(unreachable_pub)]
@@ -29,14 +29,8 @@ mod parse;
 mod resolve;
 mod token;
 
-#[cfg(test)]
-#[path = "../tests/dialects.rs"]
-mod dialect_tests;
-#[cfg(test)]
-#[path = "../tests/files.rs"]
-mod tests;
-
 pub use address::Address;
+pub use check::NodeChecks;
 pub use config::node_config;
 
 /// A checked topology: all references resolve, and no DIF stands on itself.
@@ -199,25 +193,25 @@ pub enum LoadError {
 }
 
 impl Topology {
-    /// Reads a topology from text.
+    /// Reads a topology from text. Its nodes must pass `checks`.
     ///
     /// # Errors
     /// The first thing that is wrong, with its place.
-    pub fn parse(text: &str) -> Result<Self, TopologyError> {
-        resolve::resolve(parse::parse(text)?)
+    pub fn parse(text: &str, checks: &dyn NodeChecks) -> Result<Self, TopologyError> {
+        resolve::resolve(parse::parse(text)?, checks)
     }
 
-    /// Reads a topology from a file.
+    /// Reads a topology from a file. Its nodes must pass `checks`.
     ///
     /// # Errors
     /// The file cannot be read, or what is wrong in it.
-    pub fn load(path: &Path) -> Result<Self, LoadError> {
+    pub fn load(path: &Path, checks: &dyn NodeChecks) -> Result<Self, LoadError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| LoadError::Read {
             file: file.clone(),
             source,
         })?;
-        Self::parse(&text).map_err(|error| {
+        Self::parse(&text, checks).map_err(|error| {
             let file = Some(file);
             LoadError::Invalid(TopologyError { file, ..error })
         })

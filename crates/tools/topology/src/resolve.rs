@@ -7,7 +7,7 @@ use carina_ipcp::{Catalogue, DifConfig, PolicySpec, QosCube};
 use carina_text::spelling::nearest;
 use serde_json::{Map, Value};
 
-use super::check;
+use super::check::{self, NodeChecks};
 use super::lower::{self, MTU};
 use super::parse::{Draft, DraftDif, DraftLink, Set, Setting, SettingError, put};
 use super::token::error_at;
@@ -17,7 +17,7 @@ use super::{Dif, Link, LinkEnd, Member, Position, Topology, TopologyError, hv_di
 ///
 /// # Errors
 /// The first line that contradicts others or refers to something that is not there.
-pub(crate) fn resolve(draft: Draft) -> Result<Topology, TopologyError> {
+pub(crate) fn resolve(draft: Draft, checks: &dyn NodeChecks) -> Result<Topology, TopologyError> {
     check_systems(&draft)?;
     let links = draft
         .links
@@ -38,8 +38,9 @@ pub(crate) fn resolve(draft: Draft) -> Result<Topology, TopologyError> {
     topology.notes.append(&mut notes);
     topology.difs = order_difs(draft.difs, configs, topology.shims())?;
     lower::fit_to_links(&mut topology)?;
-    topology.difs.iter().try_for_each(check::check_dif)?;
-    check::check_nodes(&topology)?;
+    let mut difs = topology.difs.iter();
+    difs.try_for_each(|dif| check::check_dif(dif, checks))?;
+    check::check_nodes(&topology, checks)?;
     Ok(topology)
 }
 

@@ -2,8 +2,8 @@
 
 use carina_node::config::Config;
 
-use super::Topology;
-use crate::config::node_config;
+use carina_lab::CarinaNode;
+use carina_topology::{Topology, node_config};
 
 #[test]
 fn file_of_rlite_is_read() {
@@ -20,9 +20,9 @@ policy n * routing link-state
 policy n a,b addralloc static
 policy n c routing static
 ";
-    let error = Topology::parse(text).unwrap_err();
+    let error = Topology::parse(text, &CarinaNode).unwrap_err();
     assert_eq!(error.at.line, 11, "{error}");
-    let topology = Topology::parse(text.rsplit_once("policy").unwrap().0).unwrap();
+    let topology = Topology::parse(text.rsplit_once("policy").unwrap().0, &CarinaNode).unwrap();
     assert_eq!(topology.systems.len(), 3);
     let fault = topology.links[0].ends[1].fault.unwrap();
     assert_eq!((fault.rate_bps, fault.delay_ms), (10_000_000, 15.0));
@@ -46,7 +46,7 @@ fn parameters_of_mapped_policies_are_left_out_with_a_notice() {
         ("rlite", "flowalloc default initial-credit=512", 1),
     ] {
         let difs = format!("dif n a l dialect={dialect}\ndif n b l\npolicy n * {policy}\n");
-        let topology = Topology::parse(&format!("{links}{difs}")).unwrap();
+        let topology = Topology::parse(&format!("{links}{difs}"), &CarinaNode).unwrap();
         let notes = &topology.notes;
         assert_eq!(notes.len(), left_out, "{policy}: {notes:?}");
         assert!(
@@ -57,14 +57,14 @@ fn parameters_of_mapped_policies_are_left_out_with_a_notice() {
     }
     // A policy of Carina's own is not mapped.
     let wrong = format!("{links}dif n a l\ndif n b l\npolicy n enrollment reconnecting x=1\n");
-    assert!(Topology::parse(&wrong).is_err());
+    assert!(Topology::parse(&wrong, &CarinaNode).is_err());
 }
 
 #[test]
 fn members_of_rlite_are_given_what_no_message_tells_them() {
     let text = "eth l 0Mbps a b\ndif n a l dialect=rlite\ndif n b l\n";
     let configs = |more: &str| {
-        let topology = Topology::parse(&format!("{text}{more}")).unwrap();
+        let topology = Topology::parse(&format!("{text}{more}"), &CarinaNode).unwrap();
         let difs: Vec<_> = topology.difs.iter().collect();
         ["a", "b"].map(|system| {
             let made = node_config(&topology, system, &difs, str::to_owned);
@@ -87,7 +87,8 @@ fn addresses_are_configured_where_none_are_assigned() {
     let text =
         |a: &str, b: &str| format!("eth l 0Mbps a b\ndif n a l dialect=rlite{a}\ndif n b l{b}\n");
     let policy = "policy n addralloc static\n";
-    let topology = Topology::parse(&format!("{}{policy}", text("", " address=7"))).unwrap();
+    let topology =
+        Topology::parse(&format!("{}{policy}", text("", " address=7")), &CarinaNode).unwrap();
     let difs: Vec<_> = topology.difs.iter().collect();
     let made = node_config(&topology, "b", &difs, str::to_owned);
     assert!(made.contains("\"address\" = \"7\""), "{made}");
@@ -110,7 +111,7 @@ fn addresses_are_configured_where_none_are_assigned() {
             "no address from 1 to",
         ),
     ] {
-        let error = Topology::parse(&file).unwrap_err().to_string();
+        let error = Topology::parse(&file, &CarinaNode).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }
@@ -119,7 +120,7 @@ fn addresses_are_configured_where_none_are_assigned() {
 fn dif_and_links_below_it_have_the_dialect_of_its_lines() {
     let text = "eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l\nset d widths.address=4\n\
                 policy d address-assignment known-addresses addresses=d.a=1,d.b=2";
-    let topology = Topology::parse(text).unwrap();
+    let topology = Topology::parse(text, &CarinaNode).unwrap();
     let difs: Vec<_> = topology.difs.iter().collect();
     for (system, role) in [("a", "create"), ("b", "join")] {
         let text = node_config(&topology, system, &difs, str::to_owned);
@@ -130,7 +131,7 @@ fn dif_and_links_below_it_have_the_dialect_of_its_lines() {
         let made = new.dif_config(None).unwrap().unwrap();
         assert_eq!((made.widths.address, made.max_pdu), (4, 1470));
     }
-    let message = |text: &str| Topology::parse(text).unwrap_err().to_string();
+    let message = |text: &str| Topology::parse(text, &CarinaNode).unwrap_err().to_string();
     let two = message("eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l dialect=rlite");
     assert!(two.contains("has dialect irati on a line above"), "{two}");
     let none = message("eth l 0Mbps a b\ndif d a l dialect=x");
@@ -146,7 +147,7 @@ fn dif_and_links_below_it_have_the_dialect_of_its_lines() {
 fn policies_of_rlite_with_a_like_here_are_carried_over() {
     let native = "eth x 0Mbps a b\ndif n a x\ndif n b x\n\
                   policy n * routing link-state-lfa\npolicy n * enrollment default\n";
-    let topology = Topology::parse(native).unwrap();
+    let topology = Topology::parse(native, &CarinaNode).unwrap();
     let policies = &topology.difs[0].config.policies;
     assert_eq!(policies["routing"].name, "link-state");
     assert_eq!(policies["routing"].params["lfa"], "true");
@@ -154,7 +155,7 @@ fn policies_of_rlite_with_a_like_here_are_carried_over() {
     assert_eq!(topology.notes, Vec::<String>::new());
     // In its own dialect the first keeps its name, and the second is how every member works.
     let rlite = native.replacen("dif n a x", "dif n a x dialect=rlite", 1);
-    let topology = Topology::parse(&rlite).unwrap();
+    let topology = Topology::parse(&rlite, &CarinaNode).unwrap();
     let policies = &topology.difs[0].config.policies;
     assert_eq!(policies["routing"].name, "link-state-lfa");
     assert!(!policies.contains_key("enrollment"), "{policies:?}");
@@ -165,7 +166,7 @@ fn policies_of_rlite_for_each_member_are_one_policy() {
     let text = "eth x 0Mbps a a2\ndif n a x\ndif n a2 x\n\
                 policy n a access-control list write=$a,$a2\n\
                 policy n a2 access-control list write=$a,$a2\n";
-    let topology = Topology::parse(text).unwrap();
+    let topology = Topology::parse(text, &CarinaNode).unwrap();
     let policy = &topology.difs[0].config.policies["access-control"];
     assert_eq!(policy.params["write"], "n.a,n.a2");
     assert_eq!(topology.notes.len(), 2, "{:?}", topology.notes);

@@ -2,11 +2,13 @@
 
 use carina_node::config::Config;
 
-use super::Topology;
-use crate::config::node_config;
+use carina_lab::CarinaNode;
+use carina_topology::{Topology, node_config};
 
 fn what(text: &str) -> String {
-    Topology::parse(text).unwrap_err().to_string()
+    Topology::parse(text, &CarinaNode)
+        .expect_err("a node refuses it")
+        .to_string()
 }
 
 const CHAIN: &str = "\
@@ -29,7 +31,7 @@ app c wait=echo: carina ping --listen echo
 
 #[test]
 fn difs_are_ordered_and_members_join_through_earlier_ones() {
-    let topology = Topology::parse(CHAIN).unwrap();
+    let topology = Topology::parse(CHAIN, &CarinaNode).unwrap();
     let names: Vec<&str> = topology.systems.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c", "v1"]);
     let difs: Vec<(&str, usize)> = topology
@@ -56,7 +58,7 @@ fn difs_are_ordered_and_members_join_through_earlier_ones() {
 
 #[test]
 fn configurations_of_nodes_are_understood_by_nodes() {
-    let topology = Topology::parse(CHAIN).unwrap();
+    let topology = Topology::parse(CHAIN, &CarinaNode).unwrap();
     let difs: Vec<_> = topology.difs.iter().collect();
     for system in &topology.systems {
         let text = node_config(&topology, &system.name, &difs, str::to_owned);
@@ -76,7 +78,11 @@ fn configurations_of_nodes_are_understood_by_nodes() {
 
 #[test]
 fn pdus_fit_the_narrowest_link() {
-    let longest = |text: &str| Topology::parse(text).unwrap().difs[0].config.max_pdu;
+    let longest = |text: &str| {
+        Topology::parse(text, &CarinaNode).unwrap().difs[0]
+            .config
+            .max_pdu
+    };
     let links = "eth x 0Mbps a b mtu=9000\neth y 0Mbps b c\nvm v on c\n";
     assert_eq!(longest(&format!("{links}dif n a x\ndif n b x\n")), 0);
     assert_eq!(
@@ -272,8 +278,11 @@ fn errors_have_a_position_and_a_remedy() {
 fn credentials_are_read_where_a_lab_is_made() {
     let text = "eth x 0Mbps a b\ndif n a x\ndif n b x\npolicy n sdu-protection aead\n\
                 set n auth=password:/no/file";
-    let topology = Topology::parse(text).unwrap();
-    let error = topology.check_credentials().unwrap_err().to_string();
+    let topology = Topology::parse(text, &CarinaNode).unwrap();
+    let error = topology
+        .check_credentials(&CarinaNode)
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("line 5, column 7"), "{error}");
     assert!(error.contains("/no/file"), "{error}");
 }
@@ -296,7 +305,7 @@ fn any_text_gives_a_topology_or_an_error() {
                 text.push(' ');
             }
         }
-        if let Err(error) = Topology::parse(&text) {
+        if let Err(error) = Topology::parse(&text, &CarinaNode) {
             let lines = text.lines().count().max(1);
             assert!((1..=lines).contains(&error.at.line), "{text:?}: {error}");
         }
@@ -308,7 +317,7 @@ fn links_of_udp_give_members_addresses() {
     let text = "udp4 u a:10.0.0.1/24 b:10.0.0.2/24 mtu=1400 loss=1%\n\
                 eth e 0Mbps b c\nnetem u a delay 5ms\n\
                 dif n a u\ndif n b u e\ndif n c e\ndif m b u\ndif m a u\n";
-    let topology = Topology::parse(text).unwrap();
+    let topology = Topology::parse(text, &CarinaNode).unwrap();
     let faults = topology.links[0].ends.iter().map(|end| end.fault.unwrap());
     let faults: Vec<(f64, f64)> = faults.map(|fault| (fault.delay_ms, fault.loss)).collect();
     assert_eq!(faults, [(5.0, 0.01), (0.0, 0.01)]);
@@ -335,8 +344,10 @@ fn links_of_udp_give_members_addresses() {
     assert!(!c.contains("via"), "{c}");
     // PDUs fit the link of UDP, which is the narrower one.
     assert_eq!(topology.difs[0].config.max_pdu, 1352);
-    let rlite =
-        Topology::parse("udp4 u a:10.0.0.1/24 b:10.0.0.2/24\ndif n a u dialect=rlite\ndif n b u\n");
+    let rlite = Topology::parse(
+        "udp4 u a:10.0.0.1/24 b:10.0.0.2/24\ndif n a u dialect=rlite\ndif n b u\n",
+        &CarinaNode,
+    );
     let rlite = rlite.unwrap();
     let difs: Vec<_> = rlite.difs.iter().collect();
     let text = node_config(&rlite, "b", &difs, str::to_owned);
@@ -356,7 +367,7 @@ fn what_a_node_would_refuse_is_refused_at_its_line() {
             "the longest PDU of DIF n has 1600",
         ),
     ] {
-        let error = Topology::parse(text).unwrap_err().to_string();
+        let error = Topology::parse(text, &CarinaNode).unwrap_err().to_string();
         assert!(error.contains(said), "{text}\n{error}");
     }
 }
