@@ -1,4 +1,4 @@
-//! Unix `SOCK_SEQPACKET` sockets: whole messages, in order, with an end.
+//! Unix sockets: whole messages, in order, with an end (`SOCK_SEQPACKET`), and streams of bytes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,6 +31,19 @@ pub fn socketpair_seqpacket() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Makes a connected pair of blocking stream sockets.
+///
+/// # Errors
+/// As of [`socketpair_seqpacket`].
+pub fn socketpair_stream() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
         SocketFlags::CLOEXEC,
         None,
     )?)

@@ -288,6 +288,20 @@ impl Packet {
         }
     }
 
+    /// The contents, in order, as the two slices that they lie in; `None` while they lie in a ring.
+    /// After [`Packet::materialise`] there are always slices.
+    #[must_use]
+    pub fn slices(&self) -> Option<[&[u8]; 2]> {
+        let cell = self.cell();
+        let body: &[u8] = match &cell.body {
+            Body::Empty => &[],
+            Body::Ring(_) => return None,
+            Body::Own(buffer) => buffer.as_slice(),
+            Body::Shared(shared) => shared.as_slice(),
+        };
+        Some([cell.head(), body])
+    }
+
     /// Moves contents that lie in a ring into a buffer, so that the ring can be released. False
     /// when the pool has none; the packet is unchanged then.
     #[must_use]

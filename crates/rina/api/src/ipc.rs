@@ -17,7 +17,14 @@
 //! ```
 //!
 //! The life of a flow is bound to the descriptors in its `flow` message: in ring mode the first is
-//! its control socket, on which the node says `closed`; in socket mode the data socket is all.
+//! its control socket, on which the node says `closed`; in socket and stream mode the data socket
+//! is all.
+//!
+//! In stream mode the client may attach one connected stream socket to `allocate`, or to `respond`
+//! with `accept`. The node, or the other application where both are on this system, takes it as its
+//! end of the byte stream; the `flow` message then carries no descriptor.
+
+use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -91,6 +98,19 @@ pub enum Mode {
     Ring,
     /// A `SOCK_SEQPACKET` socket, one SDU per message.
     Socket,
+    /// A `SOCK_STREAM` socket: bytes both ways, each direction with an end of its own. An SDU of no
+    /// bytes ends a direction.
+    Stream,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Ring => "ring",
+            Mode::Socket => "socket",
+            Mode::Stream => "stream",
+        })
+    }
 }
 
 /// What the node says on `ipc.sock`.
@@ -137,8 +157,8 @@ pub struct FlowRequest {
 /// The body of [`Reply::Flow`].
 ///
 /// Descriptors in ring mode: control socket, memory, own data doorbell, own space doorbell, peer's
-/// data doorbell, peer's space doorbell ([`RING_FDS`]). In socket mode: the data socket
-/// ([`SOCKET_FDS`]).
+/// data doorbell, peer's space doorbell ([`RING_FDS`]). In socket and stream mode: the data socket
+/// ([`SOCKET_FDS`]), or none when this end attached a socket of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// The [`FlowRequest`] this answers; `None` after an allocation.
@@ -154,7 +174,7 @@ pub struct Flow {
     pub dif: DifName,
     /// What was asked of the flow.
     pub spec: FlowSpec,
-    /// Bytes of data in each of the two rings; 0 in socket mode.
+    /// Bytes of data in each of the two rings; 0 in socket and stream mode.
     pub ring_bytes: u64,
     /// The ring in which this end writes, 0 or 1; it reads from the other.
     pub tx_ring: u8,
@@ -270,8 +290,12 @@ pub const RING_BYTES_MAX: u64 = 64 << 20;
 /// Number of descriptors beside a `flow` message in ring mode.
 pub const RING_FDS: usize = 6;
 
-/// Number of descriptors beside a `flow` message in socket mode.
+/// Number of descriptors beside a `flow` message in socket mode, and in stream mode unless this end
+/// attached one.
 pub const SOCKET_FDS: usize = 1;
+
+/// Number of descriptors that a client may attach to an `allocate` or a `respond` in stream mode.
+pub const ATTACHED_FDS_MAX: usize = 1;
 
 /// Longest reason that one side may give the other, in bytes; longer ones are cut.
 pub const REASON_BYTES_MAX: usize = 256;

@@ -197,5 +197,16 @@ pub struct SocketFlow {
     pub info: FlowInfo,
 }
 
+/// A flow that is a byte stream of the kernel, with half-close: what `read`, `write`, `poll` and
+/// `shutdown` do on a connected `SOCK_STREAM` socket.
+#[derive(Debug)]
+pub struct StreamFlow {
+    /// The socket, blocking, close-on-exec. `None` when this end attached a socket of its own: the
+    /// program has its other end.
+    pub socket: Option<OwnedFd>,
+    /// The names at the ends.
+    pub info: FlowInfo,
+}
+
 #[cfg(test)]
 mod tests;

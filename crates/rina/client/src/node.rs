@@ -1,7 +1,7 @@
 //! The node of this system, as an application sees it.
 
 use std::fmt::Display;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use carina_api::paths::RunDir;
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec};
 
 use crate::error::Error;
-use crate::flow::{Flow, SocketFlow};
+use crate::flow::{Flow, SocketFlow, StreamFlow};
 use crate::ipc::{self, Connection};
 use crate::registration::Registration;
 
@@ -25,6 +25,12 @@ pub struct Node {
 /// A flow that was asked for and not answered yet.
 #[derive(Debug)]
 pub struct Allocation {
+    connection: Connection,
+}
+
+/// A flow that is a byte stream, was asked for and not answered yet.
+#[derive(Debug)]
+pub struct StreamAllocation {
     connection: Connection,
 }
 
@@ -134,6 +140,48 @@ impl Node {
         ipc::socket_flow(connection.receive(ALLOCATION)?)
     }
 
+    /// Allocates a flow that is a byte stream; see [`StreamFlow`]. It must be reliable and in
+    /// order.
+    ///
+    /// With `attached`, a connected stream socket (one end of a pair, or a TCP connection), that
+    /// becomes this end of the flow: the node moves its bytes, or the other application is given
+    /// the socket itself where it is on this system. Without, the flow has a socket.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::allocate`]; [`Error::Refused`] also when `attached` is no such socket.
+    pub fn allocate_stream(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+        attached: Option<OwnedFd>,
+    ) -> Result<StreamFlow, Error> {
+        self.start_allocate_stream(local, remote, dif, spec, attached)?
+            .finish()
+    }
+
+    /// Asks for a flow as [`Self::allocate_stream`] does and returns without waiting for the
+    /// answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNode`] when the node has gone.
+    pub fn start_allocate_stream(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+        attached: Option<OwnedFd>,
+    ) -> Result<StreamAllocation, Error> {
+        let mut connection = Connection::open(&self.socket, self.answer_limit)?;
+        let request = self.request(local, remote, dif, spec, Mode::Stream);
+        connection.send_attaching(&request, attached)?;
+        Ok(StreamAllocation { connection })
+    }
+
     pub(crate) fn ask(
         &self,
         local: &AppName,
@@ -143,7 +191,19 @@ impl Node {
         mode: Mode,
     ) -> Result<Connection, Error> {
         let mut connection = Connection::open(&self.socket, self.answer_limit)?;
-        connection.send_request(&Request::Allocate {
+        connection.send_request(&self.request(local, remote, dif, spec, mode))?;
+        Ok(connection)
+    }
+
+    fn request(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+        mode: Mode,
+    ) -> Request {
+        Request::Allocate {
             version: VERSION,
             local: local.clone(),
             remote: remote.clone(),
@@ -152,8 +212,7 @@ impl Node {
             mode,
             membarrier: mode == Mode::Ring && ipc::membarrier(),
             ring_bytes: self.ring_bytes.filter(|_| mode == Mode::Ring),
-        })?;
-        Ok(connection)
+        }
     }
 }
 
@@ -179,6 +238,35 @@ impl Allocation {
 }
 
 impl AsFd for Allocation {
+    /// Readable when the answer is there.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+impl StreamAllocation {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::allocate_stream`].
+    pub fn finish(mut self) -> Result<StreamFlow, Error> {
+        ipc::stream_flow(self.connection.receive(ALLOCATION)?)
+    }
+
+    /// Gives the flow if the answer is there. After an answer, of whatever kind, the allocation is
+    /// over and must be dropped.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::allocate_stream`].
+    pub fn try_finish(&mut self) -> Result<Option<StreamFlow>, Error> {
+        let answer = self.connection.try_hear()?;
+        answer.map(ipc::stream_flow).transpose()
+    }
+}
+
+impl AsFd for StreamAllocation {
     /// Readable when the answer is there.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()

@@ -11,6 +11,7 @@ use carina_ring::channel::Endpoint;
 use crate::crossing::{Crossed, Crossing};
 use crate::ipcp_app::IpcpBuilder;
 use crate::mailbox::Mailbox;
+use crate::stream_socket::StreamSocket;
 
 /// The end of a flow as the data plane sees it.
 pub enum FlowEnd {
@@ -19,6 +20,9 @@ pub enum FlowEnd {
     /// One end of a SOCK_SEQPACKET pair; the application holds the other. One message is one SDU
     /// of at most [`SOCKET_SDU_MAX`](crate::SOCKET_SDU_MAX) bytes.
     Socket(OwnedFd),
+    /// A stream socket; the application holds its other end. SDUs toward the DIF have at most so
+    /// many bytes.
+    Stream(StreamSocket, usize),
     /// A normal IPCP of this system, whose N-1 flow this becomes: no ring is between the two.
     /// [`Command::N1Up`] puts it into use.
     Ipcp {

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use carina_api::{DifName, IpcpId, PortId};
 use carina_dataplane::{DataPlane, Workers};
-use carina_sys::{Epoll, EventFd, Interest};
+use carina_sys::{Epoll, EventFd, Interest, SocketWatch};
 
 use crate::config::{Limits, Placement};
 use crate::connections::{ConnectionId, Connections};
@@ -52,8 +52,11 @@ pub struct Core {
     pub endpoints: Endpoints,
     /// Queries to RIBs that are not answered yet.
     pub rib: RibQueries,
-    /// There are flows over socket pairs, whose end must be polled for.
+    /// There are flows over sockets that the node handed over, whose end must be polled for.
     pub has_socket_flows: bool,
+    /// Sees the end of sockets that the node handed over.
+    pub socket_watch: SocketWatch,
+    pub last_watched: u64,
     pub next_socket_poll: Instant,
     pub plane: DataPlane,
     /// This process has registered for memory barriers, and there is one processor only. With

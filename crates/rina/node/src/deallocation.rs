@@ -1,6 +1,5 @@
 //! How flows end: closed by an application, by the other side, by a command, or by a death.
 
-use std::collections::HashSet;
 use std::os::fd::AsFd;
 
 use carina_api::control::EventKind;
@@ -212,7 +211,7 @@ impl Core {
             .endpoints
             .iter_mut()
             .filter_map(|(port, end)| match end.allocated()?.data_path {
-                DataPath::Sockets { inode, .. } => Some((port, inode)),
+                DataPath::Sockets { watched, .. } => Some((port, watched)),
                 _ => None,
             })
             .collect();
@@ -220,44 +219,18 @@ impl Core {
         if watched.is_empty() {
             return;
         }
-        let Ok(table) = std::fs::read_to_string("/proc/net/unix") else {
-            return;
+        let open = match self.socket_watch.open() {
+            Ok(open) => open,
+            Err(error) => return tracing::warn!(%error, "the ends of socket flows are not seen"),
         };
-        let open: HashSet<u64> = open_inodes(&table).collect();
-        for (port, inode) in watched {
-            if !open.contains(&inode) {
+        for (port, watched) in watched {
+            if !open.contains(&watched) {
                 self.release_endpoint(port);
             }
         }
     }
 }
 
-/// Inodes of the sockets listed in `/proc/net/unix`: the seventh column.
-fn open_inodes(table: &str) -> impl Iterator<Item = u64> {
-    table
-        .lines()
-        .skip(1)
-        .filter_map(|line| line.split_whitespace().nth(6)?.parse().ok())
-}
-
 const CLOSED: &str = "closed by the application";
 const STOPPED: &str = "the node is stopping";
 const DIED: &str = "the application died: it ended without closing the flow";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn inodes_are_read_from_the_kernels_table() {
-        let (a, b) = carina_sys::socketpair_seqpacket().unwrap();
-        let inode = rustix::fs::fstat(&a).unwrap().st_ino;
-        let open = || {
-            let table = std::fs::read_to_string("/proc/net/unix").unwrap();
-            open_inodes(&table).any(|found| found == inode)
-        };
-        assert!(open());
-        drop((a, b));
-        assert!(!open());
-    }
-}

@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use carina_api::ipc::Mode;
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
+use carina_dataplane::StreamSocket;
 use carina_ipcp::N1Port;
 use carina_ring::channel::{ChannelMemory, Side};
 
@@ -36,6 +37,8 @@ pub struct Endpoint {
     pub uid: u32,
     pub pid: i32,
     pub mode: Mode,
+    /// The socket that the application attached, until the flow is made of it.
+    pub attached: Option<StreamSocket>,
     /// The application's process has registered for memory barriers.
     pub membarrier: bool,
     /// Bytes of each ring.
@@ -82,17 +85,19 @@ pub enum ChannelEnd {
         side: Side,
         light: bool,
     },
-    /// One end of a socket pair.
+    /// A socket whose other end the data plane or the other application has.
     Socket(OwnedFd),
+    /// Nothing: the application attached its end.
+    Attached,
     /// Nothing: an IPCP is linked on the data plane.
     Ipcp,
 }
 
 /// What the node keeps of a flow that an application has.
 pub struct AllocatedFlow {
-    /// The node's end of the flow's control socket; none in socket mode and for an IPCP.
+    /// The node's end of the flow's control socket; none but in ring mode.
     pub control_socket: Option<OwnedFd>,
-    /// The channel and the application's side of it; none in socket mode and for an IPCP.
+    /// The channel and the application's side of it; none but in ring mode.
     pub channel: Option<(Arc<ChannelMemory>, Side)>,
     pub data_path: DataPath,
     /// The end of the flow was reported to the application.
@@ -108,8 +113,9 @@ pub enum DataPath {
     Plane,
     /// Another application, over shared memory.
     Direct(PortId),
-    /// Another application, over a socket pair; the inode is that of this end's socket.
-    Sockets { peer: PortId, inode: u64 },
+    /// Another application, over sockets; one of them is watched under that token, and the flow
+    /// ends when all descriptors of it are closed.
+    Sockets { peer: PortId, watched: u64 },
     /// Another end of this system, through a relay on the data plane known as `relay`.
     Relayed { peer: PortId, relay: PortId },
 }

@@ -15,6 +15,7 @@
 
 mod allocation;
 mod apply;
+mod attached_socket;
 mod captures;
 pub mod config;
 mod connections;

@@ -1,0 +1,72 @@
+//! Sees that sockets have been closed which this process has handed over and holds no longer.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::epoll::{Epoll, Interest};
+
+/// A set of sockets that other processes hold.
+///
+/// An epoll set keeps no file open and loses its entry when the last descriptor of a file is
+/// closed, in whatever process and network namespace. `/proc` lists the entries that are left.
+#[derive(Debug)]
+pub struct SocketWatch {
+    epoll: Epoll,
+}
+
+impl SocketWatch {
+    /// Makes an empty set.
+    ///
+    /// # Errors
+    /// The kernel's refusal, usually that the process has too many open files.
+    pub fn new() -> io::Result<SocketWatch> {
+        Epoll::new().map(|epoll| SocketWatch { epoll })
+    }
+
+    /// Adds a socket under a token of the caller's. Close every descriptor of it in this process
+    /// afterwards: the socket counts as open while one exists anywhere.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn add(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+        self.epoll.add(socket, token, Interest::HangUpEdge)
+    }
+
+    /// The tokens of the sockets that are open.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn open(&self) -> io::Result<HashSet<u64>> {
+        let fd = self.epoll.as_fd().as_raw_fd();
+        let listing = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))?;
+        Ok(tokens(&listing).collect())
+    }
+}
+
+/// The tokens in the description of an epoll set: `tfd: 5 events: 18 data: 2a pos:0 …`.
+fn tokens(listing: &str) -> impl Iterator<Item = u64> {
+    listing.lines().filter_map(|line| {
+        let (_, entry) = line.strip_prefix("tfd:")?.split_once("data:")?;
+        u64::from_str_radix(entry.split_whitespace().next()?, 16).ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socketpair_stream;
+
+    #[test]
+    fn a_socket_is_open_until_its_last_descriptor_closes() {
+        let watch = SocketWatch::new().unwrap();
+        let (a, b) = socketpair_stream().unwrap();
+        watch.add(&a, 7).unwrap();
+        watch.add(&b, u64::MAX).unwrap();
+        let copy = a.try_clone().unwrap();
+        drop((a, b));
+        assert_eq!(watch.open().unwrap(), HashSet::from([7]));
+        drop(copy);
+        assert_eq!(watch.open().unwrap(), HashSet::new());
+    }
+}
