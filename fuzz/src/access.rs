@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use carina_time::Instant;
+use carina_vnet::access::Right;
 use carina_vnet_access::Refusal;
 use carina_vnet_access::access_point::{AccessPoint, PeerConfig, Sink};
 use carina_vnet_access::control::{POINT, Reply, Request, USER, message, packet};
 use carina_vnet_access::key::{PrivateKey, PublicKey};
 use carina_vnet_access::passage::Passage;
-use carina_vnet_access::token::{Right, Token};
+use carina_vnet_access::token::Token;
 
 /// Tokens.
 pub fn vnet_token(data: &[u8]) {

@@ -2,6 +2,8 @@
 
 use carina_import::vnets::{self, Format, Source};
 use carina_import::{Draft, irati, rlite};
+use carina_lab::CarinaNode;
+use carina_node::Config;
 use carina_vnet::document::{Document, Form};
 
 /// Scripts of rlite-ctl: see [`reads_rlite_ctl`].
@@ -19,7 +21,7 @@ pub fn reads_rlite_ctl(data: &[u8]) -> bool {
         return false;
     };
     let draft = rlite::read("init", text);
-    if let Err(what) = draft.to_toml() {
+    if let Err(what) = draft.to_toml(Config::check_text) {
         panic!("{what}\n{text}");
     }
     check_notes(&draft, text.lines().count());
@@ -46,7 +48,7 @@ pub fn reads_networks(data: &[u8]) -> bool {
     let text = chars.as_str();
     let rate = "100Mbps".parse().expect("a rate");
     let file = "fuzzed";
-    let Ok(imported) = vnets::read(format, Source { file, text, rate }) else {
+    let Ok(imported) = vnets::read(format, Source { file, text, rate }, &CarinaNode) else {
         return false;
     };
     let written = imported.document.write(Form::Toml);
@@ -85,7 +87,7 @@ pub fn reads_irati_conf(data: &[u8]) -> bool {
         return false;
     };
     check_notes(&draft, text.lines().count());
-    draft.to_toml().is_ok() && !draft.members.is_empty()
+    draft.to_toml(Config::check_text).is_ok() && !draft.members.is_empty()
 }
 
 fn check_notes(draft: &Draft, lines: usize) {

@@ -218,11 +218,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet",
-        "carina-text carina-api carina-embed carina-random carina-time carina-wire quick-xml serde serde_json thiserror toml",
+        "carina-text carina-api carina-embed carina-random carina-time carina-wire base64 quick-xml serde serde_json thiserror toml",
     ),
     (
         "carina-vnet-roles",
-        "carina-text carina-api carina-client carina-random carina-sys carina-time carina-vnet carina-vnet-host axum base64 rcgen rusqlite \
+        "carina-api carina-client carina-random carina-sys carina-text carina-time carina-vnet carina-vnet-web axum base64 rcgen rusqlite \
          rustix rustls rustls-webpki serde serde_json thiserror tokio tokio-rustls toml",
     ),
     (
@@ -268,7 +268,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-import",
-        "carina-text carina-api carina-ipcp carina-lab carina-node carina-time carina-vnet carina-wire saphyr-parser serde serde_json thiserror",
+        "carina-text carina-api carina-ipcp carina-time carina-topology carina-vnet carina-wire saphyr-parser serde serde_json thiserror",
     ),
     (
         "carina-measure",
@@ -276,8 +276,12 @@ const ALLOWED: &[(&str, &str)] = &[
          plotters",
     ),
     (
+        "carina-topology",
+        "carina-api carina-ipcp carina-management carina-text serde serde_json thiserror",
+    ),
+    (
         "carina-lab",
-        "carina-text carina-api carina-ipcp carina-management carina-namespaces carina-node carina-sys carina-vm rustix serde serde_json thiserror",
+        "carina-text carina-api carina-namespaces carina-node carina-sys carina-topology carina-vm rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-access",
@@ -285,10 +289,19 @@ const ALLOWED: &[(&str, &str)] = &[
          carina-vnet carina-wire aws-lc-rs base64 boringtun rustix serde serde_json thiserror",
     ),
     (
+        "carina-vnet-web",
+        "carina-api carina-dissect carina-sys carina-vnet carina-wire axum serde serde_json thiserror tokio",
+    ),
+    (
         "carina-vnet-host",
-        "carina-api carina-apps carina-client carina-dissect carina-embed carina-engine carina-frame \
+        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame \
          carina-namespaces carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
-         carina-vnet-access carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
+         carina-vnet-access carina-vnet-web carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
+    ),
+    (
+        "carina-vnet-agent",
+        "carina-api carina-sys carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-vnet-web \
+         rustls serde serde_json thiserror",
     ),
     (
         "carina-bench",
@@ -298,7 +311,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),

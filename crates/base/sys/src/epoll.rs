@@ -20,6 +20,8 @@ pub enum Interest {
     ReadEdge,
     /// Readable, writable or hung up, reported once per change.
     ReadWriteEdge,
+    /// Errors and hang-up only, reported once per change.
+    HangUpEdge,
 }
 
 /// A descriptor that is ready.
@@ -152,6 +154,7 @@ fn flags(interest: Interest) -> epoll::EventFlags {
         Interest::ReadWriteEdge => {
             EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
         }
+        Interest::HangUpEdge => EventFlags::ET,
     }
 }
 

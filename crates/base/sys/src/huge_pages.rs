@@ -13,8 +13,8 @@ use crate::{HUGE_PAGE_BYTES, Mapping, Memory, PAGE_BYTES};
 
 /// Opens or creates a file of huge pages of 2 MiB. The file stays when this process ends, so that a
 /// device that is still running does not write into memory of another process. The function asks
-/// the kernel for missing huge pages, and mounts a file system of huge pages if there is none: both
-/// need root.
+/// the kernel for missing huge pages, and mounts a file system of huge pages if no such file system
+/// is mounted: both need root.
 ///
 /// # Errors
 /// `InvalidInput` if `bytes` is 0 or not a multiple of [`HUGE_PAGE_BYTES`]; `OutOfMemory` if the
@@ -91,7 +91,7 @@ pub fn physical_addresses(mapping: &Mapping, offset: usize, bytes: usize) -> io:
 const PAGEMAP_FRAME: u64 = (1 << 55) - 1;
 const PAGEMAP_PRESENT: u64 = 1 << 63;
 
-/// Directory of a file system with huge pages of 2 MiB; mounts one if there is none.
+/// Directory of a file system with huge pages of 2 MiB; mounts one if necessary.
 fn directory() -> io::Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts")?;
     if let Some(found) = mounted(&mounts) {

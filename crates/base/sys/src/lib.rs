@@ -21,6 +21,7 @@ mod numa;
 mod process;
 mod processor;
 mod socket;
+mod socket_watch;
 mod stop;
 mod succession;
 
@@ -45,7 +46,8 @@ pub use crate::process::{
 pub use crate::processor::is_emulated;
 pub use crate::socket::{
     Credentials, accept_seqpacket, connect_seqpacket, connect_stream, listen_seqpacket,
-    peer_credentials, peer_has_unread, socketpair_seqpacket,
+    peer_credentials, peer_has_unread, socketpair_seqpacket, socketpair_stream,
 };
+pub use crate::socket_watch::SocketWatch;
 pub use crate::stop::{ReloadSignal, StopSignal};
 pub use crate::succession::{SUCCESSION, listen_tcp, lock_file};

@@ -1,4 +1,5 @@
-//! Unix `SOCK_SEQPACKET` sockets: whole messages, in order, with an end of file.
+//! Unix sockets: `SOCK_SEQPACKET` sockets, which carry whole messages in order with an end of file,
+//! and `SOCK_STREAM` sockets, which carry bytes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,6 +32,19 @@ pub fn socketpair_seqpacket() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Creates a connected pair of blocking stream sockets.
+///
+/// # Errors
+/// Like [`socketpair_seqpacket`].
+pub fn socketpair_stream() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
         SocketFlags::CLOEXEC,
         None,
     )?)

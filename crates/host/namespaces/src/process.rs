@@ -45,7 +45,7 @@ impl Process {
         Self::numbered(pid.cast_signed()).ok_or(Error::NoProcess(pid))
     }
 
-    /// The running process with this pid; `None` if there is none.
+    /// The running process with this pid; `None` if no such process exists.
     pub fn numbered(pid: i32) -> Option<Self> {
         let started_ticks = start_ticks(pid)?;
         Some(Self { pid, started_ticks })

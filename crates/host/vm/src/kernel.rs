@@ -93,8 +93,8 @@ impl Kernel {
         })
     }
 
-    /// Finds the newest kernel in an unpacked package, by the order of the names. `None` if there
-    /// is none.
+    /// Finds the newest kernel in an unpacked package, by the order of the names. `None` if the
+    /// package has no kernel.
     pub fn newest_in(root: &Path) -> Option<Kernel> {
         let mut found: Vec<Kernel> = fs::read_dir(root.join("boot"))
             .ok()?

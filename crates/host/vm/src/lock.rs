@@ -64,7 +64,8 @@ impl Lock {
             Err(Errno::WOULDBLOCK | Errno::INTR) => return Ok(None),
             Err(error) => return Err(std::io::Error::from(error)).context("lock", path),
         }
-        // The previous holder may have removed the file; a lock on a removed file excludes nobody.
+        // The previous holder may have removed the file; a lock on a removed file does not
+        // exclude other processes.
         let locked = file.metadata().context("look at", path)?;
         let is_same = |now: fs::Metadata| (now.dev(), now.ino()) == (locked.dev(), locked.ino());
         Ok(fs::metadata(path)

@@ -119,9 +119,9 @@ impl Templates {
         &self.root
     }
 
-    /// Returns the template for machines like this one. If there is none, creates it: boots such a
-    /// machine until it accepts commands, and saves it. Other callers that need the same template
-    /// wait for it.
+    /// Returns the template for machines like this one. If it does not exist, creates it: boots
+    /// such a machine until it accepts commands, and saves it. Other callers that need the same
+    /// template wait for it.
     ///
     /// # Errors
     ///

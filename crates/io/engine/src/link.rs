@@ -298,7 +298,7 @@ impl Links {
         self.wake(app);
     }
 
-    /// For the sink: the next input link that has packets or has ended; `None` if there is none.
+    /// For the sink: the next input link that has packets or has ended; `None` if no link is ready.
     #[must_use]
     pub fn next_ready(&mut self, app: AppId) -> Option<LinkId> {
         loop {

@@ -287,6 +287,20 @@ impl Packet {
         }
     }
 
+    /// The contents as two slices: the headers, followed by the body. `None` while the body is in a
+    /// ring; after [`Packet::materialise`] the result is never `None`.
+    #[must_use]
+    pub fn slices(&self) -> Option<[&[u8]; 2]> {
+        let cell = self.cell();
+        let body: &[u8] = match &cell.body {
+            Body::Empty => &[],
+            Body::Ring(_) => return None,
+            Body::Own(buffer) => buffer.as_slice(),
+            Body::Shared(shared) => shared.as_slice(),
+        };
+        Some([cell.head(), body])
+    }
+
     /// Moves contents that are in a ring into a buffer, so that the ring can be released. Returns
     /// false if the pool has no buffer; the packet is then unchanged.
     #[must_use]

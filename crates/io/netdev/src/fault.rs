@@ -216,7 +216,7 @@ impl<T> Fault<T> {
         delay - jitter + self.random.next_u64() % (2 * jitter + 1)
     }
 
-    /// The next item whose transit has ended at `now` (ns); `None` if there is none.
+    /// The next item whose transit has ended at `now` (ns); `None` if no transit has ended.
     pub fn take_due(&mut self, now: u64) -> Option<T> {
         if self.next_due()? > now {
             return None;

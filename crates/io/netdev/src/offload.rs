@@ -57,7 +57,7 @@ pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) -> Resul
     let covered = frame.get_mut(start..).ok_or(Unsupported)?;
     let sum = fold(add(0, covered));
     let field = covered.get_mut(offset..offset + 2).ok_or(Unsupported)?;
-    // In UDP a checksum of 0 would mean that there is none.
+    // In UDP a checksum of 0 would mean that the sender computed no checksum.
     let sum = if sum == 0 { 0xffff } else { sum };
     field.copy_from_slice(&sum.to_be_bytes());
     Ok(())

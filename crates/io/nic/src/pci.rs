@@ -28,7 +28,7 @@ pub struct PciDevice {
     pub device: u16,
     /// The kernel driver that the device is bound to; `None` if it is unbound.
     pub driver: Option<String>,
-    /// The network interface that this driver has created; `None` if there is none.
+    /// The network interface that this driver has created; `None` if it has created no interface.
     pub interface: Option<String>,
     /// Whether an IOMMU translates its memory accesses.
     pub has_iommu: bool,

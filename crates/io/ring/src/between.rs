@@ -280,9 +280,9 @@ impl SleepFlag {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Returns true if the thread sleeps and no caller was told to ring yet; the caller then
-    /// rings its doorbell. Call it after publishing work. Two callers at the same time may both get
-    /// true.
+    /// Returns true if the thread sleeps and no earlier caller got true since it fell asleep; the
+    /// caller then rings its doorbell. Call it after publishing work. Two callers at the same time
+    /// may both get true.
     #[must_use]
     #[inline]
     pub fn must_ring(&self) -> bool {

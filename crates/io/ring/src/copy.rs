@@ -236,8 +236,8 @@ mod x86_64 {
         }
         let leaf = __cpuid_count(7, 0);
         let (enhanced, short) = (leaf.ebx & (1 << 9) != 0, leaf.edx & (1 << 4) != 0);
-        // Processors with AVX-512 but without fast short `rep movsb` (before Ice Lake) slow down for
-        // a while after each use of a 64-byte register.
+        // Processors with AVX-512 but without fast short `rep movsb` (before Ice Lake) slow down
+        // for a while after each use of a 64-byte register.
         if enhanced && short && std::arch::is_x86_feature_detected!("avx512f") {
             return WIDE;
         }

@@ -31,7 +31,7 @@ pub enum PlanError {
     /// The PSID has more than 16 bits.
     #[error("psid-length {0}: must be 0 to 16")]
     Bits(u8),
-    /// The table cannot hold so many softwires, or there are none.
+    /// The table cannot hold so many softwires, or their number is 0.
     #[error("{0} softwires: 1 to {max} are possible", max = crate::table::SOFTWIRES_MAX)]
     Softwires(u64),
     /// A frame of this length is too short for its headers, or longer than a jumbo frame.

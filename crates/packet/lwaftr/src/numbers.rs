@@ -1,4 +1,4 @@
-//! Identifications for fragments: random ones, which nobody can predict (RFC 7739), and consecutive
+//! Identifications for fragments: random ones, which are unpredictable (RFC 7739), and consecutive
 //! ones.
 
 use std::collections::hash_map::RandomState;

@@ -77,7 +77,7 @@ impl Running {
             .unwrap_or_else(|| panic!("no counter {name}"))
     }
 
-    /// The value of a counter; `None` if there is none of this name.
+    /// The value of a counter; `None` if no counter has this name.
     pub fn find(&self, name: &str) -> Option<u64> {
         let all = counter_file::read(&self.counters).unwrap();
         let found = all.iter().find(|reading| reading.name == name);

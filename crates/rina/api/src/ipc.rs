@@ -19,7 +19,14 @@
 //!
 //! A flow lives as long as the application holds the descriptors of its `flow` message. In ring
 //! mode the first descriptor is the flow's control socket, on which the node sends `closed`. In
-//! socket mode the data socket is the only descriptor.
+//! socket mode and in stream mode the data socket is the only descriptor.
+//!
+//! In stream mode the client may attach one connected stream socket to `allocate`, or to `respond`
+//! with `accept`. The node uses this socket as its end of the byte stream. If the other application
+//! is on the same system, the node may pass the socket to that application instead. The `flow`
+//! message to the client that attached a socket carries no descriptor.
+
+use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -94,6 +101,19 @@ pub enum Mode {
     Ring,
     /// A `SOCK_SEQPACKET` socket; one message is one SDU.
     Socket,
+    /// A `SOCK_STREAM` socket: a byte stream in each direction, which ends independently of the
+    /// other. On the flow, an empty SDU ends a direction.
+    Stream,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Ring => "ring",
+            Mode::Socket => "socket",
+            Mode::Stream => "stream",
+        })
+    }
 }
 
 /// A message from the node to a client on `ipc.sock`.
@@ -140,8 +160,8 @@ pub struct FlowRequest {
 /// The body of [`Reply::Flow`].
 ///
 /// Descriptors in ring mode: control socket, memory, own data doorbell, own space doorbell, peer's
-/// data doorbell, peer's space doorbell ([`RING_FDS`]). In socket mode: the data socket
-/// ([`SOCKET_FDS`]).
+/// data doorbell, peer's space doorbell ([`RING_FDS`]). In socket and stream mode: the data socket
+/// ([`SOCKET_FDS`]), or none if the receiving application attached a socket of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// The [`FlowRequest`] that this message answers; `None` when it answers an allocation.
@@ -157,7 +177,7 @@ pub struct Flow {
     pub dif: DifName,
     /// The flow specification that the allocating application requested.
     pub spec: FlowSpec,
-    /// Bytes of data in each of the two rings; 0 in socket mode.
+    /// Bytes of data in each of the two rings; 0 in socket and stream mode.
     pub ring_bytes: u64,
     /// The ring in which this end writes, 0 or 1; it reads from the other.
     pub tx_ring: u8,
@@ -274,8 +294,12 @@ pub const RING_BYTES_MAX: u64 = 64 << 20;
 /// Number of file descriptors that accompany a `flow` message in ring mode.
 pub const RING_FDS: usize = 6;
 
-/// Number of file descriptors that accompany a `flow` message in socket mode.
+/// Number of file descriptors that accompany a `flow` message in socket mode, and in stream mode
+/// unless the receiving application attached a socket of its own.
 pub const SOCKET_FDS: usize = 1;
+
+/// Number of descriptors that a client may attach to an `allocate` or a `respond` in stream mode.
+pub const ATTACHED_FDS_MAX: usize = 1;
 
 /// Longest reason in a refusal, in bytes; longer ones are truncated.
 pub const REASON_BYTES_MAX: usize = 256;

@@ -204,5 +204,16 @@ pub struct SocketFlow {
     pub info: FlowInfo,
 }
 
+/// A flow as a byte stream. The application uses it with the system calls of a connected
+/// `SOCK_STREAM` socket: `read`, `write`, `poll`, and `shutdown` to end one direction only.
+#[derive(Debug)]
+pub struct StreamFlow {
+    /// The socket: blocking, with close-on-exec. `None` if the application attached one end of its
+    /// own socket, because it then uses the other end of that socket.
+    pub socket: Option<OwnedFd>,
+    /// The names at the ends.
+    pub info: FlowInfo,
+}
+
 #[cfg(test)]
 mod tests;

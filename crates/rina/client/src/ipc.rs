@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::flow::{Flow, SocketFlow};
+use crate::flow::{Flow, SocketFlow, StreamFlow};
 use crate::link::{FlowInfo, Link, timespec};
 use crate::recv::FlowReceiver;
 use crate::send::FlowSender;
@@ -52,8 +52,19 @@ impl Connection {
     }
 
     pub(crate) fn send_request(&mut self, request: &Request) -> Result<(), Error> {
+        self.send_attaching(request, None)
+    }
+
+    /// Sends a request with the descriptor `attached`, if there is one, and closes the descriptor
+    /// in this process.
+    pub(crate) fn send_attaching(
+        &mut self,
+        request: &Request,
+        attached: Option<OwnedFd>,
+    ) -> Result<(), Error> {
         let bytes = ipc::encode(request).map_err(|error| Error::Protocol(error.to_string()))?;
-        send_with_fds(&self.socket, &bytes, &[]).map_err(broken)
+        let fds: Vec<_> = attached.iter().map(AsFd::as_fd).collect();
+        send_with_fds(&self.socket, &bytes, &fds).map_err(broken)
     }
 
     /// Waits for the answer to the request that `asked` describes.
@@ -172,6 +183,18 @@ pub(crate) fn socket_flow(answer: Answer) -> Result<SocketFlow, Error> {
         .map_err(|fds: Vec<_>| wrong_fds(fds.len(), SOCKET_FDS))?;
     Ok(SocketFlow {
         socket,
+        info: info_of(flow),
+    })
+}
+
+/// Converts an answer of the node to a flow that is a byte stream.
+pub(crate) fn stream_flow(answer: Answer) -> Result<StreamFlow, Error> {
+    let (flow, mut fds) = flow_of(answer, Mode::Stream)?;
+    if fds.len() > SOCKET_FDS {
+        return Err(wrong_fds(fds.len(), SOCKET_FDS));
+    }
+    Ok(StreamFlow {
+        socket: fds.pop(),
         info: info_of(flow),
     })
 }

@@ -1,7 +1,7 @@
 //! The node of this system, as an application uses it.
 
 use std::fmt::Display;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use carina_api::paths::RunDir;
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec};
 
 use crate::error::Error;
-use crate::flow::{Flow, SocketFlow};
+use crate::flow::{Flow, SocketFlow, StreamFlow};
 use crate::ipc::{self, Connection};
 use crate::registration::Registration;
 
@@ -25,6 +25,12 @@ pub struct Node {
 /// A requested flow whose answer has not been read yet.
 #[derive(Debug)]
 pub struct Allocation {
+    connection: Connection,
+}
+
+/// A requested flow in stream mode whose answer has not been read yet.
+#[derive(Debug)]
+pub struct StreamAllocation {
     connection: Connection,
 }
 
@@ -135,6 +141,49 @@ impl Node {
         ipc::socket_flow(connection.receive(ALLOCATION)?)
     }
 
+    /// Allocates a flow that is a byte stream; see [`StreamFlow`]. `spec` must ask for a flow that
+    /// is reliable and in order.
+    ///
+    /// `attached` is a connected stream socket (one end of a pair, or a TCP connection) that
+    /// becomes this end of the flow. The node moves its bytes. If the other application is on this
+    /// system, the node may pass the socket to that application instead. If `attached` is `None`,
+    /// the node creates a socket, and the result contains it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::allocate`]; also [`Error::Refused`] when `attached` is not a connected stream
+    /// socket.
+    pub fn allocate_stream(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+        attached: Option<OwnedFd>,
+    ) -> Result<StreamFlow, Error> {
+        self.start_allocate_stream(local, remote, dif, spec, attached)?
+            .finish()
+    }
+
+    /// Requests a flow like [`Self::allocate_stream`], but does not wait for the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNode`] when no node listens any more.
+    pub fn start_allocate_stream(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+        attached: Option<OwnedFd>,
+    ) -> Result<StreamAllocation, Error> {
+        let mut connection = Connection::open(&self.socket, self.answer_limit)?;
+        let request = self.request(local, remote, dif, spec, Mode::Stream);
+        connection.send_attaching(&request, attached)?;
+        Ok(StreamAllocation { connection })
+    }
+
     pub(crate) fn ask(
         &self,
         local: &AppName,
@@ -144,7 +193,19 @@ impl Node {
         mode: Mode,
     ) -> Result<Connection, Error> {
         let mut connection = Connection::open(&self.socket, self.answer_limit)?;
-        connection.send_request(&Request::Allocate {
+        connection.send_request(&self.request(local, remote, dif, spec, mode))?;
+        Ok(connection)
+    }
+
+    fn request(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+        mode: Mode,
+    ) -> Request {
+        Request::Allocate {
             version: VERSION,
             local: local.clone(),
             remote: remote.clone(),
@@ -153,8 +214,7 @@ impl Node {
             mode,
             membarrier: mode == Mode::Ring && ipc::membarrier(),
             ring_bytes: self.ring_bytes.filter(|_| mode == Mode::Ring),
-        })?;
-        Ok(connection)
+        }
     }
 }
 
@@ -180,6 +240,35 @@ impl Allocation {
 }
 
 impl AsFd for Allocation {
+    /// The descriptor is readable when the answer has arrived.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+impl StreamAllocation {
+    /// Waits for the answer and returns the flow.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::allocate_stream`].
+    pub fn finish(mut self) -> Result<StreamFlow, Error> {
+        ipc::stream_flow(self.connection.receive(ALLOCATION)?)
+    }
+
+    /// Returns the flow if the answer has arrived, otherwise `None`. After a flow or an error the
+    /// allocation has ended; drop it then.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::allocate_stream`].
+    pub fn try_finish(&mut self) -> Result<Option<StreamFlow>, Error> {
+        let answer = self.connection.try_hear()?;
+        answer.map(ipc::stream_flow).transpose()
+    }
+}
+
+impl AsFd for StreamAllocation {
     /// The descriptor is readable when the answer has arrived.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()

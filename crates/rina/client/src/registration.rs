@@ -1,14 +1,14 @@
 //! A registered name, and the flow requests to it.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use carina_api::ipc::{Mode, Reply, Request};
 use carina_api::{AppName, DifName, FlowSpec};
 
 use crate::error::Error;
-use crate::flow::{Flow, SocketFlow};
+use crate::flow::{Flow, SocketFlow, StreamFlow};
 use crate::ipc::{self, Answer, Connection};
 
 /// A name of this application. It stays registered while this value lives.
@@ -142,7 +142,7 @@ impl Registration {
     /// ends.
     pub fn accept_request(&mut self, request: &FlowRequest) -> Result<Flow, Error> {
         let membarrier = ipc::membarrier();
-        let answer = self.respond(request, None, Mode::Ring, membarrier)?;
+        let answer = self.respond(request, Mode::Ring, membarrier, None)?;
         ipc::ring_flow(answer)
     }
 
@@ -152,8 +152,25 @@ impl Registration {
     ///
     /// As for [`Self::accept_request`].
     pub fn accept_request_socket(&mut self, request: &FlowRequest) -> Result<SocketFlow, Error> {
-        let answer = self.respond(request, None, Mode::Socket, false)?;
+        let answer = self.respond(request, Mode::Socket, false, None)?;
         ipc::socket_flow(answer)
+    }
+
+    /// Accepts a request with a flow that is a byte stream. `attached` has the same meaning as in
+    /// [`Node::allocate_stream`](crate::Node::allocate_stream).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::accept_request`]; also [`Error::Refused`] when the caller requested a flow
+    /// that may lose or reorder bytes, or `attached` is not a connected stream socket. The node
+    /// then refuses the flow.
+    pub fn accept_request_stream(
+        &mut self,
+        request: &FlowRequest,
+        attached: Option<OwnedFd>,
+    ) -> Result<StreamFlow, Error> {
+        let answer = self.respond(request, Mode::Stream, false, attached)?;
+        ipc::stream_flow(answer)
     }
 
     /// Refuses a request; the calling application receives `reason`.
@@ -175,18 +192,19 @@ impl Registration {
     fn respond(
         &mut self,
         request: &FlowRequest,
-        reason: Option<String>,
         mode: Mode,
         membarrier: bool,
+        attached: Option<OwnedFd>,
     ) -> Result<Answer, Error> {
         let number = request.request;
-        self.connection.send_request(&Request::Respond {
+        let accepted = Request::Respond {
             request: number,
             accept: true,
-            reason,
+            reason: None,
             mode,
             membarrier,
-        })?;
+        };
+        self.connection.send_attaching(&accepted, attached)?;
         loop {
             let answer = self.connection.receive("the acceptance of a flow")?;
             match &answer.reply {

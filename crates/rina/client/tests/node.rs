@@ -5,7 +5,9 @@
     reason = "a test may panic and is read by its name"
 )]
 
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
@@ -301,4 +303,40 @@ fn process_of_another_test() {
         }
         other => panic!("no role {other}"),
     }
+}
+
+#[test]
+fn stream_flows_have_a_socket_unless_one_is_attached() {
+    let house = House::new();
+    let _running = house.node();
+    let node = house.client();
+    let mut registration = node.register(&app("streams"), None).unwrap();
+    let ask = |attached| {
+        let (local, remote) = (app("caller"), app("streams"));
+        let spec = FlowSpec::reliable();
+        let asking = node.start_allocate_stream(&local, &remote, None, &spec, attached);
+        asking.unwrap()
+    };
+    let (kept, attached) = UnixStream::pair().unwrap();
+    let asking = ask(Some(attached.into()));
+    let request = registration.next_request().unwrap();
+    let theirs = registration.accept_request_stream(&request, None).unwrap();
+    assert!(asking.finish().unwrap().socket.is_none());
+    let mut theirs = UnixStream::from(theirs.socket.unwrap());
+    (&kept).write_all(b"through").unwrap();
+    drop(kept);
+    let mut read = String::new();
+    theirs.read_to_string(&mut read).unwrap();
+    assert_eq!(read, "through");
+
+    let asking = ask(None);
+    let request = registration.next_request().unwrap();
+    let pipe = std::io::pipe().unwrap().0;
+    let refused = registration.accept_request_stream(&request, Some(pipe.into()));
+    assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+    let refused = asking.finish();
+    let Err(Error::Refused(ErrorBody { message, .. })) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(message.contains("is not a socket"), "{message}");
 }

@@ -11,6 +11,7 @@ use carina_ring::channel::Endpoint;
 use crate::crossing::{Crossed, Crossing};
 use crate::ipcp_app::IpcpBuilder;
 use crate::mailbox::Mailbox;
+use crate::stream_socket::StreamSocket;
 
 /// The end of a flow that the data plane serves: where the SDUs of the flow's user come from and go
 /// to.
@@ -20,6 +21,9 @@ pub enum FlowEnd {
     /// The data plane's end of a SOCK_SEQPACKET socket pair. The application holds the other end.
     /// One message is one SDU of at most [`SOCKET_SDU_MAX`](crate::SOCKET_SDU_MAX) bytes.
     Socket(OwnedFd),
+    /// A stream socket; the application holds its other end. The number is the longest SDU that
+    /// this end may send toward the DIF, in bytes.
+    Stream(StreamSocket, usize),
     /// A normal IPCP of this system, for which the flow is an N-1 flow. There is no ring between
     /// the two IPCPs. The flow is used only after [`Command::N1Up`].
     Ipcp {

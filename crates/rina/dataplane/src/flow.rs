@@ -1,9 +1,12 @@
-//! The common part of both kinds of flow app: links, counters, and how a flow ends.
+//! The common part of all kinds of flow app: links, counters, and how a flow ends.
+
+use std::collections::VecDeque;
 
 use carina_api::PortId;
 use carina_engine::counters::{Row, Value};
-use carina_engine::{AppId, Close, LinkId, Links};
+use carina_engine::{AppId, Close, LinkId, Links, Packet};
 use carina_ring::Sdus;
+use carina_wire::Payload;
 
 use crate::event::Event;
 use crate::mailbox::Mailbox;
@@ -132,4 +135,20 @@ pub(crate) fn requested_close(request: Option<String>) -> Close {
         Some(reason) => Close::Failed(reason),
         None => Close::Failed("the application failed".to_owned()),
     }
+}
+
+/// Splits a packet whose contents are not in a ring into pieces of at most `piece_max` bytes, which
+/// share its buffer, and appends them to `pieces`. Returns false if the data plane has no buffer.
+pub(crate) fn cut(mut packet: Packet, piece_max: usize, pieces: &mut VecDeque<Packet>) -> bool {
+    while packet.len() > piece_max && piece_max > 0 {
+        let Some(mut piece) = packet.share() else {
+            return false;
+        };
+        Payload::truncate(&mut piece, piece_max);
+        piece.set_more(true);
+        packet.advance(piece_max);
+        pieces.push_back(piece);
+    }
+    pieces.push_back(packet);
+    true
 }

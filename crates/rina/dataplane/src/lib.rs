@@ -30,7 +30,10 @@ mod plane;
 mod port_table;
 mod qos;
 mod ring_flow;
+mod socket_end;
 mod socket_flow;
+mod stream_flow;
+mod stream_socket;
 mod trace;
 
 pub use command::{Command, FlowEnd};
@@ -48,3 +51,4 @@ pub use normal_ipcp::NormalIpcp;
 pub use port_table::{CloseRequest, EndElsewhere, FlowOwner, PortEntry, PortTable, WORKERS_MAX};
 pub use qos::{QosError, QosOffered};
 pub use socket_flow::SOCKET_SDU_MAX;
+pub use stream_socket::StreamSocket;

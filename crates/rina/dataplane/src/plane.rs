@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, MemberRequest, Request, RequestQueue};
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
-use crate::socket_flow::Lingering;
+use crate::socket_end::Lingering;
 
 /// An IPCP on this thread.
 struct IpcpHandle {

@@ -74,7 +74,7 @@ pub enum AuthStep {
         /// The identity that the other side proved; empty when the policy proves nothing.
         identity: String,
     },
-    /// Authentication has failed. The text is for the local log only; the peer is told no details.
+    /// Authentication has failed. The text is for the local log only; the peer receives no details.
     Fail(String),
 }
 

@@ -91,7 +91,7 @@ pub(super) struct Directory {
     pub(super) routes_known_at: Instant,
     /// Own registrations that wait for the answers of their homes.
     pub(super) registering: BTreeMap<String, PendingRegistration>,
-    /// Own registrations whose applications have been told that they are registered.
+    /// Own registrations whose applications have received the confirmation.
     pub(super) answered: BTreeSet<String>,
     /// Own registrations that a home has accepted since this IPCP became a member.
     pub(super) taken: BTreeSet<String>,
@@ -133,7 +133,7 @@ pub(super) struct PendingRegistration {
 /// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// The members where the application is registered, nearest first; empty when there is none.
+    /// The members where the application is registered, nearest first; may be empty.
     Known(Vec<String>),
     /// The homes to ask, in this order.
     Ask(Vec<String>),

@@ -43,8 +43,8 @@ impl Management {
             let is_silent = now.since(up.heard) >= interval;
             up.missed = if is_silent { up.missed + 1 } else { 0 };
             up.ask_at = now + interval;
-            // `missed` counts intervals without a message. A request was sent after each of the first
-            // three, and none was answered.
+            // `missed` counts intervals without a message. A request was sent after each of the
+            // first three, and none was answered.
             if up.missed > MISSED_MAX {
                 self.log.count("keepalive-lost");
                 self.neighbour_lost(now, n1, "no sign of life", dt);

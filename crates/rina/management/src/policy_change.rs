@@ -109,7 +109,7 @@ impl Management {
         Ok(())
     }
 
-    /// Replaces the routing policy. The new one is told of all neighbours.
+    /// Replaces the routing policy. The new policy receives all neighbours.
     fn change_routing(
         &mut self,
         now: Instant,

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use carina_api::control::{EventKind, LinkState};
 use carina_api::ipc::{Mode, Request, ring_bytes_checked};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
-use carina_dataplane::FlowRequest;
+use carina_dataplane::{FlowRequest, StreamSocket};
 
+use crate::attached_socket::stream_spec_checked;
 use crate::connections::{ConnectionId, Role};
 use crate::core::{Core, Token};
 use crate::endpoints::{Endpoint, FlowOwner, Stage};
@@ -21,7 +22,12 @@ use crate::rules::Action;
 impl Core {
     /// Starts an allocation. The request goes to the first DIF that reaches the name, whose access
     /// rules allow the call, and that meets the flow specification.
-    pub fn allocate(&mut self, id: ConnectionId, request: Request) -> Result<(), ErrorBody> {
+    pub fn allocate(
+        &mut self,
+        id: ConnectionId,
+        request: Request,
+        attached: Option<StreamSocket>,
+    ) -> Result<(), ErrorBody> {
         let Request::Allocate {
             local,
             remote,
@@ -41,14 +47,11 @@ impl Core {
         let (uid, pid) = (conn.peer.uid, conn.peer.pid);
         spec.check()
             .map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
+        stream_spec_checked(mode, &spec)?;
         let ring_bytes = ring_bytes_checked(ring_bytes.unwrap_or(self.limits.ring_bytes))?;
         tracing::debug!(app = %local, %remote, ?dif, uid, "flow requested");
         let candidates = self.candidates(uid, &remote, dif.as_ref(), &spec)?;
-        let charge = if mode == Mode::Ring {
-            2 * ring_bytes as u64
-        } else {
-            0
-        };
+        let charge = ring_charge(mode, ring_bytes);
         self.users.charge(uid, charge, &self.limits)?;
         let port = self.endpoints.unused_port();
         // A remote system has its own time limit for the answer; this limit covers only its
@@ -71,11 +74,16 @@ impl Core {
                 uid,
                 pid,
                 mode,
+                attached: attached.as_ref().and_then(|socket| socket.try_clone().ok()),
                 membarrier,
                 ring_bytes,
                 charge,
                 stage,
             };
+            if end.attached.is_none() && attached.is_some() {
+                refusal = Some(no_descriptor());
+                break;
+            }
             match self.request_flow(port, end) {
                 Ok(()) => {
                     if let Some(conn) = self.connections.get_mut(id) {
@@ -165,7 +173,8 @@ impl Core {
         let to_plane = if self.ipcps[id].process.as_dyn().is_local() {
             None
         } else {
-            let (channel_end, to_plane) = self.make_channel_end(port, &end)?;
+            let attached = end.attached.take();
+            let (channel_end, to_plane) = self.make_channel_end(port, &end, attached)?;
             if let Stage::Requested {
                 channel_end: slot, ..
             } = &mut end.stage
@@ -296,6 +305,14 @@ impl Core {
     }
 }
 
+/// Bytes of rings that a flow in `mode` adds to its user's total, which is limited.
+pub fn ring_charge(mode: Mode, ring_bytes: usize) -> u64 {
+    match mode {
+        Mode::Ring => 2 * ring_bytes as u64,
+        Mode::Socket | Mode::Stream => 0,
+    }
+}
+
 /// The error for a name that is not registered.
 pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
     let place = dif.map_or("any DIF of this system".to_owned(), |dif| {
@@ -305,6 +322,11 @@ pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
         ErrorCode::UnknownName,
         format!("no application is registered as {remote} in {place}"),
     )
+}
+
+fn no_descriptor() -> ErrorBody {
+    let what = "the node has too many open files to take the attached socket";
+    ErrorBody::new(ErrorCode::LimitReached, what)
 }
 
 /// The error for an IPCP that is down. It is permanent if a member refused to admit the IPCP.

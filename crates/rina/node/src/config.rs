@@ -15,7 +15,7 @@ use thiserror::Error;
 use toml::Spanned;
 
 use crate::ipcp_kinds;
-use crate::member_spec::MemberSpec;
+use crate::member_spec::{MemberSpec, MemberSpecError};
 use crate::rules::Rule;
 use crate::vm_port::{check_socket, region_bytes};
 
@@ -127,6 +127,23 @@ pub enum ConfigError {
     },
 }
 
+/// Why a node would not start with a configuration.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TextError {
+    /// The configuration as a whole.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The settings of a DIF.
+    #[error("DIF {dif}: {source}")]
+    Dif {
+        /// Its name.
+        dif: String,
+        /// What the dialect of the DIF cannot do.
+        source: MemberSpecError,
+    },
+}
+
 impl Config {
     /// Reads a configuration from a file.
     ///
@@ -190,6 +207,22 @@ impl Config {
     pub fn wants_implicit_loopback(&self) -> bool {
         let explicit = |ipcp: &Spanned<IpcpCreate>| ipcp.get_ref().kind == IpcpType::Loopback;
         self.node.loopback && !self.ipcps.iter().any(explicit)
+    }
+
+    /// Checks a configuration text with the checks of a node that starts with it: its syntax,
+    /// contradictions between its parts, and the settings of each DIF.
+    ///
+    /// # Errors
+    /// [`TextError`] with the place and what would be right.
+    pub fn check_text(text: &str) -> Result<(), TextError> {
+        for dif in &Self::parse(text, None)?.difs {
+            let dif = dif.get_ref();
+            dif.dif_config(None).map_err(|source| TextError::Dif {
+                dif: dif.name.to_string(),
+                source,
+            })?;
+        }
+        Ok(())
     }
 
     /// Checks what concerns several tables at once. An error has the byte offset of its cause.

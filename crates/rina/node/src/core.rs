@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use carina_api::{DifName, IpcpId, PortId};
 use carina_dataplane::{DataPlane, Workers};
-use carina_sys::{Epoll, EventFd, Interest};
+use carina_sys::{Epoll, EventFd, Interest, SocketWatch};
 
 use crate::config::{Limits, Placement};
 use crate::connections::{ConnectionId, Connections};
@@ -52,8 +52,11 @@ pub struct Core {
     pub endpoints: Endpoints,
     /// Queries to RIBs that have not been answered yet.
     pub rib: RibQueries,
-    /// Flows over socket pairs exist. The node must poll to notice their ends.
+    /// Flows over sockets that the node handed over exist. The node must poll to notice their ends.
     pub has_socket_flows: bool,
+    /// Detects when sockets that the node handed over are closed.
+    pub socket_watch: SocketWatch,
+    pub last_watched: u64,
     pub next_socket_poll: Instant,
     pub plane: DataPlane,
     /// Memory barriers of other processes cost this node nothing: the process has registered for

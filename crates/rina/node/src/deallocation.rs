@@ -1,6 +1,5 @@
 //! Deallocation: ends of flows, caused by an application, the other side, a command, or a crash.
 
-use std::collections::HashSet;
 use std::os::fd::AsFd;
 
 use carina_api::control::EventKind;
@@ -49,8 +48,9 @@ impl Core {
             DataPath::Relayed { peer, relay } => {
                 self.note_peer_close(peer, graceful);
                 // The relay is known by the caller's port-id. If the called application is gone,
-                // the called end of the relay detects that itself, and the caller's end is told
-                // after the SDUs that are still under way: deallocating at once would lose them.
+                // the called end of the relay detects that itself, and the caller's end is
+                // notified after the SDUs that are still under way: deallocating at once would lose
+                // them.
                 if relay == port {
                     self.plane.send(Command::Deallocate {
                         port: relay,
@@ -213,7 +213,7 @@ impl Core {
             .endpoints
             .iter_mut()
             .filter_map(|(port, end)| match end.allocated()?.data_path {
-                DataPath::Sockets { inode, .. } => Some((port, inode)),
+                DataPath::Sockets { watched, .. } => Some((port, watched)),
                 _ => None,
             })
             .collect();
@@ -221,44 +221,18 @@ impl Core {
         if watched.is_empty() {
             return;
         }
-        let Ok(table) = std::fs::read_to_string("/proc/net/unix") else {
-            return;
+        let open = match self.socket_watch.open() {
+            Ok(open) => open,
+            Err(error) => return tracing::warn!(%error, "the ends of socket flows are not seen"),
         };
-        let open: HashSet<u64> = open_inodes(&table).collect();
-        for (port, inode) in watched {
-            if !open.contains(&inode) {
+        for (port, watched) in watched {
+            if !open.contains(&watched) {
                 self.release_endpoint(port);
             }
         }
     }
 }
 
-/// Inodes of the sockets listed in `/proc/net/unix` (its seventh column).
-fn open_inodes(table: &str) -> impl Iterator<Item = u64> {
-    table
-        .lines()
-        .skip(1)
-        .filter_map(|line| line.split_whitespace().nth(6)?.parse().ok())
-}
-
 const CLOSED: &str = "closed by the application";
 const STOPPED: &str = "the node is stopping";
 const DIED: &str = "the application died: it ended without closing the flow";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn inodes_are_read_from_the_kernels_table() {
-        let (a, b) = carina_sys::socketpair_seqpacket().unwrap();
-        let inode = rustix::fs::fstat(&a).unwrap().st_ino;
-        let open = || {
-            let table = std::fs::read_to_string("/proc/net/unix").unwrap();
-            open_inodes(&table).any(|found| found == inode)
-        };
-        assert!(open());
-        drop((a, b));
-        assert!(!open());
-    }
-}

@@ -10,7 +10,7 @@
 //!               |                                 Accepted
 //!               +------------> Allocated <-----------+
 //!                               |     \
-//!          application closes   |      \  other end closes: the application is told
+//!          application closes   |      \  other end closes: the application is notified
 //!                               v       v
 //!                            (gone)  Allocated --application closes--> (gone)
 //! ```
@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use carina_api::ipc::Mode;
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
+use carina_dataplane::StreamSocket;
 use carina_ipcp::N1Port;
 use carina_ring::channel::{ChannelMemory, Side};
 
@@ -37,6 +38,9 @@ pub struct Endpoint {
     pub uid: u32,
     pub pid: i32,
     pub mode: Mode,
+    /// The socket that the application attached; `None` if it attached no socket, and after the
+    /// flow is made.
+    pub attached: Option<StreamSocket>,
     /// The application's process has registered for memory barriers.
     pub membarrier: bool,
     /// Size of each ring in bytes.
@@ -85,17 +89,19 @@ pub enum ChannelEnd {
         side: Side,
         light: bool,
     },
-    /// One end of a socket pair.
+    /// A socket for the owner. The data plane or the other application has its other end.
     Socket(OwnedFd),
+    /// Nothing to hand over: the application attached one end of its own socket and uses the other.
+    Attached,
     /// Nothing to hand over: the IPCP is linked on the data plane.
     Ipcp,
 }
 
 /// What the node holds of an allocated flow.
 pub struct AllocatedFlow {
-    /// The node's end of the flow's control socket; `None` in socket mode and for an IPCP.
+    /// The node's end of the flow's control socket; `None` except in ring mode.
     pub control_socket: Option<OwnedFd>,
-    /// The channel and the application's side of it; `None` in socket mode and for an IPCP.
+    /// The channel and the application's side of it; `None` except in ring mode.
     pub channel: Option<(Arc<ChannelMemory>, Side)>,
     pub data_path: DataPath,
     /// The end of the flow has been reported to the application.
@@ -111,8 +117,9 @@ pub enum DataPath {
     Plane,
     /// Shared memory, directly to another application at this port.
     Direct(PortId),
-    /// A socket pair, directly to another application; `inode` is that of this end's socket.
-    Sockets { peer: PortId, inode: u64 },
+    /// A socket connection, directly to another application. The node watches one of its sockets
+    /// under the token `watched`; the flow ends when all descriptors of that socket are closed.
+    Sockets { peer: PortId, watched: u64 },
     /// A relay on the data plane, to another endpoint of this system. `relay` is the relay's
     /// port-id.
     Relayed { peer: PortId, relay: PortId },
@@ -206,7 +213,7 @@ impl Endpoints {
         self.table.get_mut(&port)
     }
 
-    /// The allocated flow at a port; `None` if there is none.
+    /// The allocated flow at a port; `None` if no endpoint or no allocated flow is there.
     pub fn allocated_mut(&mut self, port: PortId) -> Option<&mut AllocatedFlow> {
         self.table.get_mut(&port)?.allocated()
     }

@@ -7,35 +7,63 @@ use std::sync::Arc;
 use carina_api::control::EventKind;
 use carina_api::ipc::{Flow, Mode, Reply};
 use carina_api::{ErrorBody, ErrorCode, IpcpId, PortId};
-use carina_dataplane::{Command, FlowEnd};
+use carina_dataplane::{Command, FlowEnd, StreamSocket};
 use carina_ring::WakeMode;
 use carina_ring::channel::{ChannelMemory, Side};
-use carina_sys::{Interest, socketpair_seqpacket};
+use carina_sys::{Interest, socketpair_seqpacket, socketpair_stream};
 
 use crate::connections::ConnectionId;
 use crate::core::{Core, Token};
 use crate::endpoints::{AllocatedFlow, ChannelEnd, DataPath, Endpoint, FlowOwner, Relay, Stage};
 
 impl Core {
-    /// Makes both sides of a flow between its owner and the data plane.
+    /// Makes both sides of a flow between its owner and the data plane. The data plane uses
+    /// `attached`, the socket that the owner attached in stream mode, if there is one.
     pub fn make_channel_end(
         &self,
         port: PortId,
         end: &Endpoint,
+        attached: Option<StreamSocket>,
     ) -> Result<(ChannelEnd, FlowEnd), ErrorBody> {
         if let FlowOwner::Ipcp(ipcp, n1) = end.owner {
             let to_plane = self.plane.n1_end(end.ipcp, ipcp, n1, port);
             return Ok((ChannelEnd::Ipcp, to_plane.map_err(no_memory)?));
         }
-        self.channel_end(end, end.ring_bytes).map_err(no_memory)
+        self.channel_end(end, end.ring_bytes, attached)
+            .map_err(no_memory)
     }
 
-    fn channel_end(&self, end: &Endpoint, ring_bytes: usize) -> io::Result<(ChannelEnd, FlowEnd)> {
+    fn channel_end(
+        &self,
+        end: &Endpoint,
+        ring_bytes: usize,
+        attached: Option<StreamSocket>,
+    ) -> io::Result<(ChannelEnd, FlowEnd)> {
         if let FlowOwner::Ipcp(ipcp, n1) = end.owner {
             return Ok((ChannelEnd::Ipcp, FlowEnd::Ipcp { ipcp, n1 }));
         }
-        let light = end.membarrier && self.barrier_is_free;
-        channel_with_data_plane(end.mode, ring_bytes, light)
+        match end.mode {
+            Mode::Ring => {
+                let light = end.membarrier && self.barrier_is_free;
+                ring_with_data_plane(ring_bytes, light)
+            }
+            Mode::Socket => {
+                let (theirs, ours) = socketpair_seqpacket()?;
+                Ok((ChannelEnd::Socket(theirs), FlowEnd::Socket(ours)))
+            }
+            Mode::Stream => {
+                let ipcp = self.ipcps.get(end.ipcp);
+                let sdu_max = ipcp.map_or(usize::MAX, |ipcp| self.longest_sdu(ipcp));
+                let (theirs, ours) = match attached {
+                    Some(socket) => (ChannelEnd::Attached, socket),
+                    None => {
+                        let (theirs, ours) = socketpair_stream()?;
+                        (ChannelEnd::Socket(theirs), StreamSocket::new(ours))
+                    }
+                };
+                Ok((theirs, FlowEnd::Stream(ours, sdu_max)))
+            }
+        }
     }
 
     /// Connects the two endpoints of a flow within this system: the caller's and the called one.
@@ -104,6 +132,10 @@ impl Core {
         caller: PortId,
         called: PortId,
     ) -> io::Result<([ChannelEnd; 2], [DataPath; 2])> {
+        let mut attached = [caller, called].map(|port| {
+            let end = self.endpoints.get_mut(port);
+            end.and_then(|end| end.attached.take())
+        });
         let (a, b) = (&self.endpoints[caller], &self.endpoints[called]);
         let is_app = a.owner == FlowOwner::App && b.owner == FlowOwner::App;
         match (a.mode, b.mode) {
@@ -119,25 +151,24 @@ impl Core {
                 Ok(([channel_end(Side::A), channel_end(Side::B)], data_paths))
             }
             (Mode::Socket, Mode::Socket) if is_app => {
-                let (a, b) = socketpair_seqpacket()?;
-                let inode = |fd: &OwnedFd| io::Result::Ok(rustix::fs::fstat(fd)?.st_ino);
-                let data_paths = [
-                    DataPath::Sockets {
-                        peer: called,
-                        inode: inode(&a)?,
-                    },
-                    DataPath::Sockets {
-                        peer: caller,
-                        inode: inode(&b)?,
-                    },
-                ];
-                Ok(([ChannelEnd::Socket(a), ChannelEnd::Socket(b)], data_paths))
+                let pair = socketpair_seqpacket()?;
+                self.hand_over([caller, called], pair)
+            }
+            (Mode::Stream, Mode::Stream) if is_app && attached.iter().all(Option::is_none) => {
+                let pair = socketpair_stream()?;
+                self.hand_over([caller, called], pair)
+            }
+            (Mode::Stream, Mode::Stream) if is_app && attached.iter().any(Option::is_none) => {
+                self.hand_through([caller, called], attached)
             }
             _ => {
+                let [of_a, of_b] = attached.each_mut().map(Option::take);
                 // The rings at both ends have the size that the caller requested.
                 let (bytes, ipcp) = (a.ring_bytes, a.ipcp);
-                let ((mine, a), (theirs, b)) =
-                    (self.channel_end(a, bytes)?, self.channel_end(b, bytes)?);
+                let ((mine, a), (theirs, b)) = (
+                    self.channel_end(a, bytes, of_a)?,
+                    self.channel_end(b, bytes, of_b)?,
+                );
                 self.plane.send(Command::Relay { a, b, port: caller });
                 let ends = [caller, called];
                 self.endpoints.add_relay(caller, Relay { ipcp, ends });
@@ -148,6 +179,56 @@ impl Core {
                 Ok(([mine, theirs], [data_path(called), data_path(caller)]))
             }
         }
+    }
+
+    /// Prepares to hand the two sockets of a pair to two applications, and watches both sockets.
+    fn hand_over(
+        &mut self,
+        [caller, called]: [PortId; 2],
+        (a, b): (OwnedFd, OwnedFd),
+    ) -> io::Result<([ChannelEnd; 2], [DataPath; 2])> {
+        let data_paths = [
+            DataPath::Sockets {
+                peer: called,
+                watched: self.watch_socket(&a)?,
+            },
+            DataPath::Sockets {
+                peer: caller,
+                watched: self.watch_socket(&b)?,
+            },
+        ];
+        Ok(([ChannelEnd::Socket(a), ChannelEnd::Socket(b)], data_paths))
+    }
+
+    /// Prepares to hand the socket that one application attached to the other application.
+    fn hand_through(
+        &mut self,
+        [caller, called]: [PortId; 2],
+        attached: [Option<StreamSocket>; 2],
+    ) -> io::Result<([ChannelEnd; 2], [DataPath; 2])> {
+        let (socket, is_of_caller) = match attached {
+            [Some(socket), _] => (socket, true),
+            [None, Some(socket)] => (socket, false),
+            [None, None] => return Err(io::Error::other("no socket is attached")),
+        };
+        let watched = self.watch_socket(&socket)?;
+        let given = ChannelEnd::Socket(socket.into_fd());
+        let channel_ends = if is_of_caller {
+            [ChannelEnd::Attached, given]
+        } else {
+            [given, ChannelEnd::Attached]
+        };
+        let data_path = |peer| DataPath::Sockets { peer, watched };
+        Ok((channel_ends, [data_path(called), data_path(caller)]))
+    }
+
+    /// Watches a socket that the node is about to hand over, to detect when it is closed. Returns
+    /// the socket's token.
+    fn watch_socket(&mut self, socket: impl AsFd) -> io::Result<u64> {
+        self.last_watched += 1;
+        self.socket_watch.add(socket, self.last_watched)?;
+        self.has_socket_flows = true;
+        Ok(self.last_watched)
     }
 
     /// Hands an application its end of a flow. If the application no longer exists, the flow ends.
@@ -190,7 +271,7 @@ impl Core {
         };
         let (mut fds, mut ring_bytes, mut tx_ring, mut light_wake) = (Vec::new(), 0, 0, false);
         match channel_end {
-            ChannelEnd::Ipcp => {}
+            ChannelEnd::Ipcp | ChannelEnd::Attached => {}
             ChannelEnd::Socket(socket) => fds.push(socket),
             ChannelEnd::Ring {
                 channel,
@@ -245,34 +326,22 @@ impl Core {
     }
 }
 
-/// Makes both sides of a flow between an application and the data plane. The application always has
-/// side A.
-fn channel_with_data_plane(
-    mode: Mode,
-    ring_bytes: usize,
-    light: bool,
-) -> io::Result<(ChannelEnd, FlowEnd)> {
-    match mode {
-        Mode::Ring => {
-            let channel = Arc::new(ChannelMemory::create(ring_bytes)?);
-            let wake = if light {
-                WakeMode::Light
-            } else {
-                WakeMode::Fence
-            };
-            let endpoint = channel.endpoint(Side::B, wake)?;
-            let channel_end = ChannelEnd::Ring {
-                channel,
-                side: Side::A,
-                light,
-            };
-            Ok((channel_end, FlowEnd::Ring(Box::new(endpoint))))
-        }
-        Mode::Socket => {
-            let (theirs, ours) = socketpair_seqpacket()?;
-            Ok((ChannelEnd::Socket(theirs), FlowEnd::Socket(ours)))
-        }
-    }
+/// Creates both sides of a flow over rings between an application and the data plane. The
+/// application is always side A.
+fn ring_with_data_plane(ring_bytes: usize, light: bool) -> io::Result<(ChannelEnd, FlowEnd)> {
+    let channel = Arc::new(ChannelMemory::create(ring_bytes)?);
+    let wake = if light {
+        WakeMode::Light
+    } else {
+        WakeMode::Fence
+    };
+    let endpoint = channel.endpoint(Side::B, wake)?;
+    let channel_end = ChannelEnd::Ring {
+        channel,
+        side: Side::A,
+        light,
+    };
+    Ok((channel_end, FlowEnd::Ring(Box::new(endpoint))))
 }
 
 fn no_memory(error: io::Error) -> ErrorBody {

@@ -222,7 +222,7 @@ async fn apply(control: Shared, body: Bytes) -> Response {
 }
 
 /// Starts a capture. The data plane gets one end before this thread knows whether there is room for
-/// the other; if there is none, dropping the reader ends the capture.
+/// the other end. If there is no room, dropping the reader ends the capture.
 async fn create_capture(control: Shared, body: Bytes) -> Response {
     let CaptureCreate { ipcp, snap_bytes } = match from_json(&body) {
         Ok(create) => create,

@@ -7,8 +7,11 @@ use carina_api::control::EventKind;
 use carina_api::ipc::{FlowRequest, Mode, REASON_BYTES_MAX, Reply, Request};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
 
+use carina_dataplane::StreamSocket;
 use thiserror::Error;
 
+use crate::allocation::ring_charge;
+use crate::attached_socket::stream_spec_checked;
 use crate::connections::ConnectionId;
 use crate::core::Core;
 use crate::endpoints::{Endpoint, FlowOwner, Stage};
@@ -110,6 +113,7 @@ impl Core {
             uid,
             pid,
             mode: Mode::Ring,
+            attached: None,
             membarrier: false,
             ring_bytes: self.limits.ring_bytes as usize,
             charge: 0,
@@ -144,7 +148,12 @@ impl Core {
     }
 
     /// Handles the answer of an application to a flow request.
-    pub fn on_flow_response(&mut self, id: ConnectionId, answer: Request) {
+    pub fn on_flow_response(
+        &mut self,
+        id: ConnectionId,
+        answer: Request,
+        attached: Result<Option<StreamSocket>, ErrorBody>,
+    ) {
         let Request::Respond {
             request,
             accept,
@@ -175,12 +184,21 @@ impl Core {
         let Some(end) = self.endpoints.get_mut(port) else {
             return;
         };
+        let attached =
+            attached.and_then(|socket| stream_spec_checked(mode, &end.spec).map(|()| socket));
         end.mode = mode;
         end.membarrier = membarrier;
         let answer = Some((id, request));
         end.stage = Stage::Accepted { answer };
         let ipcp = end.ipcp;
-        if let Err(error) = self.accept_incoming(port) {
+        let accepted = match attached {
+            Ok(socket) => {
+                end.attached = socket;
+                self.accept_incoming(port)
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = accepted {
             let reason = format!("the node of the application failed: {}", error.message);
             self.connections.send_refusal(id, Some(request), error);
             self.remove_endpoint(port);
@@ -203,16 +221,18 @@ impl Core {
             self.answer_process(ipcp, port, Ok(None));
             return Ok(());
         }
-        let bytes = match (end.owner, end.mode) {
-            (FlowOwner::App, Mode::Ring) => 2 * end.ring_bytes as u64,
-            _ => 0,
+        let bytes = match end.owner {
+            FlowOwner::App => ring_charge(end.mode, end.ring_bytes),
+            FlowOwner::Ipcp(..) => 0,
         };
         self.users.charge_bytes(uid, bytes, &self.limits)?;
         let Some(end) = self.endpoints.get_mut(port) else {
             return Ok(());
         };
         end.charge = bytes;
-        let (channel_end, to_plane) = self.make_channel_end(port, &self.endpoints[port])?;
+        let attached = end.attached.take();
+        let end = &self.endpoints[port];
+        let (channel_end, to_plane) = self.make_channel_end(port, end, attached)?;
         self.answer_process(ipcp, port, Ok(Some(to_plane)));
         self.deliver_channel(port, channel_end, crate::endpoints::DataPath::Plane);
         Ok(())

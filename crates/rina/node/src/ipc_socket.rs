@@ -1,12 +1,14 @@
 //! `ipc.sock`: accepts connections of applications, reads their requests and closes them.
 
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use carina_api::ipc::{self, MESSAGE_BYTES_MAX, Refusal, Reply, Request, VERSION};
 use carina_api::{ErrorBody, ErrorCode};
+use carina_dataplane::StreamSocket;
 use carina_sys::{Interest, accept_seqpacket, peer_credentials, recv_with_fds};
 
+use crate::attached_socket::attached_socket;
 use crate::connections::{ConnectionId, Role, send};
 use crate::core::{Core, Token};
 
@@ -60,8 +62,10 @@ impl Core {
             let received = recv_with_fds(&conn.socket, &mut buffer);
             let request = match received {
                 Ok(datagram) if datagram.bytes == 0 => None,
-                // File descriptors from an application are not used; they are closed here.
-                Ok(datagram) => Some(ipc::decode::<Request>(&buffer[..datagram.bytes])),
+                Ok(datagram) => {
+                    let request = ipc::decode::<Request>(&buffer[..datagram.bytes]);
+                    Some((request, datagram.fds))
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.message = buffer;
                     return;
@@ -75,8 +79,9 @@ impl Core {
             };
             self.message = buffer;
             match request {
-                Some(Ok(request)) => self.handle_message(id, request),
-                Some(Err(error)) => {
+                Some((Ok(request), fds)) => self.handle_message(id, request, fds),
+                Some((Err(error), fds)) => {
+                    close_all(fds);
                     self.connections.send_refusal(id, None, error.into());
                     return self.close_conn(id);
                 }
@@ -85,20 +90,28 @@ impl Core {
         }
     }
 
-    fn handle_message(&mut self, id: ConnectionId, request: Request) {
+    fn handle_message(&mut self, id: ConnectionId, request: Request, fds: Vec<OwnedFd>) {
         let Some(conn) = self.connections.get(id) else {
-            return;
+            return close_all(fds);
         };
+        let mode = match &request {
+            Request::Allocate { mode, .. } => Some(*mode),
+            Request::Respond { mode, accept, .. } => accept.then_some(*mode),
+            Request::Register { .. } => None,
+        };
+        let attached = attached_socket(mode, fds);
         let result = match (request, &conn.role) {
-            (Request::Register { version, name, dif }, Role::New) => {
-                check_version(version).and_then(|()| self.register(id, name, dif))
-            }
+            (Request::Register { version, name, dif }, Role::New) => check_version(version)
+                .and(attached)
+                .and_then(|_| self.register(id, name, dif)),
             (Request::Allocate { version, .. }, Role::New) if version != VERSION => {
                 check_version(version)
             }
-            (request @ Request::Allocate { .. }, Role::New) => self.allocate(id, request),
+            (request @ Request::Allocate { .. }, Role::New) => {
+                attached.and_then(|attached| self.allocate(id, request, attached))
+            }
             (request @ Request::Respond { .. }, Role::App(_)) => {
-                self.on_flow_response(id, request);
+                self.on_flow_response(id, request, attached);
                 Ok(())
             }
             (Request::Respond { request, .. }, _) => {
@@ -134,6 +147,11 @@ impl Core {
             }
         }
     }
+}
+
+/// Closes descriptors of a request that is not processed. Does not wait for unsent bytes.
+fn close_all(fds: Vec<OwnedFd>) {
+    fds.into_iter().map(StreamSocket::new).for_each(drop);
 }
 
 fn check_version(version: u32) -> Result<(), ErrorBody> {

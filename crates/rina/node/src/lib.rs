@@ -15,6 +15,7 @@
 
 mod allocation;
 mod apply;
+mod attached_socket;
 mod captures;
 pub mod config;
 mod connections;
@@ -52,7 +53,7 @@ mod users;
 mod vm_port;
 mod vm_requests;
 
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, TextError};
 pub use member_spec::{MemberSpecError, check_auth, check_member};
 pub use run_directory::RunDirError;
 pub use start::{Node, NodeError, NodeHandle};

@@ -173,7 +173,7 @@ impl Core {
         }
         self.connections.send_refusal(id, None, error);
         if !waits {
-            // The application was told that it is registered, which is no longer true: it is
+            // The application has received a confirmation that is no longer true, so it is
             // disconnected.
             self.connections.close_later(id);
         }

@@ -38,7 +38,7 @@ pub enum ResponseKind {
     Policies(Dialect),
     /// The changed policy of this system's member.
     Change,
-    /// Nothing: another member was told to leave.
+    /// Nothing: another member received the command to leave.
     Expel,
 }
 

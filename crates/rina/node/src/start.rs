@@ -14,7 +14,8 @@ use carina_api::{DifName, ErrorBody, LocalName};
 use carina_dataplane::DataPlane;
 use carina_engine::counters::Table;
 use carina_sys::{
-    Epoll, EventFd, cpus_possible, listen_seqpacket, membarrier_register, raise_nofile_limit,
+    Epoll, EventFd, SocketWatch, cpus_possible, listen_seqpacket, membarrier_register,
+    raise_nofile_limit,
 };
 use carina_vmpi::ll::VmpiImpl;
 use thiserror::Error;
@@ -281,6 +282,8 @@ impl CoreParts {
             endpoints: Endpoints::default(),
             rib: RibQueries::default(),
             has_socket_flows: false,
+            socket_watch: SocketWatch::new().map_err(io_error("epoll"))?,
+            last_watched: 0,
             next_socket_poll: self.start,
             plane,
             barrier_is_free: cpus_possible() == Some(1) && membarrier_register(),

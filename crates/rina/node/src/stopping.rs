@@ -1,4 +1,4 @@
-//! Stops a node in order: applications are told that the node stops, and peers that flows end and
+//! Stops a node in order: notifies applications that the node stops, and peers that flows end and
 //! members leave.
 //!
 //! ```text

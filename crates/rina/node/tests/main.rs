@@ -23,5 +23,6 @@ mod rlite_stations;
 mod room;
 mod stations;
 mod stopping;
+mod streams;
 mod support;
 mod workers;

@@ -1,4 +1,4 @@
-//! Registrations that a DIF refuses, and what applications are told.
+//! Registrations that a DIF refuses, and the errors that applications receive.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_api::control::DifRole;

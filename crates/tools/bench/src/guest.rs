@@ -255,7 +255,10 @@ mod tests {
         assert!(emulated[0].contains("busy for 96 to 99 %"), "{emulated:?}");
         assert!(emulated[0].contains("without KVM"), "{emulated:?}");
         let real = processor_notes(&samples.rows(), true);
-        assert!(real[0].contains("KVM runs it on a real processor"), "{real:?}");
+        assert!(
+            real[0].contains("KVM runs it on a real processor"),
+            "{real:?}"
+        );
         assert_eq!(processor_notes(&[], true), Vec::<String>::new());
     }
 

@@ -22,7 +22,7 @@ use carina_measure::results::{Metric, OURS, Results, Row, Samples, machine};
 use carina_sys::{SUCCESSION, lock_file};
 use carina_vnet::document::Boot;
 use carina_vnet::pip::inventory::Discovery;
-use carina_vnet_host::progress::Phase;
+use carina_vnet::progress::Phase;
 
 use self::case::MEMORY_MIB;
 pub use self::case::{

@@ -30,7 +30,7 @@ pub enum ImportError {
         /// Name of the file.
         file: String,
         /// What is wrong, with the line.
-        source: carina_lab::TopologyError,
+        source: carina_topology::TopologyError,
     },
     /// A file cannot be expressed as a document.
     #[error("{file}: {reason}")]

@@ -3,7 +3,8 @@
 //!
 //! A reader takes a file line by line or key by key and makes a [`Draft`]: the settings of the
 //! node, and a [`Note`] for everything that has no equivalent in Carina. [`Draft::to_toml`] writes
-//! the draft as a configuration, and checks it with the node's own parser.
+//! the draft as a configuration, and passes it to a check by the caller, which can use the node's
+//! own parser.
 //!
 //! | reader | input |
 //! |---|---|
@@ -17,6 +18,8 @@ mod json;
 pub mod rlite;
 mod toml;
 pub mod vnets;
+
+use std::fmt::Display;
 
 use carina_api::control::{Dialect, DifRole, IpcpCreate};
 use carina_text::spelling::nearest;
@@ -90,24 +93,23 @@ impl Draft {
         });
     }
 
-    /// The configuration as TOML.
+    /// The configuration as TOML. `check` receives that text, and checks it like a node that starts
+    /// with it.
     ///
     /// # Errors
-    /// A node would refuse the configuration.
-    pub fn to_toml(&self) -> Result<String, ImportError> {
-        let text = toml::write(self);
-        let wrong = |reason: String| ImportError::Configuration {
-            reason,
-            toml: text.clone(),
-        };
-        let config = carina_node::Config::parse(&text, None);
-        let config = config.map_err(|error| wrong(error.to_string()))?;
-        for dif in &config.difs {
-            let dif = dif.get_ref();
-            let has_settings = dif.dif_config(None);
-            has_settings.map_err(|what| wrong(format!("DIF {}: {what}", dif.name)))?;
+    /// `check` refuses the configuration.
+    pub fn to_toml<E: Display>(
+        &self,
+        check: impl FnOnce(&str) -> Result<(), E>,
+    ) -> Result<String, ImportError> {
+        let toml = toml::write(self);
+        match check(&toml) {
+            Ok(()) => Ok(toml),
+            Err(error) => Err(ImportError::Configuration {
+                reason: error.to_string(),
+                toml,
+            }),
         }
-        Ok(text)
     }
 }
 

@@ -34,7 +34,7 @@ ipcp-config red.eth
 #[test]
 fn an_rlite_script_is_converted_and_the_rest_is_listed() {
     let draft = rlite::read("initscript", SCRIPT);
-    let text = draft.to_toml().unwrap();
+    let text = draft.to_toml(Config::check_text).unwrap();
     let config = Config::parse(&text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert_eq!((config.ipcps.len(), config.difs.len()), (2, 3), "{text}");
     let eth = config.ipcps[0].get_ref();
@@ -201,7 +201,7 @@ fn what_is_quoted_is_a_string_of_toml() {
 #[test]
 fn a_configuration_of_irati_takes_its_templates_along() {
     let draft = irati::read("ipcmanager.conf", MANAGER, &open, &[]).unwrap();
-    let text = draft.to_toml().unwrap();
+    let text = draft.to_toml(Config::check_text).unwrap();
     let config = Config::parse(&text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert_eq!(config.node.name.as_deref(), Some("test1"));
     let eth = config.ipcps[0].get_ref();
@@ -250,7 +250,7 @@ fn a_configuration_of_irati_takes_its_templates_along() {
 fn a_member_of_irati_joins_the_neighbour_it_is_given() {
     let joins = [("normal.DIF".to_owned(), Some("test2.normal.DIF".to_owned()))];
     let draft = irati::read("ipcmanager.conf", MANAGER, &open, &joins).unwrap();
-    let text = draft.to_toml().unwrap();
+    let text = draft.to_toml(Config::check_text).unwrap();
     assert!(text.contains("role = \"join\"") && text.contains("via = \"test2.normal.DIF\""));
     let error = irati::read("x.conf", "{\n \"a\": [1,\n 2 }", &open, &[])
         .unwrap_err()

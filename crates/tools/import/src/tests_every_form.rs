@@ -9,7 +9,9 @@ const FRAME: &str = "ipcp-create e shim-eth e.DIF\nipcp-config e netdev eth0\n\
 /// The notes of the frame with further lines.
 fn notes(lines: &str) -> Vec<Note> {
     let draft = rlite::read("init", &format!("{FRAME}{lines}"));
-    draft.to_toml().expect("a configuration");
+    draft
+        .to_toml(carina_node::Config::check_text)
+        .expect("a configuration");
     draft.notes
 }
 
@@ -130,7 +132,7 @@ fn address_is_carried_over_where_addresses_are_configured() {
         ("ipcp-config a address 7", false),
     ] {
         let draft = rlite::read("init", &format!("{FRAME}{lines}"));
-        draft.to_toml().unwrap();
+        draft.to_toml(carina_node::Config::check_text).unwrap();
         let config = &draft.members[0].config;
         let address = config
             .get("policies")

@@ -36,7 +36,9 @@ fn read_irati(ipcp: &str, sections: &str, template: &str) -> Draft {
     };
     let draft = irati::read("m.conf", &manager(ipcp, sections), &open, joins);
     let draft = draft.expect("it is read");
-    draft.to_toml().expect("a configuration");
+    draft
+        .to_toml(carina_node::Config::check_text)
+        .expect("a configuration");
     draft
 }
 
@@ -264,7 +266,9 @@ fn every_section_of_irati_s_templates_is_known() {
 fn only_members_that_the_template_knows_have_addresses() {
     let known = r#"{ "knownIPCProcessAddresses": [ { "apName": "s.x.DIF", "address": 16 } ] }"#;
     let draft = read_irati(NORMAL, "", known);
-    let toml = draft.to_toml().expect("a configuration");
+    let toml = draft
+        .to_toml(carina_node::Config::check_text)
+        .expect("a configuration");
     assert!(toml.contains("\"addresses\" = \"s.x.DIF=16\""), "{toml}");
     assert!(toml.contains("\"prefixes\" = \"\""), "{toml}");
 }

@@ -21,6 +21,7 @@ mod lab;
 mod rspec;
 pub mod yaml;
 
+use carina_topology::NodeChecks;
 use carina_vnet::document::{Document, Rate};
 
 use crate::Note;
@@ -103,14 +104,18 @@ pub struct Imported {
     pub notes: Vec<Note>,
 }
 
-/// Converts a network.
+/// Converts a network. The nodes of a `.lab` file must pass `checks`.
 ///
 /// # Errors
 /// The text is not in this format, or describes something that no document can express, such as too
 /// many nodes.
-pub fn read(format: Format, source: Source<'_>) -> Result<Imported, ImportError> {
+pub fn read(
+    format: Format,
+    source: Source<'_>,
+    checks: &dyn NodeChecks,
+) -> Result<Imported, ImportError> {
     match format {
-        Format::Lab => lab::read(source),
+        Format::Lab => lab::read(source, checks),
         Format::Containerlab => containerlab::read(source),
         Format::Kathara => kathara::read(source),
         Format::Rspec => rspec::read(source),

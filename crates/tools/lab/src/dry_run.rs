@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::links;
-use crate::topology::Topology;
+use carina_topology::Topology;
 
 /// A topology and the commands that would make it.
 #[derive(Debug, Serialize)]
@@ -70,5 +70,29 @@ fn any_system(lab: &str, topology: &Topology, system: &str, command: &str) -> St
     {
         Some(_) => format!("(in VM {system}) {command}"),
         None => in_system(lab, system, command),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_name_addresses_and_members() {
+        let text = "udp4 u a:10.0.0.1/24 b:10.0.0.2/24 mtu=1400 loss=1%\n\
+                    eth e 0Mbps b c\nnetem u a delay 5ms\n\
+                    dif n a u\ndif n b u e\ndif n c e\ndif m b u\ndif m a u\n";
+        let topology = Topology::parse(text, &crate::CarinaNode).unwrap();
+        let dry_run = DryRun::new("l", &topology);
+        for command in [
+            "ip -n carina-l-a address add 10.0.0.1/24 dev u",
+            "ip netns exec carina-l-b carina dif join n --over u,e --ipcp n.b --via n.a",
+        ] {
+            assert!(
+                dry_run.commands.iter().any(|c| c == command),
+                "{:?}",
+                dry_run.commands
+            );
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use carina_api::NameError;
 use carina_api::control::ClientError;
 
-use crate::topology::LoadError;
+use carina_topology::LoadError;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]

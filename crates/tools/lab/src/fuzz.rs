@@ -1,7 +1,9 @@
 //! The fuzz target of topology files, as a function of bytes. The fuzzer and the tests of `fuzz`
 //! call it.
 
-use crate::{DryRun, Topology, svg};
+use carina_topology::Topology;
+
+use crate::{CarinaNode, DryRun, svg};
 
 /// Reads a topology file, in the syntax of labs or of rlite's demonstrator; see [`reads_lab`].
 pub fn lab(data: &[u8]) {
@@ -18,7 +20,7 @@ pub fn reads_lab(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else {
         return false;
     };
-    let topology = match Topology::parse(text) {
+    let topology = match Topology::parse(text, &CarinaNode) {
         Ok(topology) => topology,
         Err(error) => {
             let line = text.lines().nth(error.at.line.saturating_sub(1));

@@ -8,7 +8,7 @@ use carina_vm::{BOOT, Boot, Cache, Guest, Image, Machine, Record};
 
 use crate::error::{Attempt, Error, Result};
 use crate::record::LabDir;
-use crate::topology::Vm;
+use carina_topology::Vm;
 
 /// The kernel and the image that guests boot.
 #[derive(Debug)]

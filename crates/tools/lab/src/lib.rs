@@ -16,10 +16,11 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use carina_lab::{Options, Topology, up};
+//! use carina_lab::{CarinaNode, Options, up};
+//! use carina_topology::Topology;
 //!
 //! let text = "eth ab 0Mbps a b\ndif net a ab\ndif net b ab\n";
-//! let topology = Topology::parse(text)?;
+//! let topology = Topology::parse(text, &CarinaNode)?;
 //! let lab = up(&topology, Options::new("pair", "pair.lab", text.to_owned())?)?;
 //! let output = lab.exec("a", &["carina", "dif", "list"])?;
 //! println!("{}", String::from_utf8_lossy(&output.stdout));
@@ -36,13 +37,13 @@ pub mod fuzz;
 mod guests;
 mod links;
 mod node;
+mod node_checks;
 mod picture;
 mod record;
 mod running;
 mod scratch;
 mod status;
 mod test_guest;
-mod topology;
 
 pub use cpus::{CpuHalves, GuestCpu, Host};
 pub use down::{remove_strays, take_down};
@@ -50,13 +51,10 @@ pub use dry_run::DryRun;
 pub use error::{Error, Result};
 pub use guests::{GuestImage, reach_guest};
 pub use node::{Network, TestNode};
+pub use node_checks::CarinaNode;
 pub use picture::{Drawing, DrawnEdge, DrawnSystem, svg};
 pub use record::{AppRecord, LabDir, Labs, Record};
 pub use running::{Options, Running, command_in, up};
 pub use scratch::{Scratch, remove_all as remove_scratch};
 pub use status::{AppStatus, Status, SystemStatus, status};
 pub use test_guest::{GuestSpec, TestGuest};
-pub use topology::{
-    Address, App, Dif, Link, LinkEnd, LoadError, Member, Position, System, Topology, TopologyError,
-    Vm, hv_dif,
-};

@@ -2,7 +2,7 @@
 
 use carina_namespaces::{new_namespace, veth_pair};
 
-use crate::topology::{Link, Topology};
+use carina_topology::{Link, Topology};
 
 /// The name of a system's namespace.
 pub fn of_system(lab: &str, system: &str) -> String {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
-use crate::topology::{Dif, Topology};
+use carina_topology::{Dif, Topology};
 
 /// Systems and the links between them, to be drawn.
 #[derive(Debug, Clone, Default)]

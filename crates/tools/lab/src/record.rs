@@ -17,8 +17,9 @@ use carina_api::paths::RunDir;
 use carina_namespaces::{NamespaceAccess, Process};
 use serde::{Deserialize, Serialize};
 
+use crate::CarinaNode;
 use crate::error::{Attempt, Error, Result};
-use crate::topology::Topology;
+use carina_topology::Topology;
 
 /// The directory of all labs of this user.
 #[derive(Debug, Clone)]
@@ -218,7 +219,8 @@ impl LabDir {
     /// # Errors
     /// The file cannot be read.
     pub fn topology(&self) -> Result<Topology> {
-        Topology::load(&self.0.join("topology.lab")).attempt("reading the lab's topology")
+        Topology::load(&self.0.join("topology.lab"), &CarinaNode)
+            .attempt("reading the lab's topology")
     }
 
     /// Removes the directory with all its files.

@@ -27,8 +27,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::guests::{ipcps, reach_guest};
 use crate::links;
 use crate::record::{AppRecord, LabDir, Labs, Record};
-use crate::topology::config::node_config;
-use crate::topology::{Dif, Topology, Vm};
+use carina_topology::{Dif, Topology, Vm, node_config};
 
 /// Options for making a lab.
 #[derive(Debug, Clone)]

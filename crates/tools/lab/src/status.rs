@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::error::{Attempt, Result};
 use crate::guests::{ipcps, reach_guest};
 use crate::record::{LabDir, Record};
-use crate::topology::Topology;
+use carina_topology::Topology;
 
 /// State of a lab.
 #[derive(Debug, Serialize)]

@@ -10,7 +10,7 @@ use carina_vm::{Backend, Machine, Nic, Output, Running, mac_text};
 use crate::error::{Attempt, Error, Result};
 use crate::guests::GuestImage;
 use crate::node::TestNode;
-use crate::topology::hv_dif;
+use carina_topology::hv_dif;
 
 /// Configuration of a guest.
 #[derive(Debug, Clone)]

@@ -185,8 +185,8 @@ impl World {
         self.queue.put(at, answer);
     }
 
-    /// The index of the planned attachment that an incoming flow fills; `None` if there is none, or
-    /// if it has a flow already.
+    /// The index of the planned attachment that an incoming flow fills; `None` if no such
+    /// attachment is planned, or if it has a flow already.
     pub(crate) fn attachment_to(&self, id: SlotId, below: Below, remote: &str) -> Option<usize> {
         let slot = &self.slots[id.0];
         let instance = slot.instance.as_ref()?;

@@ -206,7 +206,7 @@ impl Run {
             let text = format!("the two contend for ever: {before:?}, then {after:?}");
             return self.world.fail(text);
         }
-        // If the losing system is crashed, no member may notice: nobody has it as a neighbour.
+        // If the losing system crashes, members may not notice: no member has it as a neighbour.
         let loser = usize::from(members[0]);
         self.world.crash(self.systems[ordinary + loser]);
         self.run_for(SETTLE_NS);

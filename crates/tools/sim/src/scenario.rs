@@ -85,7 +85,7 @@ pub enum Fault {
 /// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The failures; empty if there are none.
+    /// The failures; empty if the run succeeded.
     pub failures: Vec<String>,
     /// Hash of all events of the run.
     pub hash: u64,

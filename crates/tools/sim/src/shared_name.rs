@@ -35,7 +35,8 @@ impl SharedName {
     /// Runs the simulation.
     ///
     /// # Errors
-    /// A directory contains the name although nobody holds it, or lacks it although someone does.
+    /// A directory contains the name although no application holds it, or lacks the name although
+    /// an application holds it.
     pub fn run(&self, member_factory: MemberFactory) -> Result<(), RunError> {
         let mut run = Run::new(self, member_factory);
         run.live(Terms::of(self.dialect));

@@ -125,7 +125,7 @@ impl Stream {
             && (self.got == self.writing || !self.promise.has_boundaries)
     }
 
-    /// Number of the first SDU that has been written but not read; `None` if there is none.
+    /// Number of the first SDU that has been written but not read; `None` if all have been read.
     #[must_use]
     pub fn first_missing(&self) -> Option<u64> {
         if self.is_complete() {

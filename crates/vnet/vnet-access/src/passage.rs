@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 
 use carina_wire::inet::{Ipv4Header, PROTOCOL_UDP};
 
-use crate::token::Right;
+use carina_vnet::access::Right;
 
 /// Which packets of an end user an access point lets pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,8 @@ use crate::key::{HostKeys, PublicKey};
 use crate::passage::{Passage, SHIM_PORT};
 use crate::refusal::{Refusal, Refused};
 use crate::routes::aggregate;
-use crate::token::{ADDRESSES_MAX, Claims, Right, Token, new_id};
+use crate::token::{ADDRESSES_MAX, Claims, Token, new_id};
+use carina_vnet::access::Right;
 
 pub use self::error::RegisterError;
 pub use self::facts::{DifFacts, Facts};

@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use carina_vnet::access::Right;
 use carina_vnet::document::is_name;
 use carina_vnet::document::limits::TEXT_VALUE_MAX;
 use carina_vnet::host_part::VnetId;
@@ -51,28 +52,6 @@ pub struct Claims {
     pub round: u64,
     /// What makes it different from all others, and hard to guess: 16 random bytes in base 64.
     pub jti: String,
-}
-
-/// What a token gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Right {
-    /// An address in the network, and packets of IP from and to it.
-    Ip,
-    /// Membership in the DIF of the network, as nodes have it.
-    Dif,
-}
-
-impl std::str::FromStr for Right {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Right, String> {
-        match text {
-            "ip" => Ok(Right::Ip),
-            "dif" => Ok(Right::Dif),
-            other => Err(format!("{other:?} is no right; rights are ip and dif")),
-        }
-    }
 }
 
 /// A token whose signature fits what it says.

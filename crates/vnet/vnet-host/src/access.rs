@@ -25,6 +25,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carina_apps::mac_text::MacText;
 use carina_engine::frames::Graph;
+use carina_vnet::access::{AccessReport, Revoked, TokenReport, TokenWanted};
 use carina_vnet::document::Rate;
 use carina_vnet::host_part::{Far, HostPart, LinkPart, Users};
 use carina_vnet_access::access_app::AccessConfig;
@@ -33,14 +34,10 @@ use carina_vnet_access::desk::{Asked, Desk};
 use carina_vnet_access::key::HostKeys;
 pub use carina_vnet_access::register::RegisterError;
 use carina_vnet_access::register::{DifFacts, Facts, Register};
-pub use carina_vnet_access::token::Right;
 use carina_vnet_access::{Refusal, Refused};
 use carina_wire::ether::Mac;
 
 use self::refusals::Refusals;
-pub use self::report::{
-    AccessReport, AtAddress, Revoked, TokenReport, TokenWanted, UserReport, UserWanted,
-};
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::graph::{add_port_app, limiter};

@@ -7,15 +7,15 @@ use carina_api::control::{Client as Http, ClientError, Server};
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 
-use crate::access::{AccessReport, Revoked, TokenReport, TokenWanted, UserWanted};
-use crate::agent::switching::NodeSwitch;
-use crate::impairment::LinkImpairment;
 use crate::plan::Plan;
-use crate::progress::Event;
-use crate::report::{
+use carina_vnet::access::{AccessReport, Revoked, TokenReport, TokenWanted, UserWanted};
+use carina_vnet::impairment::LinkImpairment;
+use carina_vnet::progress::Event;
+use carina_vnet::report::NodeSwitch;
+use carina_vnet::report::{
     AtPath, Exec, ExecReply, MigrationReport, PoolReport, SaveReport, TestReport, VnetReport,
 };
-use crate::way::{Way, WayQuery};
+use carina_vnet::way::{Way, WayQuery};
 
 /// The socket of the agent with a run directory.
 #[must_use]

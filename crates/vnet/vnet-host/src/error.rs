@@ -233,24 +233,6 @@ pub enum Error {
     /// No address is known at which users would find this host.
     #[error("this host has no address that users could reach; say one with --at ADDRESS")]
     NoAddress,
-    /// Someone has as much of something at a time as they may have.
-    #[error(
-        "{whose} {} {has} {what} at the node's host, of which it may have {most} at a time ({all} \
-         are there for all): end one of them first",
-        if *most == *all { "have" } else { "has" }
-    )]
-    Full {
-        /// Of what, in the plural.
-        what: &'static str,
-        /// Who has it, in words that name no one.
-        whose: &'static str,
-        /// How much that one has.
-        has: usize,
-        /// How much it may have.
-        most: usize,
-        /// How much there is for all.
-        all: usize,
-    },
     /// Two links would have the same tunnel.
     #[error("link {link}: network {other} has a tunnel of the same ends and tag")]
     TunnelTaken {

@@ -4,7 +4,7 @@ mod dot;
 mod rfc8345;
 mod rspec;
 
-use crate::report::{InterfaceReport, LinkReport, VnetReport};
+use carina_vnet::report::{InterfaceReport, LinkReport, VnetReport};
 
 /// What a network is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ mod tests {
     use carina_vnet::host_part::{LinkState, NodeState, VnetId};
 
     use super::*;
-    use crate::report::{NodeReport, VnetState};
+    use carina_vnet::report::{NodeReport, VnetState};
 
     fn report() -> VnetReport {
         let interface = |number: u32| InterfaceReport {

@@ -18,8 +18,9 @@ use crate::far_flow::{Flows, pair_of};
 use crate::flow_port::FlowPortConfig;
 use crate::names::{MUX_APP, UNDERLAY_APP, card_app, flow_app, rate_app, tunnel_app};
 use crate::nics;
-use crate::second_ports::{LinkEnd, SecondPorts};
+use crate::second_ports::SecondPorts;
 use crate::underlay::{NEEDED, UnderlayPort};
+use carina_vnet::host_part::LinkEnd;
 
 /// The graph of a part: for each link its two ports, and a token bucket in each direction; for one
 /// to another host its port, a bucket for what leaves, and a tunnel or a flow.

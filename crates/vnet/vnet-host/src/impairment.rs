@@ -3,7 +3,6 @@
 //! What is impaired stands in a file beside the record, so that it holds until it is taken away,
 //! whatever agent runs.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 
@@ -12,111 +11,38 @@ use carina_engine::counter_file::Reading;
 use carina_engine::frames::{Graph, PortName};
 use carina_vnet::document::{Rate, Share, Span};
 use carina_vnet::host_part::HostPart;
-use serde::{Deserialize, Serialize};
+use carina_vnet::impairment::{Impairment, Impairments};
 
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::names::{impair_app, rate_app};
 use crate::second_ports::is_port_app;
 
-/// What is done to one direction of a link, after its rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Impairment {
-    /// Each frame is so late.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delay: Option<Span>,
-    /// The delay differs by up to this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub jitter: Option<Span>,
-    /// So many frames are lost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loss: Option<Share>,
-    /// So many pass twice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duplicate: Option<Share>,
-    /// So many overtake others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reorder: Option<Share>,
-    /// No more than this passes; what is above waits, at most 16 MiB or 4096 frames of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Rate>,
-}
-
-/// The impairments of a link: of what its first end sends, and of what its second end sends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkImpairment {
-    /// Of what the first end sends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub there: Option<Impairment>,
-    /// Of what the second end sends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub back: Option<Impairment>,
-}
-
-/// The impairments of a network, by the numbers of links.
-pub type Impairments = BTreeMap<u32, LinkImpairment>;
-
-impl Impairment {
-    /// The app that does it.
-    fn config(&self, seed: u64) -> ImpairConfig {
-        let share =
-            |share: Option<Share>| share.map_or(0.0, |share| f64::from(share.millionths()) / 1e6);
-        let us = |span: Option<Span>| span.map_or(0, |span| span.duration().as_nanos() / 1000);
-        ImpairConfig {
-            loss: share(self.loss),
-            duplicate: share(self.duplicate),
-            reorder: share(self.reorder),
-            delay_us: us(self.delay),
-            jitter_us: us(self.jitter),
-            bits_per_second: self.rate.map_or(0, Rate::bps),
-            seed,
-            ..ImpairConfig::default()
-        }
-    }
-
-    /// What is wrong with it, if anything: a jitter above the delay, a delay above a minute.
-    ///
-    /// # Errors
-    /// [`Error::Impairment`].
-    pub fn check(&self) -> Result<()> {
-        match self.config(0).plan() {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Error::Impairment(error.to_string())),
-        }
+/// The app that impairs one direction of a link.
+fn config_of(impairment: &Impairment, seed: u64) -> ImpairConfig {
+    let share =
+        |share: Option<Share>| share.map_or(0.0, |share| f64::from(share.millionths()) / 1e6);
+    let us = |span: Option<Span>| span.map_or(0, |span| span.duration().as_nanos() / 1000);
+    ImpairConfig {
+        loss: share(impairment.loss),
+        duplicate: share(impairment.duplicate),
+        reorder: share(impairment.reorder),
+        delay_us: us(impairment.delay),
+        jitter_us: us(impairment.jitter),
+        bits_per_second: impairment.rate.map_or(0, Rate::bps),
+        seed,
+        ..ImpairConfig::default()
     }
 }
 
-impl std::fmt::Display for Impairment {
-    /// As it is said: `delay=20ms loss=1%`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let all = [
-            ("delay", self.delay.map(|it| it.to_string())),
-            ("jitter", self.jitter.map(|it| it.to_string())),
-            ("loss", self.loss.map(|it| it.to_string())),
-            ("duplicate", self.duplicate.map(|it| it.to_string())),
-            ("reorder", self.reorder.map(|it| it.to_string())),
-            ("rate", self.rate.map(|it| it.to_string())),
-        ];
-        let said = all
-            .into_iter()
-            .filter_map(|(word, value)| Some(format!("{word}={}", value?)));
-        f.write_str(&said.collect::<Vec<_>>().join(" "))
-    }
-}
-
-impl LinkImpairment {
-    /// Whether nothing is impaired.
-    #[must_use]
-    pub fn is_none(&self) -> bool {
-        self.there.is_none() && self.back.is_none()
-    }
-
-    /// That of what one of its ends sends, 0 or 1.
-    #[must_use]
-    pub fn of_side(&self, side: usize) -> Option<Impairment> {
-        [self.there, self.back].into_iter().nth(side).flatten()
+/// Checks an impairment: a jitter above the delay or a delay above a minute is refused.
+///
+/// # Errors
+/// [`Error::Impairment`].
+pub(crate) fn check(impairment: &Impairment) -> Result<()> {
+    match config_of(impairment, 0).plan() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::Impairment(error.to_string())),
     }
 }
 
@@ -143,7 +69,7 @@ pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> R
             };
             let seed = 2 * u64::from(link.number) + side as u64;
             let name = impair_app(link.number, side);
-            graph.splice(&after, &name, impairment.config(seed))?;
+            graph.splice(&after, &name, config_of(&impairment, seed))?;
         }
     }
     Ok(())
@@ -180,6 +106,7 @@ pub(crate) fn write(dir: &VnetDir, all: &Impairments) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use carina_vnet::host_part::{Far, FarHost};
+    use carina_vnet::impairment::LinkImpairment;
 
     use super::*;
     use crate::far_flow::Flows;
@@ -263,13 +190,13 @@ mod tests {
             delay: "1ms".parse().ok(),
             ..Impairment::default()
         };
-        let error = jitter.check().unwrap_err().to_string();
+        let error = check(&jitter).unwrap_err().to_string();
         assert!(error.contains("at most the delay"), "{error}");
         let late = Impairment {
             delay: "1h".parse().ok(),
             ..Impairment::default()
         };
-        let error = late.check().unwrap_err().to_string();
+        let error = check(&late).unwrap_err().to_string();
         assert!(error.contains("delay_us"), "{error}");
     }
 

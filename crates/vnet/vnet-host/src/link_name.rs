@@ -1,6 +1,6 @@
 //! How people name links: by number, by an end, or by the two nodes.
 
-use crate::report::{LinkReport, VnetReport};
+use carina_vnet::report::{LinkReport, VnetReport};
 
 /// A link that was named, seen from one of its ends.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +114,7 @@ mod tests {
     use carina_vnet::host_part::{LinkState, VnetId};
 
     use super::*;
-    use crate::report::VnetState;
+    use carina_vnet::report::VnetState;
 
     fn report(links: &[(&str, &str)]) -> VnetReport {
         let link = |(number, (one, other)): (usize, &(&str, &str))| LinkReport {

@@ -6,7 +6,8 @@ use carina_vnet::host_part::{EndPart, HostPart, LinkPart};
 use crate::error::Result;
 use crate::names::{node_namespace, port, ports_namespace};
 use crate::namespace;
-use crate::second_ports::{LinkEnd, both_ports};
+use crate::second_ports::both_ports;
+use carina_vnet::host_part::LinkEnd;
 
 /// Makes the namespaces of a part that are not among `existing`: that of the ports, and those that
 /// are nodes.

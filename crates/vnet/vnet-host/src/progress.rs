@@ -7,48 +7,10 @@ use std::time::{Duration, Instant};
 
 use carina_vnet::host_part::{HostPart, HostStatus, LinkStatus, NodeStatus};
 use carina_vnet::message::MoveState;
-use serde::{Deserialize, Serialize};
+use carina_vnet::progress::{Event, Phase, PhaseTime};
 
 use crate::bell::Bell;
 use crate::error::{Error, Result};
-
-/// The phases of creating a network, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Choose hosts for nodes.
-    Discovery,
-    /// Create namespaces and ports, and start the engine that connects the ports.
-    Tunnels,
-    /// Create nodes, boot them, and give them their addresses.
-    Nodes,
-    /// Wait until every console answers.
-    Consoles,
-    /// Wait until a probe has passed every link in both directions.
-    Probes,
-}
-
-/// A phase with the time it took.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PhaseTime {
-    /// The phase.
-    pub phase: Phase,
-    /// Duration of the phase, in ms.
-    pub took_ms: f64,
-}
-
-/// An entry in the event log of a network, such as the end of a phase.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Event {
-    /// Position in the log, counted from 1.
-    pub number: u64,
-    /// Time of the event, in ms since the agent created the network or took it over.
-    pub at_ms: u64,
-    /// Text for people that describes the event.
-    pub what: String,
-}
 
 /// Progress of a network: the thread that creates the network writes it, other threads read it.
 #[derive(Debug)]
@@ -255,29 +217,6 @@ impl State {
         });
         if self.events.len() > EVENTS_MAX {
             self.events.pop_front();
-        }
-    }
-}
-
-impl Phase {
-    /// All of them, in their order.
-    pub const ALL: [Phase; 5] = [
-        Phase::Discovery,
-        Phase::Tunnels,
-        Phase::Nodes,
-        Phase::Consoles,
-        Phase::Probes,
-    ];
-
-    /// The name, as in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Discovery => "discovery",
-            Phase::Tunnels => "tunnels",
-            Phase::Nodes => "nodes",
-            Phase::Consoles => "consoles",
-            Phase::Probes => "probes",
         }
     }
 }

@@ -24,10 +24,11 @@ use serde::{Deserialize, Serialize};
 use crate::alone::record_of;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
-use crate::impairment::{self, Impairments};
+use crate::impairment;
 use crate::removal::remove_file;
 use crate::saved_error::{FORMAT, VERSION};
 use crate::switched_off::{self, SwitchedOff};
+use carina_vnet::impairment::Impairments;
 
 pub use crate::saved_error::SavedError;
 
@@ -165,8 +166,7 @@ impl Manifest {
         }
         for (number, impairment) in &self.impairments {
             for side in [impairment.there, impairment.back].iter().flatten() {
-                side.check()
-                    .map_err(|error| format!("link {number}: {error}"))?;
+                impairment::check(side).map_err(|error| format!("link {number}: {error}"))?;
             }
         }
         Ok(())

@@ -8,11 +8,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use carina_engine::counter_file;
+use carina_vnet::host_part::LinkEnd;
 
 use crate::names::{port, port_app};
-
-/// An end of a link: its number, and its side, 0 or 1.
-pub type LinkEnd = (u32, usize);
 
 /// The ends of links that are at their second ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

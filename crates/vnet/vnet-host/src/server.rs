@@ -1,7 +1,7 @@
 //! `vnet.sock`: HTTP/1.1 and JSON over a Unix socket. `docs/reference/vnet.md` lists the paths.
 
 mod access;
-mod answers;
+mod refusals;
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -17,16 +17,15 @@ use axum::response::Response;
 use axum::routing::{get, post, put};
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::limits;
+use carina_vnet_web::answers::{answer, bad, document_in, event_query, json_in, refusal};
 use tokio::sync::oneshot;
 
-use self::answers::bad;
-pub use self::answers::{answer, answered, document_in, event_query, json_in, json_text, refusal};
 use crate::agent::Agent;
-use crate::agent::switching::NodeSwitch;
-use crate::impairment::LinkImpairment;
 use crate::node::Until;
-use crate::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
-use crate::way::WayQuery;
+use carina_vnet::impairment::LinkImpairment;
+use carina_vnet::report::NodeSwitch;
+use carina_vnet::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
+use carina_vnet::way::WayQuery;
 
 /// What ends a server when it is dropped.
 #[derive(Debug)]
@@ -315,7 +314,7 @@ async fn exec(State(service): Shared, Path(name): Path<String>, body: Bytes) -> 
         let output = service
             .agent
             .run_until(&name, &wanted.node, &wanted.command, until)?;
-        Ok(ExecReply::of(output))
+        Ok(ExecReply::of(output.status, output.stdout, output.stderr))
     })
     .await
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::Carrier;
-use carina_vnet::host_part::{Far, HostPart, InterfaceAddress, LinkPart, NodePart, NodeState};
+use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart, NodeState};
 
 use self::arriving::{Awaited, arrived, ports_of_arrivals};
 use crate::access::AccessPoints;
@@ -30,18 +30,21 @@ use crate::error::{Error, Result};
 use crate::far_flow::FarFlows;
 use crate::graph::graph_of;
 use crate::host_dif::HostDif;
-use crate::impairment::{self, Impairments};
+use crate::impairment;
 use crate::making::{make_namespaces, make_ports, remove_ports};
 use crate::names::ports_namespace;
 use crate::namespace;
 use crate::node::{Images, Node, Site, forget_moves, recover};
-use crate::progress::{Phase, Progress};
+use crate::progress::Progress;
 use crate::remains;
 use crate::saved::Saved;
-use crate::second_ports::{LinkEnd, SecondPorts, both_ports};
+use crate::second_ports::{SecondPorts, both_ports};
 use crate::steps::Steps;
 use crate::switched_off::{self, SwitchedOff};
 use crate::underlay::Underlay;
+use carina_vnet::host_part::LinkEnd;
+use carina_vnet::impairment::Impairments;
+use carina_vnet::progress::Phase;
 
 /// A network on this host. What it is made of stays when this value goes; [`remains::remove`]
 /// removes it.
@@ -430,20 +433,11 @@ fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<Hos
 
 /// The address of a node from which it reaches another one.
 fn source_towards(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
-    let next = next_hop(node, to);
+    let next = node.next_hop(to);
     let beside = node.interfaces.iter().find(|it| it.peer == next);
     beside
         .or(node.interfaces.first())
         .map_or(Ipv4Addr::UNSPECIFIED, |it| it.address.address())
-}
-
-/// The address to which a node hands what is for another.
-pub fn next_hop(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
-    let via = node.routes.iter().find(|route| {
-        let prefix = InterfaceAddress::new(to, route.to.bits());
-        prefix.is_some_and(|it| it.prefix() == route.to)
-    });
-    via.map_or(to, |route| route.via)
 }
 
 /// Does something for each of several, on some threads; the first error, once all have ended.

@@ -1,121 +1,27 @@
-//! The way from a node to another, hop by hop, and where on it frames are dropped.
-//!
-//! Echos are sent (RFC 792) while all ports of the network are watched. Where an echo was seen, and
-//! where no longer, says who has lost it; the counters of the link say why.
+//! The way from a node to another on this host: echos are sent while all ports of the network are
+//! watched.
 
 mod dropped;
-mod expected;
-mod findings;
-mod pieces;
+mod piece_watch;
 mod watching;
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use carina_engine::counter_file;
-use carina_vnet::host_part::HostPart;
-use serde::{Deserialize, Serialize};
+use carina_vnet::host_part::{HostPart, LinkEnd};
+use carina_vnet::way::{
+    ECHO, ECHOES_MAX, Echoes, NoRoute, Spot, Way, WayQuery, addresses_of, expected, expected_at,
+    way_of,
+};
 
-use self::expected::{Route, expected, expected_at};
-use self::findings::findings;
-use self::watching::{Sightings, Watch};
+use self::dropped::dropped_between;
+use self::watching::Watch;
 use crate::directory::VnetDir;
 use crate::error::{Error, Result};
 use crate::probe::Asks;
-use crate::second_ports::LinkEnd;
 use crate::vnet::Vnet;
 
-pub use self::dropped::Dropped;
-pub use self::pieces::{
-    AskedFor, EndDropped, PieceSeen, PieceWatch, Refusals, Sight, Sought, Together,
-};
-
-/// What is wanted of a trace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WayQuery {
-    /// The node that asks.
-    pub from: String,
-    /// The node that is asked; or an address of one, which may be on another host.
-    pub to: String,
-    /// How many echos, 1 to 100.
-    pub echoes: u32,
-}
-
-/// The way from a node to another and back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Way {
-    /// The node that asked.
-    pub from: String,
-    /// The node that was asked.
-    pub to: String,
-    /// The address at which it was asked.
-    pub address: Ipv4Addr,
-    /// How often it was asked.
-    pub asked: u32,
-    /// How many answers came.
-    pub answered: u32,
-    /// The shortest round trip, ns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rtt_ns: Option<u64>,
-    /// Where echos and answers were looked for, in the order in which they pass.
-    pub places: Vec<Place>,
-    /// Where they were dropped, and why.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub findings: Vec<String>,
-}
-
-/// A place on the way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Place {
-    /// An echo on its way there, or an answer on its way back.
-    pub way: Direction,
-    /// The end of the link, `NODE:INTERFACE`.
-    pub end: String,
-    /// Whether the node there sends or receives.
-    pub act: Act,
-    /// The number of the link.
-    pub link: u32,
-    /// Which of its ends, 0 or 1.
-    pub side: usize,
-    /// Frames that were seen.
-    pub seen: u64,
-    /// From the first echo that the asking node sent until the first frame here, µs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after_us: Option<u64>,
-    /// Whether the routes of the network lead over it.
-    pub is_expected: bool,
-}
-
-/// Echo or answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// An echo request.
-    There,
-    /// An answer.
-    Back,
-}
-
-/// What a node of the network does with a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Act {
-    /// It gives it to the link.
-    Sends,
-    /// The link gives it to it.
-    Receives,
-}
-
-/// A port of the network's graph, seen from its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Spot {
-    link: u32,
-    side: usize,
-    act: Act,
-}
+pub use self::piece_watch::PieceWatch;
 
 /// Asks a node from another one, and watches.
 pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuery) -> Result<Way> {
@@ -129,8 +35,8 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
         return Err(vnet.no_node(&query.from));
     }
     let route = match (part.node(&query.to), query.to.parse()) {
-        (Some(_), _) => expected(part, &query.from, &query.to)?,
-        (None, Ok(address)) => expected_at(part, &query.from, address)?,
+        (Some(_), _) => expected(part, &query.from, &query.to).map_err(no_route)?,
+        (None, Ok(address)) => expected_at(part, &query.from, address).map_err(no_route)?,
         (None, Err(_)) => return Err(vnet.no_node(&query.to)),
     };
     let some: Vec<Spot> = route.spots.iter().map(|(_, spot)| *spot).collect();
@@ -150,7 +56,7 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
     let sightings = watch.end(&addresses_of(part, &query.from), route.address)?;
     let after = readings();
     let dropped =
-        |(link, side): LinkEnd| Dropped::between((link, side), (link, 1 - side), (&before, &after));
+        |(link, side): LinkEnd| dropped_between((link, side), (link, 1 - side), (&before, &after));
     let echoes = Echoes {
         asked: query.echoes,
         answered,
@@ -168,100 +74,9 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
     Ok(way)
 }
 
-/// What came of echos.
-#[derive(Clone, Copy, Debug, Default)]
-struct Echoes {
-    asked: u32,
-    answered: u32,
-    rtt: Option<Duration>,
-}
-
-/// The way with what was seen on it.
-fn way_of(
-    part: &HostPart,
-    (from, to): (&str, &str),
-    route: &Route,
-    echoes: &Echoes,
-    sightings: &Sightings,
-    dropped: &dyn Fn(LinkEnd) -> Dropped,
-) -> Way {
-    let places = places(part, &route.spots, sightings);
-    let found = if echoes.answered < echoes.asked {
-        findings(part, &places, sightings, dropped)
-    } else {
-        Vec::new()
-    };
-    Way {
-        from: from.to_owned(),
-        to: to.to_owned(),
-        address: route.address,
-        asked: echoes.asked,
-        answered: echoes.answered,
-        rtt_ns: echoes
-            .rtt
-            .and_then(|rtt| u64::try_from(rtt.as_nanos()).ok()),
-        places,
-        findings: found,
+fn no_route(NoRoute { from, to }: NoRoute) -> Error {
+    Error::Unsupported {
+        what: format!("tracing from {from} to {to}"),
+        instead: "no route of the network leads there",
     }
 }
-
-/// The addresses of a node.
-fn addresses_of(part: &HostPart, node: &str) -> Vec<Ipv4Addr> {
-    let interfaces = part.node(node).into_iter().flat_map(|it| &it.interfaces);
-    interfaces.map(|it| it.address.address()).collect()
-}
-
-/// Where something was expected, and where else something was seen.
-fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -> Vec<Place> {
-    let place = |way: Direction, spot: Spot, is_expected: bool| {
-        let seen = sightings.at(way, spot);
-        Some(Place {
-            way,
-            end: end_of(part, spot)?,
-            act: spot.act,
-            link: spot.link,
-            side: spot.side,
-            seen: seen.frames,
-            after_us: seen.after_us,
-            is_expected,
-        })
-    };
-    let mut all: Vec<Place> = route
-        .iter()
-        .filter_map(|(way, spot)| place(*way, *spot, true))
-        .collect();
-    for (way, spot) in sightings.spots() {
-        if !route.contains(&(way, spot)) {
-            all.extend(place(way, spot, false));
-        }
-    }
-    // Those of one time are in the order of the way; what was not seen stays behind what was
-    // expected before it.
-    let mut latest = 0;
-    let mut keyed: Vec<(Direction, u64, Place)> = Vec::new();
-    for place in all {
-        if place.is_expected {
-            latest = place.after_us.unwrap_or(latest).max(latest);
-        }
-        let at = if place.is_expected {
-            latest
-        } else {
-            place.after_us.unwrap_or(latest)
-        };
-        keyed.push((place.way, at, place));
-    }
-    keyed.sort_by_key(|(way, at, _)| (*way, *at));
-    keyed.into_iter().map(|(_, _, place)| place).collect()
-}
-
-/// The end of a link at which a spot is.
-fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
-    let link = part.links.iter().find(|link| link.number == spot.link)?;
-    link.ends().nth(spot.side).map(ToString::to_string)
-}
-
-/// How long an echo may take: a node whose first ARP request was lost asks again after a second,
-/// and once more after another.
-pub const ECHO: Duration = Duration::from_secs(3);
-/// Echos of a trace at most.
-pub const ECHOES_MAX: u32 = 100;

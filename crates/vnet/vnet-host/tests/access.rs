@@ -12,6 +12,7 @@ use carina_frame::PoolConfig;
 use carina_namespaces::namespace_file;
 use carina_ports::tun::TunConfig;
 use carina_sys::NetworkNamespace;
+use carina_vnet::access::TokenWanted;
 use carina_vnet::division::{Placement, divide};
 use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::{HostPart, VnetId};
@@ -21,7 +22,6 @@ use carina_vnet_access::join::join;
 use carina_vnet_access::key::PrivateKey;
 use carina_vnet_access::token::Token;
 use carina_vnet_access::user_app::{UserConfig, Watch};
-use carina_vnet_host::access::TokenWanted;
 
 use crate::segment::{Host, Segment, ip};
 use crate::waiting::{LIMIT, is_root};

@@ -1,7 +1,7 @@
 //! The page of an agent in a browser without a window, driven as a person would.
 
-use carina_vnet_host::impairment::LinkImpairment;
-use carina_vnet_host::report::VnetState;
+use carina_vnet::impairment::LinkImpairment;
+use carina_vnet::report::VnetState;
 use carina_wire::pcapng::{Item, Reader};
 
 use crate::driver::Browser;

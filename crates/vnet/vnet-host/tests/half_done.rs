@@ -5,7 +5,7 @@ use std::fs;
 use carina_api::paths::RunDir;
 use carina_vm::Record;
 use carina_vnet::document::{Document, Form};
-use carina_vnet_host::report::{VnetReport, VnetState};
+use carina_vnet::report::{VnetReport, VnetState};
 use carina_vnet_host::{Agent, VnetDir, Vnets};
 use serde_json::Value;
 

@@ -176,7 +176,7 @@ fn links_between_hosts_carry_by_gre_vxlan_and_ipip() {
             .iter()
             .all(|link| link.ends[1].starts_with("host h"))
     );
-    let passed = |report: &carina_vnet_host::report::VnetReport| report.links[0].passed;
+    let passed = |report: &carina_vnet::report::VnetReport| report.links[0].passed;
     assert!(
         passed(&report)
             .iter()

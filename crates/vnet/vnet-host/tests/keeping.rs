@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
-use carina_vnet_host::report::{VnetReport, VnetState};
+use carina_vnet::report::{VnetReport, VnetState};
 use carina_vnet_host::{Agent, Vnets};
 
 use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};
@@ -224,7 +224,7 @@ fn migrate_while_killing(
     agent: &Agent,
     killed: &Path,
     wait: u64,
-) -> carina_vnet_host::Result<carina_vnet_host::report::MigrationReport> {
+) -> carina_vnet_host::Result<carina_vnet::report::MigrationReport> {
     let is_done = AtomicBool::new(false);
     let destination = killed.with_file_name("to");
     std::thread::scope(|scope| {

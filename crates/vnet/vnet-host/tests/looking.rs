@@ -6,12 +6,12 @@ use carina_api::paths::RunDir;
 use carina_apps::trace::{TraceRequest, TraceStream};
 use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::LinkState;
-use carina_vnet_host::impairment::{Impairment, LinkImpairment};
+use carina_vnet::impairment::{Impairment, LinkImpairment};
+use carina_vnet::report::VnetState;
+use carina_vnet::way::WayQuery;
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_host::names::port_app;
 use carina_vnet_host::plan::Action;
-use carina_vnet_host::report::VnetState;
-use carina_vnet_host::way::WayQuery;
 use carina_vnet_host::{Agent, Vnets, whereabouts};
 
 use crate::waiting::{LIMIT, is_root, run, wait_until_settled};

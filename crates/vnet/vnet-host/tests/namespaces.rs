@@ -4,7 +4,7 @@ use std::path::Path;
 
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
-use carina_vnet_host::report::VnetState;
+use carina_vnet::report::VnetState;
 use carina_vnet_host::{Agent, Vnets, remains};
 
 use crate::waiting::{Home, is_root, left_of, run, wait_until_settled};

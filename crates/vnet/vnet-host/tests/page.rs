@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
-use carina_vnet_host::report::VnetState;
-use carina_vnet_host::web::Web;
+use carina_vnet::report::VnetState;
 use carina_vnet_host::{Agent, server};
+use carina_vnet_web::Web;
 
 use crate::waiting::{LIMIT, is_root, wait_until_settled};
 
@@ -52,7 +52,9 @@ impl Page {
             agent,
             url,
             stop: Some(stop),
-            serving: Some(std::thread::spawn(move || web.serve(serves, stopped))),
+            serving: Some(std::thread::spawn(move || {
+                carina_vnet_host::web::serve(web, serves, stopped)
+            })),
             _directory: directory,
         }
     }

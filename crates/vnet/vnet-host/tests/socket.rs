@@ -9,8 +9,8 @@ use carina_api::ErrorCode;
 use carina_api::control::ClientError;
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
+use carina_vnet::report::{Exec, VnetState};
 use carina_vnet_host::client::{Client, REMOVAL, socket_of};
-use carina_vnet_host::report::{Exec, VnetState};
 use carina_vnet_host::{Agent, Vnets, server};
 
 use crate::waiting::{Home, LIMIT, is_root, left_of};

@@ -4,10 +4,10 @@ use carina_api::paths::RunDir;
 use carina_namespaces::NamespaceAccess;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::{LinkState, NodeState};
-use carina_vnet_host::agent::switching::NodeSwitch;
+use carina_vnet::report::NodeSwitch;
+use carina_vnet::report::{VnetReport, VnetState};
+use carina_vnet::way::WayQuery;
 use carina_vnet_host::plan::Action;
-use carina_vnet_host::report::{VnetReport, VnetState};
-use carina_vnet_host::way::WayQuery;
 use carina_vnet_host::{Agent, Vnets};
 
 use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
 use carina_namespaces::NamespaceAccess;
+use carina_vnet::report::{VnetReport, VnetState};
 use carina_vnet_host::Agent;
-use carina_vnet_host::report::{VnetReport, VnetState};
 use tempfile::TempDir;
 
 /// How long anything may take on a slow machine.

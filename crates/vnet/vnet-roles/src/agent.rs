@@ -2,7 +2,6 @@
 //! carries out what they say.
 
 mod asks;
-pub mod moves;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +9,20 @@ use std::time::{Duration, Instant};
 
 use carina_api::ErrorBody;
 use carina_vnet::message::{FromAgent, ToAgent};
-use carina_vnet_host::Agent;
 
 use self::asks::Asks;
 use crate::calling::address::Address;
 use crate::calling::connection::Callee;
 use crate::calling::link::{Link, Listener};
 use crate::identity::{Identity, Role};
-use crate::inside::hosting::Inside;
 use crate::inside::{Answer, Wanted};
 use crate::keys::Tls;
 use crate::log::Log;
 use crate::machine::{read, text};
 use crate::mailbox::Mailbox;
+
+/// Why a host does not do what its PIP says, for its log.
+pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The hands of a PIP on a host.
 pub trait Hosting: Send + Sync + 'static {
@@ -30,7 +30,7 @@ pub trait Hosting: Send + Sync + 'static {
     ///
     /// # Errors
     /// The host's own files cannot be written. The PIP tells it again.
-    fn tell(&self, message: &ToAgent) -> Result<(), carina_vnet_host::Error>;
+    fn tell(&self, message: &ToAgent) -> Result<(), HostError>;
 
     /// All that the host has, and has removed.
     fn say(&self) -> FromAgent;
@@ -39,7 +39,7 @@ pub trait Hosting: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Hosting::tell`].
-    fn try_again(&self) -> Result<(), carina_vnet_host::Error> {
+    fn try_again(&self) -> Result<(), HostError> {
         Ok(())
     }
 
@@ -52,15 +52,6 @@ pub trait Hosting: Send + Sync + 'static {
     /// # Errors
     /// It cannot be done; the words name nothing of the host.
     fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody>;
-}
-
-/// An agent with what it lets operators do.
-#[derive(Debug)]
-pub struct OpenAgent {
-    /// The agent.
-    pub agent: Arc<Agent>,
-    /// What is asked of its nodes.
-    pub inside: Inside,
 }
 
 /// An agent's conversations with its PIP. They end with this value.
@@ -124,28 +115,6 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.has_ended.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Hosting for OpenAgent {
-    fn tell(&self, message: &ToAgent) -> Result<(), carina_vnet_host::Error> {
-        self.agent.tell(message)
-    }
-
-    fn say(&self) -> FromAgent {
-        self.agent.say()
-    }
-
-    fn try_again(&self) -> Result<(), carina_vnet_host::Error> {
-        self.agent.try_refused_again()
-    }
-
-    fn changed(&self, seen: u64, wait: Duration) -> u64 {
-        self.agent.changed(seen, wait)
-    }
-
-    fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody> {
-        self.inside.answer(&self.agent, wanted)
     }
 }
 

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use carina_vnet::grant::Verb;
 use carina_vnet::host_part::VnetId;
-use carina_vnet_host::agent::switching::NodeSwitch;
-use carina_vnet_host::impairment::{Impairment, LinkImpairment};
-use carina_vnet_host::report::LinkReport;
-use carina_vnet_host::way::Sought;
+use carina_vnet::impairment::{Impairment, LinkImpairment};
+use carina_vnet::report::LinkReport;
+use carina_vnet::report::NodeSwitch;
+use carina_vnet::way::Sought;
 use serde::{Deserialize, Serialize};
 
 use self::access::AtAccess;
@@ -30,17 +30,11 @@ pub mod access;
 mod answer;
 pub mod below;
 pub mod copied;
-mod copies;
 pub mod desk;
-mod executions;
-pub mod hosting;
-mod seeking;
-mod sessions;
 pub mod sight;
-pub(crate) mod tenants;
+pub mod tenants;
 pub mod test;
 pub mod trace;
-mod watches;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -397,8 +391,8 @@ const LIMIT_MS_MAX: u64 = 3_600_000;
 /// How long a host may take to say how what it has is.
 const OF_HOST: Duration = Duration::from_secs(10);
 /// How long who watches a console waits at most at a time.
-pub(crate) const WATCH_MS_MAX: u64 = 10_000;
+pub const WATCH_MS_MAX: u64 = 10_000;
 /// How long a node may take to move or to start.
-pub(crate) const CHANGE_MS: u64 = 300_000;
+pub const CHANGE_MS: u64 = 300_000;
 /// Of a command or a name so much is noted.
 const NOTED: usize = 200;

@@ -23,7 +23,7 @@ use rcgen::{
 use crate::identity::{Identity, IdentityError, Role};
 
 pub use self::tls::Tls;
-pub(crate) use self::tls::party_of;
+pub use self::tls::party_of;
 
 pub mod revocation;
 mod tls;

@@ -33,7 +33,7 @@ pub mod operator;
 mod random;
 pub mod roles;
 pub mod serving;
-mod shares;
+pub mod shares;
 pub mod sqlite;
 pub mod stores;
 pub mod wire;

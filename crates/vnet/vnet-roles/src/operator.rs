@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use carina_api::control::escape;
 use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::access::{AccessReport, Revoked, Right, TokenReport};
 use carina_vnet::document::{Document, Form};
 use carina_vnet::grant::Grant;
+use carina_vnet::impairment::LinkImpairment;
+use carina_vnet::progress::Event;
+use carina_vnet::report::NodeSwitch;
+use carina_vnet::report::{Exec, ExecReply, LinkReport, MigrationReport, TestReport, VnetReport};
 use carina_vnet::vno::Seen;
-use carina_vnet_host::access::{AccessReport, Revoked, Right, TokenReport};
-use carina_vnet_host::agent::switching::NodeSwitch;
-use carina_vnet_host::impairment::LinkImpairment;
-use carina_vnet_host::progress::Event;
-use carina_vnet_host::report::{
-    Exec, ExecReply, LinkReport, MigrationReport, TestReport, VnetReport,
-};
-use carina_vnet_host::way::{Way, WayQuery};
+use carina_vnet::way::{Way, WayQuery};
 use serde::de::DeserializeOwned;
 
 use crate::calling::address::Address;

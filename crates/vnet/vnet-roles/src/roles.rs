@@ -15,7 +15,7 @@ use carina_vnet::store::StoreError;
 use carina_vnet::timing::Timing;
 use carina_vnet::vno::Vno;
 use carina_vnet::vnp::Vnp;
-use carina_vnet_host::web::{Kind, Web};
+use carina_vnet_web::{Kind, Web, WebError};
 use tokio::sync::oneshot;
 
 use crate::calling::address::Address;
@@ -75,7 +75,7 @@ pub enum RoleError {
         /// The role.
         party: Identity,
         /// The reason.
-        source: Box<carina_vnet_host::Error>,
+        source: WebError,
     },
     /// A role's store.
     #[error("{party}: its store: {source}")]
@@ -339,7 +339,7 @@ impl Start<'_> {
         let party = begun.party.clone();
         let web = Web::bind(address).map_err(|source| RoleError::Page {
             party: party.clone(),
-            source: Box::new(source),
+            source,
         })?;
         self.pages.push(Page {
             router,

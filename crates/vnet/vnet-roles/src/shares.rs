@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What parties have. All that one has shares a `V`, which is there while it has anything.
 #[derive(Debug)]
-pub(crate) struct Shares<K, V = ()>(Mutex<BTreeMap<K, (usize, Arc<V>)>>);
+pub struct Shares<K, V = ()>(Mutex<BTreeMap<K, (usize, Arc<V>)>>);
 
 /// One thing that a party has, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Share<K: Ord, V = ()> {
+pub struct Share<K: Ord, V = ()> {
     shares: Arc<Shares<K, V>>,
     key: K,
     /// What all of the party have together.
@@ -27,7 +27,7 @@ impl<K: Ord + Clone, V: Default> Shares<K, V> {
     ///
     /// # Errors
     /// How many it has.
-    pub(crate) fn take(self: &Arc<Self>, key: &K, most: usize) -> Result<Share<K, V>, usize> {
+    pub fn take(self: &Arc<Self>, key: &K, most: usize) -> Result<Share<K, V>, usize> {
         let mut all = self.lock();
         let (count, common) = all.entry(key.clone()).or_default();
         if *count >= most {
@@ -47,7 +47,7 @@ impl<K: Ord + Clone, V: Default> Shares<Option<K>, V> {
     ///
     /// # Errors
     /// How many the party has, or all together.
-    pub(crate) fn both(
+    pub fn both(
         self: &Arc<Self>,
         party: Option<K>,
         [of_party, of_all]: [usize; 2],
@@ -63,8 +63,9 @@ impl<K, V> Shares<K, V> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no party has anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_vnet::document::{Document, Form};
 use carina_vnet::grant::{Grant, Verb};
-use carina_vnet_host::report::Exec;
+use carina_vnet::report::Exec;
 use carina_vnet_roles::identity::Role;
 use carina_vnet_roles::inside::{Answer, Ask};
 use carina_vnet_roles::operator::{self, Client};

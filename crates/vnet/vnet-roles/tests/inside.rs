@@ -4,7 +4,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use carina_vnet::host_part::VnetId;
-use carina_vnet_host::report::Exec;
+use carina_vnet::report::Exec;
 use carina_vnet_roles::calling::connection::{CallError, Callee, Request};
 use carina_vnet_roles::identity::{Identity, Role};
 use carina_vnet_roles::inside::{Answer, Ask, Wanted};

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use carina_vnet::document::{Document, Form};
 use carina_vnet::grant::{Grant, Verb};
-use carina_vnet_host::report::Exec;
+use carina_vnet::report::Exec;
 use carina_vnet_roles::identity::Role;
 use carina_vnet_roles::operator::Client;
 use carina_vnet_roles::roles::Roles;

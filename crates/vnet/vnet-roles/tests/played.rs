@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 use carina_api::paths::RunDir;
 use carina_api::{ErrorBody, ErrorCode};
 use carina_sim::vnets::host::{PlayedHost, is_whole};
+use carina_vnet::access::Revoked;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::{EndPart, LinkPart, LinkState, NodePart, NodeState};
 use carina_vnet::message::{FromAgent, ToAgent};
+use carina_vnet::report::{ExecReply, NodeReport, Passed};
 use carina_vnet::timing::Timing;
 use carina_vnet::vno::Seen;
+use carina_vnet_agent::{Inside, OpenAgent, Openness};
 use carina_vnet_host::Agent;
-use carina_vnet_host::access::Revoked;
-use carina_vnet_host::report::{ExecReply, NodeReport, Passed};
 use carina_vnet_host::underlay::HostSettings;
-use carina_vnet_roles::agent::{self, Hosting, OpenAgent};
+use carina_vnet_roles::agent::{self, HostError, Hosting};
 use carina_vnet_roles::calling::address::Address;
 use carina_vnet_roles::configuration::{
     Configuration, PipSpec, Served, VnoSpec, VnpSpec, inventory,
 };
 use carina_vnet_roles::driver::Clock;
 use carina_vnet_roles::identity::{Identity, Role};
-use carina_vnet_roles::inside::hosting::{Inside, Openness};
 use carina_vnet_roles::inside::{Answer, Ask, EndReport, Look, Wanted};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
@@ -211,7 +211,7 @@ impl Providers {
 }
 
 impl Hosting for Played {
-    fn tell(&self, message: &ToAgent) -> Result<(), carina_vnet_host::Error> {
+    fn tell(&self, message: &ToAgent) -> Result<(), HostError> {
         let now = self.clock.now();
         let mut hosts = self.hosts.lock().unwrap();
         let boot = carina_time::Duration::from_millis(50);

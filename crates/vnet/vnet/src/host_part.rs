@@ -198,6 +198,21 @@ pub const MTU_MIN: u16 = 68;
 /// which 32 are around the packet (WireGuard's header of 16 bytes and tag of 16).
 pub const ACCESS_MTU_MAX: u16 = 2048 - 32;
 
+/// An end of a link: its number, and its side, 0 or 1.
+pub type LinkEnd = (u32, usize);
+
+impl NodePart {
+    /// The address to which the node hands what is for another.
+    #[must_use]
+    pub fn next_hop(&self, to: Ipv4Addr) -> Ipv4Addr {
+        let via = self.routes.iter().find(|route| {
+            let prefix = InterfaceAddress::new(to, route.to.bits());
+            prefix.is_some_and(|it| it.prefix() == route.to)
+        });
+        via.map_or(to, |route| route.via)
+    }
+}
+
 impl HostPart {
     /// Reads a part and checks it.
     ///

@@ -12,19 +12,26 @@
 //! `docs/explanation/vnet.md` describes how they work together.
 #![forbid(unsafe_code)]
 
+pub mod access;
+pub mod base64_text;
 pub mod division;
 pub mod document;
 mod founders;
 pub mod grant;
 pub mod host_part;
+pub mod impairment;
 mod lately;
 pub mod layout;
 pub mod message;
 pub mod mirror;
 pub mod names;
+pub mod origin;
 pub mod pip;
+pub mod progress;
+pub mod report;
 pub mod store;
 pub mod timing;
 pub mod vno;
 pub mod vnp;
+pub mod way;
 pub mod whole;

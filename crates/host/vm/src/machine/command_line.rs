@@ -22,7 +22,7 @@ pub(crate) enum Life<'a> {
     /// The guest boots with its memory in a file, to become a template for clones.
     Template(&'a Path),
     /// The guest continues from a template, in a private copy of the template's memory file, once
-    /// QEMU has received the state and is told to resume.
+    /// QEMU has received the state and the command to resume.
     Clone {
         /// Path of the template's memory file.
         memory: &'a Path,

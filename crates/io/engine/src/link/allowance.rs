@@ -121,7 +121,7 @@ impl Links {
     }
 
     /// For the source: the next output link whose reader has consumed something, with the total;
-    /// `None` if there is none.
+    /// `None` if no reader has consumed anything since the last call.
     #[must_use]
     pub fn next_return(&mut self, app: AppId) -> Option<(LinkId, u64)> {
         loop {

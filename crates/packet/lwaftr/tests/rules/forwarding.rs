@@ -477,7 +477,8 @@ fn other_protocols() -> Vec<Trial> {
             .counts("in-ipv4=1 in-ipv6=1 out-ipv4=1 out-ipv6=1"),
         );
     }
-    // ESP has no port: it reaches the owner of an unshared address, and nobody behind a shared one.
+    // ESP has no port: it reaches the owner of an unshared address, but no customer behind a shared
+    // address.
     let esp = |to| Case::plain().with_external(frame4(&with_ports(50, [HOST, to], [0, 9])));
     all.push(
         trial(15, "no port, a whole address", esp(WHOLE))

@@ -54,7 +54,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Statistics of all values; `None` if there are none.
+    /// Statistics of all values; `None` if no value was added.
     #[must_use]
     pub fn spread(&self) -> Option<Spread> {
         if self.total == 0 {

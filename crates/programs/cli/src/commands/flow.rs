@@ -45,7 +45,7 @@ pub fn run(shared: &Shared, command: FlowCommand) -> Outcome {
                 return print_json(&flows);
             }
             let head = [
-                "PORT", "LOCAL", "REMOTE", "DIF", "IPCP", "STATE", "PATH", "PID",
+                "PORT", "LOCAL", "REMOTE", "DIF", "IPCP", "STATE", "MODE", "PATH", "PID",
             ];
             let mut table = Table::new(head);
             for flow in flows {
@@ -61,6 +61,7 @@ pub fn run(shared: &Shared, command: FlowCommand) -> Outcome {
                     flow.dif.to_string(),
                     flow.ipcp.to_string(),
                     state.to_owned(),
+                    flow.mode.to_string(),
                     if flow.direct { "direct" } else { "node" }.to_owned(),
                     flow.pid
                         .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),

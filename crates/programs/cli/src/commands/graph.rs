@@ -137,7 +137,7 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
             follow(&mut runner, &args.file, &mut watch, &mut stopped);
         }
     }
-    // Removes the counter file first, so that nobody draws the ended graph with rates.
+    // Removes the counter file first, so that no other command draws the ended graph with rates.
     drop(counters);
     report(&runner, &mut stopped);
     show(shared, &runner, &stopped)?;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use carina_import::{Draft, Note, irati, rlite};
+use carina_node::Config;
 use carina_text::table::Table;
 use clap::Subcommand;
 use serde_json::json;
@@ -101,7 +102,7 @@ fn load(path: &Path) -> Result<String, Failure> {
 }
 
 fn write(shared: &Shared, draft: &Draft, output: &Output) -> Outcome {
-    let toml = draft.to_toml().map_err(failed)?;
+    let toml = draft.to_toml(Config::check_text).map_err(failed)?;
     if let Some(out) = &output.out {
         std::fs::write(out, &toml).attempt(format!("writing {}", out.display()))?;
     }

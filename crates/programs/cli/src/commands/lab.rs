@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use carina_api::LocalName;
 use carina_lab::{
-    DryRun, LabDir, Labs, Options, Record, Topology, TopologyError, command_in, reach_guest,
-    remove_strays, status, svg, take_down, up,
+    CarinaNode, DryRun, LabDir, Labs, Options, Record, command_in, reach_guest, remove_strays,
+    status, svg, take_down, up,
 };
 use carina_text::table::Table;
+use carina_topology::{Topology, TopologyError};
 use carina_vm::Guest;
 use carina_vm::shell::shell_words;
 use clap::Subcommand;
@@ -193,7 +194,7 @@ pub fn run(shared: &Shared, command: LabCommand) -> Outcome {
 }
 
 fn load(file: &Path) -> Result<Topology, Failure> {
-    Topology::load(file).map_err(usage)
+    Topology::load(file, &CarinaNode).map_err(usage)
 }
 
 /// The default name of a lab: that of its file.
@@ -218,7 +219,7 @@ fn named(name: &str) -> String {
 /// Loads a topology, and checks the credential files that it names.
 fn load_whole(file: &Path) -> Result<Topology, Failure> {
     let topology = load(file)?;
-    topology.check_credentials().map_err(|error| {
+    topology.check_credentials(&CarinaNode).map_err(|error| {
         let file = Some(file.display().to_string());
         usage(TopologyError { file, ..error })
     })?;

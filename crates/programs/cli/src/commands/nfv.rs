@@ -107,7 +107,7 @@ fn read_file(file: &Path, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic
     })
 }
 
-/// Finds the port of a running process that has this socket. `None` if there is none.
+/// Finds the port of a running process that has this socket. `None` if no port has it.
 pub fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Failure> {
     for record in record::all(shared) {
         let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use carina_vnet::document::Form;
-use carina_vnet_host::agent::switching::NodeSwitch;
+use carina_vnet::report::NodeSwitch;
 use clap::Subcommand;
 
 use self::roles::keys::KeysCommand;

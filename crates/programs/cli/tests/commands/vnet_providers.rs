@@ -11,8 +11,8 @@ use carina_sys::NetworkNamespace;
 use carina_vnet::document::Form;
 use carina_vnet::message::Condition;
 use carina_vnet::vno::Seen;
+use carina_vnet::way::Way;
 use carina_vnet_access::token::Token;
-use carina_vnet_host::way::Way;
 use carina_wire::pcapng::{Item, Reader};
 
 use crate::commands::node::CARINA;

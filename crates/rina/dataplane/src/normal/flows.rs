@@ -10,6 +10,7 @@ use carina_time::Instant;
 use carina_wire::Payload;
 
 use super::Normal;
+use crate::flow::cut;
 use crate::ipcp_app::FlowLinks;
 
 /// A flow that the IPCP provides.
@@ -455,14 +456,9 @@ fn hold(flow: &mut NormalFlow, mut packet: Packet, piece_max: usize) -> Result<(
         return Err(NoBuffer);
     }
     flow.held_bytes += packet.len();
-    while packet.len() > piece_max && piece_max > 0 {
-        let mut piece = packet.share().ok_or(NoBuffer)?;
-        Payload::truncate(&mut piece, piece_max);
-        piece.set_more(true);
-        packet.advance(piece_max);
-        flow.held.push_back(piece);
+    if !cut(packet, piece_max, &mut flow.held) {
+        return Err(NoBuffer);
     }
-    flow.held.push_back(packet);
     Ok(())
 }
 

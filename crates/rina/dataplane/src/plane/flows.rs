@@ -2,6 +2,7 @@
 //! one system.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use carina_api::{IpcpId, PortId};
@@ -19,7 +20,9 @@ use crate::ipcp_app::{FlowLinks, MemberRequest, N1Links, Request};
 use crate::normal;
 use crate::port_table::{CloseRequest, FlowOwner, PortEntry};
 use crate::ring_flow::{RingFlow, piece_max, window_of};
-use crate::socket_flow::{SOCKET_WINDOW, SocketFlow};
+use crate::socket_end::{SOCKET_WINDOW, SocketEnd};
+use crate::socket_flow::SocketFlow;
+use crate::stream_flow::StreamFlow;
 
 impl Plane {
     /// Attaches a user to a flow: creates the app of the flow's end, or finds the IPCP that is the
@@ -224,12 +227,20 @@ impl Plane {
                 self.engine.add(id, Box::new(end))
             }
             FlowEnd::Socket(socket) => {
-                let (pool, lingering) = (self.engine.pool().clone(), Rc::clone(&self.lingering));
-                let end = SocketFlow::new(flow, socket, pool, lingering);
+                let end = SocketFlow::new(self.socket_end(flow, socket));
+                self.engine.add(id, Box::new(end))
+            }
+            FlowEnd::Stream(socket, sdu_max) => {
+                let end = StreamFlow::new(self.socket_end(flow, socket), sdu_max);
                 self.engine.add(id, Box::new(end))
             }
             FlowEnd::Ipcp { .. } => Err(io::Error::other("an IPCP needs no app of its own")),
         }
+    }
+
+    fn socket_end<S: AsFd>(&self, flow: Flow, socket: S) -> SocketEnd<S> {
+        let (pool, lingering) = (self.engine.pool().clone(), Rc::clone(&self.lingering));
+        SocketEnd::new(flow, socket, pool, lingering)
     }
 
     pub(super) fn respond(&mut self, port: PortId, answer: Result<FlowEnd, String>) {
@@ -372,7 +383,7 @@ enum Role {
 fn window(end: &FlowEnd) -> u64 {
     match end {
         FlowEnd::Ring(end) => window_of(end),
-        FlowEnd::Socket(_) => SOCKET_WINDOW,
+        FlowEnd::Socket(_) | FlowEnd::Stream(..) => SOCKET_WINDOW,
         FlowEnd::Ipcp { .. } => normal::N1_WINDOW,
         FlowEnd::Elsewhere { .. } => CROSSING_WINDOW,
     }

@@ -128,7 +128,7 @@ impl Rlite {
         None
     }
 
-    /// Proposes an address to all neighbours. Returns false if there are none.
+    /// Proposes an address to all neighbours. Returns false if this member has no neighbours.
     pub(super) fn propose_address(
         &mut self,
         now: Instant,
@@ -320,7 +320,7 @@ impl Rlite {
         true
     }
 
-    /// Removes a member's record. Returns false if there is none.
+    /// Removes a member's record. Returns false if there is no such record.
     pub(super) fn remove_member(&mut self, now: Instant, name: &str) -> bool {
         let Some(old) = self.members.remove(name) else {
             return false;

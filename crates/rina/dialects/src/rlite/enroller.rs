@@ -78,7 +78,7 @@ impl Rlite {
                 _ if waits => (Stage::Idle, Some(now + INITIATOR_WAIT)),
                 // The peer may return under another name, over another N-1 flow.
                 false if is_member => (Stage::Leaving, Some(now + RELEASE_GRACE)),
-                // An IPCP that has left may be told to enroll through this flow.
+                // An IPCP that has left may later receive a command to enroll through this flow.
                 _ => (Stage::Idle, None),
             };
             let answer = answer.with_error(-1, &reason);
@@ -247,7 +247,7 @@ impl Rlite {
                 flow.at = Some(until);
             }
         } else {
-            // Without neighbours, nobody can object.
+            // Without neighbours, no member can object.
             self.admit(now, n1, assignment, dt);
         }
     }

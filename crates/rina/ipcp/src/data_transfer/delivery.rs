@@ -56,7 +56,7 @@ impl<P: Payload> DataPath<P> {
             .is_none_or(|io| io.ready.is_empty())
     }
 
-    /// The next SDU of a flow; `None` when there is none or its reader has no room.
+    /// The next SDU of a flow; `None` when no SDU is ready or its reader has no room.
     pub(super) fn next_delivery(&mut self, flow: FlowKey) -> Option<Delivery<P>> {
         let io = self.flow_ios.flow(flow)?;
         let Some((sdu, more)) = io.pop_ready() else {

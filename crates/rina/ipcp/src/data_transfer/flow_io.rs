@@ -57,13 +57,14 @@ pub(super) struct FlowIo<P> {
     pub(super) is_unkept: bool,
     /// The flow waits for the queue of an N-1 flow to get shorter.
     pub(super) is_held: bool,
-    /// The writer was told of less room than there may be now, so it wants to hear of more.
+    /// The last report to the writer said less room than there may be now, so the writer waits for
+    /// a report of more room.
     pub(super) is_short: bool,
     /// Listed among the flows whose room has grown.
     pub(super) is_room_listed: bool,
-    /// Nothing more will be written; management is told when everything has been sent.
+    /// Nothing more will be written; management is notified when everything has been sent.
     pub(super) is_finishing: bool,
-    /// Management has been told that everything has been sent.
+    /// Management has been notified that everything has been sent.
     pub(super) is_drained: bool,
     /// The flow has ended; only the SDUs in `ready` remain.
     pub(super) is_closed: bool,

@@ -17,7 +17,7 @@ use super::port::QueueClass;
 use crate::api::FlowKey;
 use crate::data_transfer::api::{Owner, TransferEvent};
 
-/// Room in bytes below which the writer is told when the room grows.
+/// Room in bytes below which the writer is notified when the room grows.
 const ROOM_SMALL: usize = 64 << 10;
 /// Number of UDFs that EFCP must accept before a waiting writer is woken.
 const UDFS_FEW: usize = 16;
@@ -188,7 +188,7 @@ impl<P: Payload> DataPath<P> {
         let (port, room) = instance.queue_room(&self.rmt);
         if room == 0 {
             // The window may have opened and its PDUs filled the queue; waiting for the queue makes
-            // sure that the writer is told later.
+            // sure that the writer is notified later.
             return hold(&mut self.rmt, instance, io, port);
         }
         io.is_short = false;

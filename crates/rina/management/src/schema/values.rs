@@ -126,7 +126,7 @@ pub(crate) struct MemberValue {
 }
 
 impl MemberValue {
-    /// The stored member entry of the member `name`; `None` when there is none.
+    /// The stored member entry of the member `name`; `None` when no entry is stored.
     pub(in super::super) fn of(store: &Store, name: &str) -> Option<MemberValue> {
         decode(store.value(Kind::Member, name, name)?)
     }

@@ -304,6 +304,7 @@ fn n1_endpoint(
         uid: rustix::process::geteuid().as_raw(),
         pid: std::process::id() as i32,
         mode: Mode::Ring,
+        attached: None,
         membarrier: false,
         ring_bytes: carina_api::ipc::RING_BYTES_DEFAULT as usize,
         charge: 0,

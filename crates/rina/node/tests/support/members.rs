@@ -50,7 +50,7 @@ pub fn routed(house: &House, in_dif: &str, member: &str) {
 }
 
 /// Checks that the member reports a permanent refusal, and that an application that requests a flow
-/// is told.
+/// receives that refusal.
 pub fn refused_for_good(house: &House, name: &str, words: &str) {
     eventually(&format!("{name} is refused for good"), || {
         let info = ipcp(house, name).member.unwrap();

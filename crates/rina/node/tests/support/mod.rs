@@ -6,7 +6,7 @@ pub mod networks;
 pub mod pair;
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -131,7 +131,11 @@ impl Conn {
     }
 
     pub fn say(&self, request: &Request) {
-        send_with_fds(&self.0, &ipc::encode(request).unwrap(), &[]).unwrap();
+        self.say_attaching(request, &[]);
+    }
+
+    pub fn say_attaching(&self, request: &Request, fds: &[BorrowedFd<'_>]) {
+        send_with_fds(&self.0, &ipc::encode(request).unwrap(), fds).unwrap();
     }
 
     /// The next message; `None` when the node has closed the connection.
@@ -176,16 +180,7 @@ impl Conn {
     }
 
     pub fn ask_with(&self, remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode: Mode) {
-        self.say(&Request::Allocate {
-            version: ipc::VERSION,
-            local: app("caller"),
-            remote: app(remote),
-            dif: in_dif.map(dif),
-            spec,
-            mode,
-            membarrier: false,
-            ring_bytes: Some(65536),
-        });
+        self.say(&allocate(remote, in_dif, spec, mode));
     }
 
     pub fn flow_request(&self) -> FlowRequest {
@@ -207,14 +202,7 @@ impl Conn {
     }
 
     pub fn accept(&self, request: u32, mode: Mode) {
-        let (accept, reason, membarrier) = (true, None, false);
-        self.say(&Request::Respond {
-            request,
-            accept,
-            reason,
-            mode,
-            membarrier,
-        });
+        self.say(&accepted(request, mode));
     }
 
     pub fn deny(&self, request: u32, reason: &str) {
@@ -236,6 +224,31 @@ impl Conn {
     }
 }
 
+/// A request for a flow.
+pub fn allocate(remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode: Mode) -> Request {
+    Request::Allocate {
+        version: ipc::VERSION,
+        local: app("caller"),
+        remote: app(remote),
+        dif: in_dif.map(dif),
+        spec,
+        mode,
+        membarrier: false,
+        ring_bytes: Some(65536),
+    }
+}
+
+/// A flow request is accepted.
+pub fn accepted(request: u32, mode: Mode) -> Request {
+    Request::Respond {
+        request,
+        accept: true,
+        reason: None,
+        mode,
+        membarrier: false,
+    }
+}
+
 fn taken_from(end: &mut Endpoint) -> Option<Vec<u8>> {
     let lease = end.rx.next().unwrap()?;
     let mut sdu = vec![0; lease.len()];
@@ -248,20 +261,21 @@ fn taken_from(end: &mut Endpoint) -> Option<Vec<u8>> {
 /// An end of a flow that the node has delivered.
 pub struct Taken {
     pub flow: Flow,
-    /// The control socket in ring mode, the data socket in socket mode.
+    /// The control socket in ring mode, the data socket in the others.
     pub socket: Option<OwnedFd>,
     pub end: Option<Endpoint>,
 }
 
 impl Taken {
     pub fn new(flow: Flow, mut fds: Vec<OwnedFd>) -> Self {
-        let expected = if flow.mode == Mode::Ring {
-            ipc::RING_FDS
-        } else {
-            ipc::SOCKET_FDS
+        let expected = match flow.mode {
+            Mode::Ring => ipc::RING_FDS..=ipc::RING_FDS,
+            Mode::Socket => ipc::SOCKET_FDS..=ipc::SOCKET_FDS,
+            // Without one this end attached a socket.
+            Mode::Stream => 0..=ipc::SOCKET_FDS,
         };
-        assert_eq!(fds.len(), expected);
-        let socket = Some(fds.remove(0));
+        assert!(expected.contains(&fds.len()), "{} descriptors", fds.len());
+        let socket = (!fds.is_empty()).then(|| fds.remove(0));
         let end = (flow.mode == Mode::Ring).then(|| {
             let side = Side::from_tx_ring(flow.tx_ring.into()).unwrap();
             let wake = if flow.light_wake {

@@ -9,11 +9,11 @@ use carina_vnet::document::{Boot, Document};
 use carina_vnet::host_part::VnetId;
 use carina_vnet::message::Condition;
 use carina_vnet::pip::inventory::Discovery;
+use carina_vnet::progress::Phase;
+use carina_vnet::report::{VnetReport, VnetState};
 use carina_vnet_host::Vnets;
 use carina_vnet_host::client::Client;
 use carina_vnet_host::directory::part_name;
-use carina_vnet_host::progress::Phase;
-use carina_vnet_host::report::{VnetReport, VnetState};
 use carina_vnet_roles::calling::connection::CallError;
 use carina_vnet_roles::operator;
 

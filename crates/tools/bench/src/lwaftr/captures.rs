@@ -42,7 +42,7 @@ pub struct Passage {
 impl CaptureBench {
     /// An AFTR with the first queue of a configuration, and with frames from the Internet and from
     /// B4s. A next hop whose MAC address the AFTR would have to resolve gets a fixed one, because
-    /// nobody would answer.
+    /// no system would answer.
     ///
     /// # Errors
     /// The configuration has no queue, the system refuses something that is needed, or this process

@@ -1,14 +1,14 @@
 //! Reads `.lab` files: systems and VMs become nodes, links become links.
 
-use carina_lab::Topology;
+use carina_topology::{NodeChecks, Topology};
 use carina_vnet::document::{Carrier, Kind, Rate};
 
 use super::draft::{Draft, DraftEnd, DraftLink};
 use super::{Imported, Source};
 use crate::error::ImportError;
 
-pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
-    let lab = Topology::parse(source.text).map_err(|error| ImportError::Lab {
+pub fn read(source: Source<'_>, checks: &dyn NodeChecks) -> Result<Imported, ImportError> {
+    let lab = Topology::parse(source.text, checks).map_err(|error| ImportError::Lab {
         file: source.file.to_owned(),
         source: error,
     })?;

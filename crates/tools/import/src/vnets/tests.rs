@@ -6,13 +6,14 @@ use super::*;
 
 fn imported(format: Format, file: &str, text: &str) -> Imported {
     let rate = "100Mbps".parse().expect("a rate");
-    read(format, Source { file, text, rate }).unwrap_or_else(|error| panic!("{error}"))
+    read(format, Source { file, text, rate }, &carina_lab::CarinaNode)
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn refusal(format: Format, text: &str) -> String {
     let rate = "100Mbps".parse().expect("a rate");
     let file = "x";
-    match read(format, Source { file, text, rate }) {
+    match read(format, Source { file, text, rate }, &carina_lab::CarinaNode) {
         Ok(imported) => panic!("{:?}", imported.document),
         Err(error) => error.to_string(),
     }

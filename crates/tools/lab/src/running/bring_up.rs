@@ -11,7 +11,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::guests::{GuestImage, apply, reach_guest, wait_for_link};
 use crate::links;
 use crate::record::AppRecord;
-use crate::topology::{App, Dif, Vm};
+use carina_topology::{App, Dif, Vm};
 
 impl Running {
     /// Makes the whole lab, step by step.

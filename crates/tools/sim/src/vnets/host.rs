@@ -187,8 +187,8 @@ impl PlayedHost {
         next.unwrap_or(Instant::MAX)
     }
 
-    /// Describes resources that the host carries beyond its own; `None` if there are none. `nics`
-    /// returns the number of the host's cards that a node has.
+    /// Describes resources that the host carries beyond its own; `None` if it carries no such
+    /// resources. `nics` returns the number of the host's cards that a node has.
     #[must_use]
     pub fn excess(&self, nics: impl Fn(&HostPart, &str) -> u64) -> Option<String> {
         let owns = &self.owns;

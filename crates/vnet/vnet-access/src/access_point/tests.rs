@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::echo::put_checksum;
 use super::*;
 use crate::refusal::{Refusal, Refused};
-use crate::token::Right;
 use crate::user_end::{UserEnd, UserSink};
+use carina_vnet::access::Right;
 
 /// What an access point has given.
 #[derive(Default)]

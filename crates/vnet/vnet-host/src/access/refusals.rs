@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::origin::network_of;
+use carina_vnet::origin::network_of;
 
 /// The refusals of an access point.
 #[derive(Debug, Default)]

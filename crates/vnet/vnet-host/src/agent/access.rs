@@ -3,8 +3,8 @@
 use std::sync::PoisonError;
 
 use super::Agent;
-use crate::access::{AccessReport, AtAddress, Revoked, TokenReport, TokenWanted};
 use crate::error::Result;
+use carina_vnet::access::{AccessReport, AtAddress, Revoked, TokenReport, TokenWanted};
 
 impl Agent {
     /// Says where end users find this host. Tokens that name no addresses have these; without any,

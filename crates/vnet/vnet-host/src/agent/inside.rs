@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use carina_apps::trace::{TraceRequest, TraceStream};
 use carina_vnet::document::Kind;
+use carina_vnet_web::FrameSource;
 
 use super::Agent;
+use crate::engine_frames::EngineFrames;
 use crate::error::{Attempt, Error, Result};
-use crate::frame_source::FrameSource;
-use crate::impairment::Impairment;
 use crate::names::end_of;
 use crate::node::Arrived;
 use crate::probe::Asks;
-use crate::second_ports::{LinkEnd, port_app_now};
-use crate::way::{PieceWatch, Sought};
+use crate::second_ports::port_app_now;
+use crate::way::PieceWatch;
+use carina_vnet::host_part::LinkEnd;
+use carina_vnet::impairment::Impairment;
+use carina_vnet::way::Sought;
 
 impl Agent {
     /// What makes a node.
@@ -115,7 +118,7 @@ impl Agent {
         let stream = TraceStream::open(&counters, &request)
             .map_err(|error| std::io::Error::other(error.to_string()))
             .attempt("copying frames")?;
-        Ok(Box::new(stream))
+        Ok(Box::new(EngineFrames(stream)))
     }
 
     /// Watches the ports of a network on this host for echos between two of its nodes, which may be

@@ -7,8 +7,8 @@ use super::{Agent, others};
 use crate::directory::Wanted;
 use crate::error::{Error, Result};
 use crate::remains;
-use crate::report::{MigrationReport, SaveReport, VnetReport};
 use crate::saved::{Manifest, Saved, SavedError};
+use carina_vnet::report::{MigrationReport, SaveReport, VnetReport};
 
 impl Agent {
     /// Moves a machine of a network from its QEMU to a new one of this host while it runs.

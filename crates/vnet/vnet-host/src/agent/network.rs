@@ -20,11 +20,12 @@ use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
 use crate::host_dif::HostDif;
 use crate::node::Images;
-use crate::progress::{Event, Progress};
+use crate::progress::Progress;
 use crate::saved::Saved;
 use crate::steps::Steps;
 use crate::underlay::Underlay;
 use crate::vnet::Vnet;
+use carina_vnet::progress::Event;
 
 /// One network of an agent.
 #[derive(Debug)]

@@ -20,8 +20,8 @@ use crate::carrier::carrier_of;
 use crate::directory::{Record, Wanted, part_name};
 use crate::error::{Attempt, Error, Result};
 use crate::judgement::limits_of_this_host;
-use crate::report::VnetReport;
 use crate::{judgement, remains};
+use carina_vnet::report::VnetReport;
 
 /// What an agent remembers of orders, beside the networks that it has.
 #[derive(Debug, Default)]

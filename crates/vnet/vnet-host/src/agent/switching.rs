@@ -2,35 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use carina_vnet::report::{NodeSwitch, VnetReport, VnetState};
 
 use super::Agent;
 use crate::error::{Error, Result};
-use crate::report::{VnetReport, VnetState};
-
-/// What to do with a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NodeSwitch {
-    /// End the node; it stays off until it is started.
-    Stop,
-    /// Start the node if it is stopped or has ended.
-    Start,
-    /// End the node and start it again.
-    Restart,
-}
-
-impl NodeSwitch {
-    /// The word for the action: the last part of its HTTP path, and the name of its command.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            NodeSwitch::Stop => "stop",
-            NodeSwitch::Start => "start",
-            NodeSwitch::Restart => "restart",
-        }
-    }
-}
 
 impl Agent {
     /// Stops a node, or begins to start or restart it.

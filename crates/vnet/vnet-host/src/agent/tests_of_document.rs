@@ -9,8 +9,8 @@ use carina_vnet::host_part::HostPart;
 use crate::directory::Record;
 use crate::error::Result;
 use crate::probe::Asks;
-use crate::report::TestReport;
 use crate::vnet::Vnet;
+use carina_vnet::report::TestReport;
 
 /// Probes all links, then tries each test of the document.
 pub fn run(vnet: &Vnet, record: &Record) -> Result<Vec<TestReport>> {

@@ -6,7 +6,7 @@ use carina_vnet::document::Kind;
 use carina_vnet::host_part::{LinkState, NodeState};
 
 use super::end;
-use crate::report::VnetReport;
+use carina_vnet::report::VnetReport;
 
 pub fn write(report: &VnetReport) -> String {
     let mut text = format!("graph \"{}\" {{\n  node [shape=box];\n", report.name);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{address, end};
-use crate::report::{LinkReport, NodeReport, VnetReport};
+use carina_vnet::report::{LinkReport, NodeReport, VnetReport};
 
 pub fn write(report: &VnetReport) -> String {
     let nodes: Vec<Value> = report.nodes.iter().map(node).collect();

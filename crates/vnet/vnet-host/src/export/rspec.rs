@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 
 use super::address;
-use crate::report::{InterfaceReport, LinkReport, NodeReport, VnetReport};
+use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, VnetReport};
 
 pub fn write(report: &VnetReport) -> String {
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<rspec type=\"manifest\" \

@@ -30,7 +30,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::making::{make_taps, remove_named};
 use crate::names::{end_of, ports_namespace};
 use crate::removal::remove_file;
-use crate::second_ports::LinkEnd;
+use carina_vnet::host_part::LinkEnd;
 
 /// A machine that comes. Its QEMU ends with this value unless it has settled.
 #[derive(Debug)]

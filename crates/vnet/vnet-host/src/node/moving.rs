@@ -33,7 +33,8 @@ use crate::names::{end_of, ports_namespace};
 use crate::namespace;
 use crate::removal::{remove_directory, remove_file};
 use crate::saved::SavedNode;
-use crate::second_ports::{LinkEnd, both_ports};
+use crate::second_ports::both_ports;
+use carina_vnet::host_part::LinkEnd;
 
 /// A machine that is about to leave its QEMU. No command runs in it meanwhile.
 #[derive(Debug)]

@@ -5,9 +5,10 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{get, post};
+use carina_vnet_web::answers::{answer, json_in};
 
-use super::{Service, Shared, answer, json_in};
-use crate::access::{TokenWanted, UserWanted};
+use super::{Service, Shared};
+use carina_vnet::access::{TokenWanted, UserWanted};
 
 /// The paths for them.
 pub(super) fn routes() -> Router<Service> {

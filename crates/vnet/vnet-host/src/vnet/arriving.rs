@@ -17,8 +17,9 @@ use crate::making::{make_ends, remove_named, rename};
 use crate::names::end_of;
 use crate::node::{Arrival, ArrivalNote, Node, Site, arrival_notes, forget_arrival, stay};
 use crate::progress::Progress;
-use crate::second_ports::{LinkEnd, both_ports};
+use crate::second_ports::both_ports;
 use crate::steps::Steps;
+use carina_vnet::host_part::LinkEnd;
 
 /// A node that is to come.
 #[derive(Debug)]

@@ -4,8 +4,9 @@ use carina_vnet::host_part::HostPart;
 
 use super::{Vnet, lock};
 use crate::error::{Error, Result};
-use crate::impairment::{self, Impairment, Impairments, LinkImpairment};
-use crate::second_ports::LinkEnd;
+use crate::impairment;
+use carina_vnet::host_part::LinkEnd;
+use carina_vnet::impairment::{Impairment, Impairments, LinkImpairment};
 
 impl Vnet {
     /// A link that comes later with the number of one that has gone is another link.
@@ -61,7 +62,7 @@ impl Vnet {
             let mut all = lock(&self.impairments);
             let wanted = change(all.get(&number).copied().unwrap_or_default());
             for side in [wanted.there, wanted.back].iter().flatten() {
-                side.check()?;
+                impairment::check(side)?;
             }
             if wanted.is_none() {
                 all.remove(&number)

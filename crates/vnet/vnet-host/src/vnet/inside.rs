@@ -7,7 +7,7 @@ use super::{Vnet, lock, source_towards};
 use crate::error::{Error, Result};
 use crate::node::{Arrived, Output, Until};
 use crate::probe::Asks;
-use crate::report::ConsoleSaid;
+use carina_vnet::report::ConsoleSaid;
 
 impl Vnet {
     /// Runs a shell command in a node to its end.

@@ -17,9 +17,10 @@ use crate::graph::add_port_app;
 use crate::making::remove_named;
 use crate::names::end_of;
 use crate::node::{Move, Node, forget_move};
-use crate::report::MigrationReport;
-use crate::second_ports::{LinkEnd, SecondPorts};
+use crate::second_ports::SecondPorts;
 use crate::watch::{EchoStream, Echoes};
+use carina_vnet::host_part::LinkEnd;
+use carina_vnet::report::MigrationReport;
 
 /// What a move changes: the ends of the node's links, and their ports before and after.
 struct Change<'a> {

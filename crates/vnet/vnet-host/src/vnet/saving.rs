@@ -10,8 +10,8 @@ use carina_vnet::host_part::{HostPart, NodePart};
 use super::{Vnet, each, lock};
 use crate::error::{Error, Result};
 use crate::node::{Move, Node};
-use crate::report::SaveReport;
 use crate::saved::{self, Manifest, SavedNode};
+use carina_vnet::report::SaveReport;
 
 impl Vnet {
     /// Saves the network into a new directory. Its machines stand still meanwhile, all at once, and

@@ -1,6 +1,5 @@
 //! Ports that are watched while echos pass.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use carina_apps::trace::{TraceRequest, TraceStream};
 use carina_vnet::host_part::HostPart;
+use carina_vnet::way::{Act, Direction, Sightings, Spot};
 use carina_wire::ether::{ETHERTYPE_ARP, Header};
 use carina_wire::inet::{Arp4, ETHERTYPE_IPV4, Ipv4Header, PROTOCOL_ICMP};
 use carina_wire::pcapng::{Item, Reader};
 
-use super::{Act, Direction, Spot};
 use crate::error::{Attempt, Error, Result};
 use crate::second_ports::SecondPorts;
 
@@ -49,23 +48,6 @@ enum What {
     },
     /// A node asks for the MAC address of another.
     Asks { for_address: Ipv4Addr },
-}
-
-/// What was seen where.
-#[derive(Debug, Default)]
-pub struct Sightings {
-    echoes: BTreeMap<(Direction, Spot), Sighting>,
-    /// Refusals of routers: type and code, and the address of the router.
-    pub errors: BTreeMap<(u8, Ipv4Addr), u64>,
-    /// Addresses for which a node asked, and the spot where it did.
-    pub asked_for: BTreeMap<(Spot, Ipv4Addr), u64>,
-}
-
-/// Frames that were seen at a spot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sighting {
-    pub frames: u64,
-    pub after_us: Option<u64>,
 }
 
 impl Watch {
@@ -127,7 +109,7 @@ impl Watch {
             return Ok(Sightings::default());
         };
         let seen = thread.join().unwrap_or(Err(Error::Ended("the watch")))?;
-        Ok(Sightings::of(&seen, own, to))
+        Ok(sightings_of(&seen, own, to))
     }
 }
 
@@ -234,59 +216,37 @@ fn what(frame: &[u8]) -> Option<What> {
     }
 }
 
-impl Sightings {
-    fn of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
-        let is_ours = |way: Direction, from: Ipv4Addr, to: Ipv4Addr| match way {
-            Direction::There => own.contains(&from) && to == peer,
-            Direction::Back => own.contains(&to) && from == peer,
-        };
-        let echoes = seen.iter().filter_map(|it| match it.what {
-            What::Echo { way, from, to } if is_ours(way, from, to) => Some((way, it)),
-            _ => None,
-        });
-        let begin = echoes.clone().map(|(_, it)| it.time_ns).min().unwrap_or(0);
-        let mut sightings = Sightings::default();
-        for (way, it) in echoes {
-            let sighting = sightings.echoes.entry((way, it.spot)).or_default();
-            let after = (it.time_ns - begin) / 1000;
-            sighting.frames += 1;
-            sighting.after_us = Some(sighting.after_us.map_or(after, |first| first.min(after)));
-        }
-        for it in seen {
-            match it.what {
-                What::Error { kind, from, to } if own.contains(&to) => {
-                    *sightings.errors.entry((kind, from)).or_default() += 1;
-                }
-                What::Asks { for_address } if it.spot.act == Act::Sends => {
-                    let key = (it.spot, for_address);
-                    *sightings.asked_for.entry(key).or_default() += 1;
-                }
-                _ => {}
+/// What frames say of echos from any of some addresses to another.
+fn sightings_of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
+    let is_ours = |way: Direction, from: Ipv4Addr, to: Ipv4Addr| match way {
+        Direction::There => own.contains(&from) && to == peer,
+        Direction::Back => own.contains(&to) && from == peer,
+    };
+    let echoes = seen.iter().filter_map(|it| match it.what {
+        What::Echo { way, from, to } if is_ours(way, from, to) => Some((way, it)),
+        _ => None,
+    });
+    let begin = echoes.clone().map(|(_, it)| it.time_ns).min().unwrap_or(0);
+    let mut sightings = Sightings::default();
+    for (way, it) in echoes {
+        let sighting = sightings.entry(way, it.spot);
+        let after = (it.time_ns - begin) / 1000;
+        sighting.frames += 1;
+        sighting.after_us = Some(sighting.after_us.map_or(after, |first| first.min(after)));
+    }
+    for it in seen {
+        match it.what {
+            What::Error { kind, from, to } if own.contains(&to) => {
+                *sightings.errors.entry((kind, from)).or_default() += 1;
             }
+            What::Asks { for_address } if it.spot.act == Act::Sends => {
+                let key = (it.spot, for_address);
+                *sightings.asked_for.entry(key).or_default() += 1;
+            }
+            _ => {}
         }
-        sightings
     }
-
-    /// What was seen at a spot.
-    pub fn at(&self, way: Direction, spot: Spot) -> Sighting {
-        self.echoes.get(&(way, spot)).copied().unwrap_or_default()
-    }
-
-    /// All that was seen of echos and answers.
-    pub fn all(&self) -> impl Iterator<Item = (Direction, Spot, Sighting)> {
-        let echoes = self.echoes.iter();
-        echoes.map(|((way, spot), sighting)| (*way, *spot, *sighting))
-    }
-
-    /// Notes what was seen elsewhere at a spot.
-    pub fn add(&mut self, way: Direction, spot: Spot, sighting: Sighting) {
-        self.echoes.insert((way, spot), sighting);
-    }
-
-    /// Where something was seen.
-    pub fn spots(&self) -> impl Iterator<Item = (Direction, Spot)> {
-        self.echoes.keys().copied()
-    }
+    sightings
 }
 
 /// A header is only whole with its packet.
@@ -342,7 +302,7 @@ mod tests {
                 },
             ),
         ];
-        let sightings = Sightings::of(&all, &[A], B);
+        let sightings = sightings_of(&all, &[A], B);
         let sent = sightings.at(Direction::There, all[0].spot);
         assert_eq!((sent.frames, sent.after_us), (2, Some(0)));
         let back = sightings.at(Direction::Back, all[3].spot);

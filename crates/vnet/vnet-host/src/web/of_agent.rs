@@ -15,16 +15,16 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use carina_api::{ErrorBody, ErrorCode};
 use carina_apps::trace::{TraceRequest, TraceStream};
+use carina_vnet_web::answers::{answer, event_query, json_in};
+use carina_vnet_web::captures::{self, CaptureWanted, Captures};
+use carina_vnet_web::{About, History, HistoryReport, Moment, written};
 
-use super::About;
-use super::captures::{self, CaptureWanted, Captures};
-use super::history::{History, Moment};
-use super::reading::written;
 use super::substrate::Substrate;
 use crate::agent::{Agent, copied_links};
+use crate::engine_frames::EngineFrames;
 use crate::error::Error;
 use crate::second_ports::port_app_now;
-use crate::server::{self, answer, event_query, json_in};
+use crate::server;
 
 /// What a page of an agent asks. It ends with this value.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ async fn history(
         let (since, _) = event_query(query.as_deref().unwrap_or_default())?;
         let age = millis(shared.agent.age(&name)?);
         let report = shared.lock().get(&name).map(|it| it.report(age, since));
-        Ok(report.unwrap_or_else(|| super::HistoryReport {
+        Ok(report.unwrap_or_else(|| HistoryReport {
             now_ms: age,
             samples: Vec::new(),
         }))
@@ -220,7 +220,7 @@ async fn begin_capture(State(shared): Of, Path(name): Path<String>, body: Bytes)
             let stream = TraceStream::open(&counters, &request);
             let stream =
                 stream.map_err(|error| ErrorBody::new(ErrorCode::Conflict, error.to_string()))?;
-            Ok(Box::new(stream))
+            Ok(Box::new(EngineFrames(stream)))
         })
     })
     .await

@@ -237,10 +237,7 @@ impl Connection {
     ///
     /// # Errors
     /// The system's refusal.
-    pub(crate) fn into_stream(
-        self,
-        limit: Duration,
-    ) -> io::Result<StreamOwned<ClientConnection, Wire>> {
+    pub fn into_stream(self, limit: Duration) -> io::Result<StreamOwned<ClientConnection, Wire>> {
         let stream = self.stream.into_inner();
         stream.sock.set_limits(limit, limit)?;
         Ok(stream)

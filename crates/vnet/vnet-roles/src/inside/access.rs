@@ -6,12 +6,11 @@
 use std::collections::BTreeSet;
 
 use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::access::Right;
 use carina_vnet::document::{Attach, Document};
-use carina_vnet_host::access::{Right, TokenWanted};
-use carina_vnet_host::{Agent, Error};
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Ask};
+use super::Ask;
 
 /// What is to be done for a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,27 +77,6 @@ impl Ask {
             }
         }
     }
-}
-
-/// Carries out what is asked of an access point on its host.
-pub(super) fn carry_out(
-    agent: &Agent,
-    name: &str,
-    (access, user): (&str, &str),
-    what: &AtAccess,
-) -> Result<Answer, Error> {
-    Ok(match what {
-        AtAccess::Token { lease_s, rights } => {
-            let wanted = TokenWanted {
-                user: user.to_owned(),
-                lease_s: *lease_s,
-                at: Vec::new(),
-                rights: rights.clone(),
-            };
-            Answer::Token(agent.token(name, access, &wanted)?)
-        }
-        AtAccess::Revoke {} => Answer::Revoked(agent.revoke(name, access, user)?),
-    })
 }
 
 /// Of a name so much is said.

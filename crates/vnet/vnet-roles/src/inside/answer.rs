@@ -1,12 +1,12 @@
 //! What nodes of networks answer to asks.
 
+use carina_vnet::access::{AccessReport, Revoked, TokenReport};
 use carina_vnet::document::{Carrier, Rate};
 use carina_vnet::host_part::LinkState;
+use carina_vnet::impairment::Impairment;
 use carina_vnet::layout::Layout;
-use carina_vnet_host::access::{AccessReport, Revoked, TokenReport};
-use carina_vnet_host::impairment::Impairment;
-use carina_vnet_host::report::{ExecReply, MigrationReport, NodeReport, Passed};
-use carina_vnet_host::way::PieceSeen;
+use carina_vnet::report::{ExecReply, MigrationReport, NodeReport, Passed};
+use carina_vnet::way::PieceSeen;
 use serde::{Deserialize, Serialize};
 
 /// What is answered.
@@ -62,7 +62,7 @@ pub enum Answer {
         /// Bytes of the file so far: where to go on.
         next: u64,
         /// Those after what has arrived.
-        #[serde(with = "carina_vnet_host::base64_text")]
+        #[serde(with = "carina_vnet::base64_text")]
         bytes: Vec<u8>,
         /// Whether the file has ended.
         has_ended: bool,

@@ -7,12 +7,10 @@ use carina_vnet::document::{Document, ResolvedNode};
 use carina_vnet::host_part::{
     EndPart, Far, HostPart, LinkPart, LinkState, NodePart, NodeState, VnetId,
 };
+use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::layout::Layout;
+use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
 use carina_vnet::vno::Seen;
-use carina_vnet_host::impairment::LinkImpairment;
-use carina_vnet_host::report::{
-    InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState,
-};
 
 use super::{EndReport, Look};
 

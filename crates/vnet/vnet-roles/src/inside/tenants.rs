@@ -3,13 +3,31 @@
 
 use std::sync::Arc;
 
-use carina_vnet_host::Error;
-
 use crate::shares::{Share, Shares};
+
+/// Someone has as much of something at a time as they may have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{whose} {} {has} {what} at the node's host, of which it may have {most} at a time ({all} \
+     are there for all): end one of them first",
+    if *most == *all { "have" } else { "has" }
+)]
+pub struct Full {
+    /// Of what, in the plural.
+    what: &'static str,
+    /// Who has it, in words that name no one.
+    whose: &'static str,
+    /// How much that one has.
+    has: usize,
+    /// How much it may have.
+    most: usize,
+    /// How much there is for all.
+    all: usize,
+}
 
 /// The places for one kind of work on a host.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub struct Places {
     /// What takes a place, in the plural.
     what: &'static str,
     most: usize,
@@ -18,14 +36,15 @@ pub(crate) struct Places {
 
 /// A place that is taken, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     /// One of each party on whose behalf it is taken, and one of all.
     _shares: Vec<Share<Vec<String>>>,
 }
 
 impl Places {
     /// So many places in all.
-    pub(crate) fn new(what: &'static str, most: usize) -> Places {
+    #[must_use]
+    pub fn new(what: &'static str, most: usize) -> Places {
         Places {
             what,
             most,
@@ -39,7 +58,7 @@ impl Places {
     /// # Errors
     /// One of them has as many as it may have, or all places are taken. The words name the limit,
     /// and no party: they go to the one who asked first.
-    pub(crate) fn take(&self, who: &[String]) -> Result<Place, Error> {
+    pub fn take(&self, who: &[String]) -> Result<Place, Full> {
         let mut shares = Vec::new();
         // The nearest limit first: what it says helps most.
         for from in 0..=who.len() {
@@ -48,7 +67,7 @@ impl Places {
             match self.taken.take(&party.to_vec(), most) {
                 Ok(share) => shares.push(share),
                 Err(has) => {
-                    return Err(Error::Full {
+                    return Err(Full {
                         what: self.what,
                         whose,
                         has,

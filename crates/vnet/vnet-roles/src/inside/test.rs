@@ -7,7 +7,7 @@ use std::time::Duration;
 use carina_api::ErrorBody;
 use carina_vnet::document::{Document, Test};
 use carina_vnet::host_part::LinkState;
-use carina_vnet_host::report::TestReport;
+use carina_vnet::report::TestReport;
 
 use super::{Answer, Ask, Look};
 

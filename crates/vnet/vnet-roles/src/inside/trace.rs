@@ -6,7 +6,7 @@ use std::time::Duration;
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::VnetId;
-use carina_vnet_host::way::{ECHO, ECHOES_MAX, Together, Way, WayQuery};
+use carina_vnet::way::{ECHO, ECHOES_MAX, Together, Way, WayQuery};
 
 use super::sight::whole;
 use super::test::Asking;

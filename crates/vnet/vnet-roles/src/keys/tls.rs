@@ -141,12 +141,14 @@ impl Tls {
     }
 
     /// Whether a certificate that another has shown is still valid and not revoked.
-    pub(crate) fn is_good(&self, certificate: &CertificateDer<'_>) -> bool {
+    #[must_use]
+    pub fn is_good(&self, certificate: &CertificateDer<'_>) -> bool {
         self.rules().verify(certificate).is_ok()
     }
 
-    /// For those who call.
-    pub(crate) fn server(&self) -> Arc<ServerConfig> {
+    /// The configuration of a server, for those who call.
+    #[must_use]
+    pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.rules().server)
     }
 
@@ -251,7 +253,8 @@ fn is_revoked(verified: &Result<(), rustls::Error>) -> bool {
 }
 
 /// The party of a certificate that was verified, if it names exactly one.
-pub(crate) fn party_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
+#[must_use]
+pub fn party_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     let mut names = certificate.valid_dns_names();
     let (name, further) = (names.next()?, names.next());

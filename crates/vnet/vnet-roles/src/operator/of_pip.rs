@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carina_api::control::escape;
-use carina_vnet_host::report::MigrationReport;
+use carina_vnet::report::MigrationReport;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -13,7 +13,7 @@ use carina_vnet::document::json_words;
 use carina_vnet::pip::Pip;
 use carina_vnet::store::Store;
 use carina_vnet::vnp::Vnp;
-use carina_vnet_host::server::{answered, event_query};
+use carina_vnet_web::answers::{answered, event_query};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 

@@ -10,9 +10,9 @@ use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::host_part::VnetId;
 use carina_vnet::message::{Reason, ReasonCode};
 use carina_vnet::pip::NodeAway;
+use carina_vnet::report::MigrationReport;
 use carina_vnet::store::Store;
-use carina_vnet_host::report::MigrationReport;
-use carina_vnet_host::server::answered;
+use carina_vnet_web::answers::answered;
 use serde::{Deserialize, Serialize};
 
 use super::asks::{PipAsks, read};

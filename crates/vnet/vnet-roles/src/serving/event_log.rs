@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use carina_vnet_host::progress::Event;
+use carina_vnet::progress::Event;
 
 /// Events with their numbers, from 1. Those that delegates cause leave the others their room, and
 /// those of one delegate leave some to the other delegates.

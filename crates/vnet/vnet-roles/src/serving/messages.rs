@@ -9,7 +9,7 @@ use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::response::Response;
 use axum::routing::get;
 use carina_api::{ErrorBody, ErrorCode};
-use carina_vnet_host::server::{answered, event_query, json_text, refusal};
+use carina_vnet_web::answers::{answered, event_query, json_text, refusal};
 
 use super::entrance::Caller;
 use crate::driver::Handle;

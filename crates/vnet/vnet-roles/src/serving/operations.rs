@@ -8,9 +8,9 @@ use carina_time::Instant;
 use carina_vnet::document::Document;
 use carina_vnet::grant::Grant;
 use carina_vnet::message::{Condition, FromVnp, Standing};
+use carina_vnet::progress::Event;
 use carina_vnet::store::{Store, StoreError};
 use carina_vnet::vno::{Seen, Vno, WishError};
-use carina_vnet_host::progress::Event;
 use tokio::sync::Notify;
 
 use super::event_log::EventLog;

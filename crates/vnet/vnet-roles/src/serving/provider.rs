@@ -12,10 +12,10 @@ use axum::routing::get;
 use carina_api::ErrorBody;
 use carina_vnet::host_part::NodeState;
 use carina_vnet::pip::{HostView, NodeView, PartState, PartView, Pip, PipView};
+use carina_vnet::progress::Event;
 use carina_vnet::store::Store;
-use carina_vnet_host::progress::Event;
-use carina_vnet_host::server::{answer, answered, event_query};
-use carina_vnet_host::web::About;
+use carina_vnet_web::About;
+use carina_vnet_web::answers::{answer, answered, event_query};
 use serde::Serialize;
 
 use super::event_log::EventLog;

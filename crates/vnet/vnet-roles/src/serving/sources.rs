@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use carina_vnet_host::origin::network_of;
+use carina_vnet::origin::network_of;
 use tokio::sync::Semaphore;
 
 use crate::shares::{Share, Shares};

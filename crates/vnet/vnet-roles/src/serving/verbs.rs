@@ -11,7 +11,7 @@ use carina_api::{ErrorBody, ErrorCode};
 use carina_time::Instant;
 use carina_vnet::grant::{Grant, Verb};
 use carina_vnet::store::Store;
-use carina_vnet_host::server::{answered, document_in, event_query, refusal};
+use carina_vnet_web::answers::{answered, document_in, event_query, refusal};
 use serde::Serialize;
 use tokio::sync::Notify;
 

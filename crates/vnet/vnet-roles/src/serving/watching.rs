@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::{LinkState, NodeState, VnetId};
+use carina_vnet::report::{LinkReport, NodeReport, VnetReport};
 use carina_vnet::store::Store;
 use carina_vnet::vno::Seen;
-use carina_vnet_host::report::{LinkReport, NodeReport, VnetReport};
-use carina_vnet_host::web::{History, HistoryReport, Moment};
+use carina_vnet_web::{History, HistoryReport, Moment};
 
 use super::operations::Operations;
 use crate::driver::Handle;

@@ -119,8 +119,8 @@ impl Pipe {
         self.take.pending_bytes().expect(OWN_INDICES)
     }
 
-    /// The bytes that were put in and not taken yet, at most `bytes_max` of them. `None` if there
-    /// are none.
+    /// The bytes that were put in and not taken yet, at most `bytes_max` of them. `None` if the
+    /// pipe is empty.
     pub(super) fn run(&mut self, bytes_max: usize) -> Option<Run<'_>> {
         self.take.run(bytes_max).expect(OWN_INDICES)
     }

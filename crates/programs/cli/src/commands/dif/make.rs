@@ -63,7 +63,7 @@ struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The configuration options that were given, or `None` if there are none.
+    /// The configuration options that were given; `None` if no option was given.
     fn to_config(&self) -> Result<Option<Value>, Failure> {
         let mut config = Map::new();
         let mut put = |key: &str, value: Option<Value>| {
@@ -336,7 +336,7 @@ fn absolute(auth: &str) -> Result<String, Failure> {
     Ok(format!("{kind}:{}", full.join(",")))
 }
 
-/// Time limit for the first member, which needs nobody's admission.
+/// Time limit for the first member, which needs no admission by another member.
 const BOOTSTRAP: Duration = Duration::from_secs(10);
 
 /// Time limit without `--wait`: longer than one attempt to enroll can take.

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use carina_api::control::{IpcpInfo, LinkState, MemberState};
-use carina_lab::{DryRun, Link, LinkEnd, Member, Status, Topology};
+use carina_lab::{DryRun, Status};
+use carina_topology::{Link, LinkEnd, Member, Topology};
 
 use crate::commands::ipcp::kind_word;
 use carina_text::table::Table;
@@ -230,7 +231,7 @@ mod tests {
         for file in std::fs::read_dir(corpus).unwrap() {
             let bytes = std::fs::read(file.unwrap().path()).unwrap();
             let text = String::from_utf8_lossy(&bytes);
-            if let Ok(topology) = Topology::parse(&text) {
+            if let Ok(topology) = Topology::parse(&text, &carina_lab::CarinaNode) {
                 assert!(!dry_run_text(&DryRun::new("x", &topology)).is_empty());
                 shown += 1;
             }

@@ -88,7 +88,7 @@ impl RunArgs {
 /// Most workers. One thread of the graph is needed for the ports.
 const WORKERS_MAX: i64 = carina_engine::frames::WORKERS_MAX as i64 - 1;
 
-/// Runs an AFTR until it is told to end.
+/// Runs an AFTR until a signal or a command ends it.
 pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let interrupt = Interrupt::take().attempt("taking signals")?;
     let reload = ReloadSignal::new().attempt("taking SIGHUP")?;

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_text::table::Table;
+use carina_vnet::access::{AccessReport, AtAddress, Right, TokenWanted, UserReport};
 use carina_vnet::document::Span;
-use carina_vnet_host::access::{AccessReport, AtAddress, Right, TokenWanted, UserReport};
 
 use super::network::{client, client_with_agent, report_of};
 use super::roles::operator::{OperatorArgs, only};

@@ -17,18 +17,17 @@ use carina_api::paths::RunDir;
 use carina_apps::prefix::Prefix4;
 use carina_apps::tunnel_mux::Gateway;
 use carina_sys::{SUCCESSION, lock_file};
+use carina_vnet::access::AtAddress;
 use carina_vnet::host_part::InterfaceAddress;
-use carina_vnet_host::access::AtAddress;
+use carina_vnet_agent::{Gate, Inside, OpenAgent, Openness};
 use carina_vnet_host::client::{Answer, Client, socket_of};
-use carina_vnet_host::web::Web;
 use carina_vnet_host::{Agent, Error, HostSettings, Underlay, own_name, server};
 use carina_vnet_roles::agent;
-use carina_vnet_roles::agent::moves::Gate;
 use carina_vnet_roles::calling::address::Address;
 use carina_vnet_roles::identity::{Identity, Role};
-use carina_vnet_roles::inside::hosting::{Inside, Openness};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
+use carina_vnet_web::Web;
 
 use super::network;
 use super::roles::Party;
@@ -166,7 +165,9 @@ impl Page {
         let agent = Arc::clone(agent);
         Page {
             stop: Some(stop),
-            thread: Some(std::thread::spawn(move || web.serve(agent, stopped))),
+            thread: Some(std::thread::spawn(move || {
+                carina_vnet_host::web::serve(web, agent, stopped)
+            })),
         }
     }
 }
@@ -217,7 +218,7 @@ pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
         let inside = Inside::new(openness, agent.access_log(), log.clone());
         let gate = Gate::open(&agent, &it.tls, args.moves, &log)?;
         let agent = Arc::clone(&agent);
-        let host = Arc::new(agent::OpenAgent { agent, inside });
+        let host = Arc::new(OpenAgent { agent, inside });
         let service = agent::Service::start(&host, &it.tls, it.name, &it.addresses, &log)?;
         Ok::<_, io::Error>((gate, service))
     });

@@ -2,9 +2,9 @@
 
 use carina_text::table::{Table, short};
 use carina_vnet::document::{Boot, Document, Form};
+use carina_vnet::progress::Phase;
+use carina_vnet::report::VnetReport;
 use carina_vnet_host::client::{Client, REMOVAL};
-use carina_vnet_host::progress::Phase;
-use carina_vnet_host::report::VnetReport;
 use serde_json::json;
 
 use super::agent::ask_or_start;
@@ -33,7 +33,7 @@ const SIX: &str = include_str!("../../../../../../examples/vnets/six.toml");
 
 /// Times from P. Papadimitriou et al., *Implementing Network Virtualization for a Future Internet*
 /// (2009), section V.C, tables I and II: seconds from request to console: minimum, mean, maximum,
-/// standard deviation. The paper does not tell the number of nodes.
+/// standard deviation. The authors do not give the number of nodes.
 const PAPER: [(&str, [f64; 4]); 2] = [
     ("paper, VMs on demand", [103.38, 109.47, 119.27, 4.43]),
     ("paper, VMs made in advance", [15.72, 16.75, 17.59, 0.41]),

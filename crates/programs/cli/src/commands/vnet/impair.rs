@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use carina_text::table::Table;
-use carina_vnet_host::impairment::{Impairment, LinkImpairment};
+use carina_vnet::impairment::{Impairment, LinkImpairment};
+use carina_vnet::report::{LinkReport, VnetReport};
 use carina_vnet_host::link_name::NamedLink;
-use carina_vnet_host::report::{LinkReport, VnetReport};
 
 use super::network::{client, report_of};
 use super::roles::inside;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use carina_import::vnets::{self, Format, Imported, Source};
+use carina_lab::CarinaNode;
 use carina_vnet::document::{Form, Rate};
 use serde_json::json;
 
@@ -61,7 +62,7 @@ pub fn run(shared: &Shared, args: &ImportArgs) -> Outcome {
         text: &text,
         rate: args.rate,
     };
-    let Imported { document, notes } = vnets::read(format, source).map_err(refused)?;
+    let Imported { document, notes } = vnets::read(format, source, &CarinaNode).map_err(refused)?;
     let written = document.write(args.to);
     if let Some(out) = &args.out {
         fs::write(out, &written).attempt(format!("writing {}", out.display()))?;

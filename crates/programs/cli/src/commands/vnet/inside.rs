@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use carina_vm::shell::shell_words;
+use carina_vnet::report::{Exec, ExecReply};
 use carina_vnet_host::Vnets;
-use carina_vnet_host::report::{Exec, ExecReply};
 
 use super::network::{client, report_of};
 use super::roles;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use carina_api::control::ClientError;
 use carina_text::table::{Table, short};
 use carina_vnet::host_part::{LinkState, NodeState};
+use carina_vnet::report::{LinkReport, VnetReport, VnetState};
 use carina_vnet_host::client::{Client, REMOVAL};
 use carina_vnet_host::directory::is_part_name;
-use carina_vnet_host::report::{LinkReport, VnetReport, VnetState};
 use carina_vnet_host::{Vnets, remains};
 use serde_json::json;
 
@@ -422,7 +422,7 @@ fn link_cells(link: &LinkReport) -> [String; 7] {
         || "-".to_owned(),
         |ns| format!("{} ms", short(ns as f64 / 1e6)),
     );
-    let both = |of: fn(&carina_vnet_host::report::Passed) -> u64| {
+    let both = |of: fn(&carina_vnet::report::Passed) -> u64| {
         let [one, other] = &link.passed;
         format!("{} / {}", of(one), of(other))
     };

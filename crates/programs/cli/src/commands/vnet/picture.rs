@@ -5,7 +5,7 @@ use std::path::Path;
 use carina_lab::{Drawing, DrawnEdge, DrawnSystem};
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{LinkState, NodeState};
-use carina_vnet_host::report::VnetReport;
+use carina_vnet::report::VnetReport;
 
 use super::network::report_of;
 use super::roles::inside;

@@ -1,6 +1,6 @@
 //! `carina vnet stop`, `start`, `restart` and `link`: switches nodes and links off and on.
 
-use carina_vnet_host::agent::switching::NodeSwitch;
+use carina_vnet::report::NodeSwitch;
 use carina_vnet_host::link_name::NamedLink;
 
 use super::network::{client, follow_until_settled, link_word, node_word, report_of};

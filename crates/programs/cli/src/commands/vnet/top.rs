@@ -1,8 +1,8 @@
 //! `carina vnet top`: shows live rates of the links of a network.
 
 use carina_text::table::short;
+use carina_vnet::report::{LinkReport, Passed, VnetReport};
 use carina_vnet_host::client::Client;
-use carina_vnet_host::report::{LinkReport, Passed, VnetReport};
 use carina_vnet_roles::operator;
 use serde::Serialize;
 
@@ -155,7 +155,7 @@ fn rates(link: &LinkReport, side: usize, was: Passed, seconds: f64) -> Rates {
 mod tests {
     use carina_vnet::document::Carrier;
     use carina_vnet::host_part::LinkState;
-    use carina_vnet_host::impairment::LinkImpairment;
+    use carina_vnet::impairment::LinkImpairment;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 //! dropped.
 
 use carina_text::table::{Table, short};
-use carina_vnet_host::way::{Act, Direction, Way, WayQuery};
+use carina_vnet::way::{Act, Direction, Way, WayQuery};
 
 use super::network::{client, report_of};
 use super::roles::inside;

@@ -107,8 +107,8 @@ impl PlayedHost {
         known.copied().unwrap_or(Verdict::Makes)
     }
 
-    /// Describes a node that the host has although its reported limits forbid it; `None` if there
-    /// is none.
+    /// Describes a node that the host has although its reported limits forbid it; `None` if the
+    /// host keeps its limits.
     #[must_use]
     pub fn beyond_limits(&self) -> Option<String> {
         let limits = self.limits.as_ref()?;

@@ -4,10 +4,11 @@ use carina_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, HostStatus};
 
 use super::{Network, Outcome};
-use crate::impairment::{Impairments, LinkImpairment, dropped_by};
+use crate::impairment::dropped_by;
 use crate::names::{impair_app, rate_app};
-use crate::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
 use crate::second_ports::is_port_app;
+use carina_vnet::impairment::{Impairments, LinkImpairment};
+use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
 
 impl Network {
     /// What is known of it.

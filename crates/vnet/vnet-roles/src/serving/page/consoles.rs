@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_api::{ErrorBody, ErrorCode};
-use carina_vnet_host::report::ConsoleSaid;
+use carina_vnet::report::ConsoleSaid;
 
 use crate::inside::{Answer, Ask};
 use crate::numbers::Numbers;

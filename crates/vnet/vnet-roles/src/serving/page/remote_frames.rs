@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use carina_api::ErrorBody;
-use carina_vnet_host::web::captures::FrameSource;
+use carina_vnet_web::FrameSource;
 
 use crate::inside::copied::Copied;
 use crate::inside::{Answer, Ask};

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
+use carina_vnet::report::{Exec, ExecReply, TestReport, VnetReport};
+use carina_vnet::way::{Way, WayQuery};
 use carina_vnet_host::link_name::NamedLink;
-use carina_vnet_host::report::{Exec, ExecReply, TestReport, VnetReport};
-use carina_vnet_host::way::{Way, WayQuery};
 use carina_vnet_roles::calling::connection::CallError;
 use carina_vnet_roles::inside::{Answer, Ask};
 use carina_vnet_roles::operator::{Client, Copied};

@@ -1,0 +1,92 @@
+//! The socket at the end of a flow that is a byte stream.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::sockopt::{set_socket_linger, socket_linger};
+use rustix::net::{RecvFlags, Shutdown, connect_unspec, recv, shutdown};
+
+/// A connected stream socket, which an application may have created and may have open as well.
+///
+/// All processes that have the socket open share its flags and options. So it cannot be set to
+/// non-blocking; each call on it passes `MSG_DONTWAIT` instead. Dropping it does not wait for
+/// unsent bytes, even if the application has set `SO_LINGER`.
+#[derive(Debug)]
+pub struct StreamSocket {
+    // `None` after `into_fd`.
+    socket: Option<OwnedFd>,
+}
+
+impl StreamSocket {
+    /// Takes ownership of a connected stream socket.
+    #[must_use]
+    pub fn new(socket: OwnedFd) -> StreamSocket {
+        StreamSocket {
+            socket: Some(socket),
+        }
+    }
+
+    /// Creates another descriptor of the same socket.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn try_clone(&self) -> std::io::Result<StreamSocket> {
+        self.as_fd().try_clone_to_owned().map(StreamSocket::new)
+    }
+
+    /// Returns the descriptor, to pass it to another process. Does not change the socket's options.
+    #[must_use]
+    pub fn into_fd(mut self) -> OwnedFd {
+        self.socket.take().expect("a socket is handed on once")
+    }
+
+    /// Ends the connection for all processes that have the socket open. If the protocol has resets,
+    /// as TCP has, the other end reads an error instead of the end of the stream.
+    pub(crate) fn reset(&self) {
+        // `connect` to the address family `AF_UNSPEC` resets the connection of a TCP socket. Unix
+        // sockets refuse it.
+        if connect_unspec(self).is_err() {
+            let _ = set_socket_linger(self, Some(Duration::ZERO));
+            let _ = shutdown(self, Shutdown::Both);
+        }
+    }
+
+    /// Closes both directions for all processes that have the socket open. Discards unread bytes,
+    /// because closing a socket with unread bytes would reset the connection.
+    pub(crate) fn shut_down(&self) {
+        // This fails if the connection has already ended.
+        let _ = shutdown(self, Shutdown::Both);
+        let mut discarded = [0; 4096];
+        // The peer of a TCP socket may continue to write, so the number of reads is limited.
+        for _ in 0..DISCARDS_MAX {
+            match recv(self, &mut discarded, RecvFlags::DONTWAIT) {
+                Ok((_, bytes)) if bytes > 0 => {}
+                _ => break,
+            }
+        }
+    }
+}
+
+impl AsFd for StreamSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket
+            .as_ref()
+            .expect("a socket is not used after it was handed on")
+            .as_fd()
+    }
+}
+
+impl Drop for StreamSocket {
+    fn drop(&mut self) {
+        let Some(socket) = &self.socket else {
+            return;
+        };
+        if matches!(socket_linger(socket), Ok(Some(limit)) if !limit.is_zero()) {
+            let _ = set_socket_linger(socket, None);
+        }
+    }
+}
+
+/// Most reads to discard bytes. Together they read about as many bytes as a socket holds by
+/// default.
+const DISCARDS_MAX: usize = 64;

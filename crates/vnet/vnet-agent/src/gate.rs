@@ -1,0 +1,265 @@
+//! Guests on their way between agents, over TLS in which both sides show a certificate.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use carina_vnet::origin::network_of;
+use carina_vnet_host::Agent;
+use carina_vnet_host::guest_wire::{GuestCaller, GuestWire};
+use carina_vnet_roles::calling::address::Address;
+use carina_vnet_roles::calling::connection::Callee;
+use carina_vnet_roles::identity::{Identity, Role};
+use carina_vnet_roles::keys::{Tls, party_of};
+use carina_vnet_roles::log::Log;
+use carina_vnet_roles::shares::{Share, Shares};
+use rustls::{ServerConnection, StreamOwned};
+
+/// Where the agents of other hosts bring nodes. It ends with this value; a node that is coming
+/// comes to its end.
+#[derive(Debug)]
+pub struct Gate {
+    has_ended: Arc<AtomicBool>,
+}
+
+/// The way to the agents of other hosts.
+#[derive(Debug)]
+struct Caller {
+    tls: Tls,
+}
+
+/// What all connections share.
+struct Inner {
+    agent: Arc<Agent>,
+    tls: Tls,
+    log: Log,
+    /// Connections whose ends have not shown who they are, by where they come from and in all.
+    pending: Arc<Shares<Option<IpAddr>>>,
+    /// Hosts whose nodes come, each and in all.
+    guests: Arc<Shares<Option<String>>>,
+}
+
+/// A connection in a handshake, which has to be over at an instant: each byte of one who is slow
+/// would else begin the time anew.
+struct Hurried<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Gate {
+    /// Lets an agent send nodes, and take them at an address of TCP if there is one, at which the
+    /// agents of other hosts reach it.
+    ///
+    /// # Errors
+    /// The address cannot be listened at, or the system gives no thread.
+    pub fn open(
+        agent: &Arc<Agent>,
+        tls: &Tls,
+        at: Option<SocketAddr>,
+        log: &Log,
+    ) -> io::Result<Gate> {
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let mut place = None;
+        if let Some(at) = at {
+            let listener = carina_sys::listen_tcp(&[at])?;
+            listener.set_nonblocking(true)?;
+            place = Some(listener.local_addr()?.to_string());
+            let inner = Arc::new(Inner {
+                agent: Arc::clone(agent),
+                tls: tls.clone(),
+                log: log.clone(),
+                pending: Arc::default(),
+                guests: Arc::default(),
+            });
+            let ends = Arc::clone(&has_ended);
+            let thread = std::thread::Builder::new().name("moves".to_owned());
+            thread.spawn(move || inner.accept(&listener, &ends))?;
+        }
+        agent.serve_moves(place, Arc::new(Caller { tls: tls.clone() }));
+        Ok(Gate { has_ended })
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    fn accept(self: Arc<Inner>, listener: &TcpListener, has_ended: &AtomicBool) {
+        while !has_ended.load(Ordering::Relaxed) {
+            let Ok((stream, from)) = listener.accept() else {
+                // None has come, or the system has no descriptors.
+                std::thread::sleep(LOOK);
+                continue;
+            };
+            let source = Some(network_of(from.ip()));
+            let pending = self.pending.both(source, [OF_SOURCE_MAX, PENDING_MAX]);
+            let Ok(pending) = pending else {
+                continue;
+            };
+            let inner = Arc::clone(&self);
+            let act = move || {
+                if let Err(error) = inner.take(stream, pending) {
+                    inner.log.say(format_args!("a node from {from}: {error}"));
+                }
+            };
+            let thread = std::thread::Builder::new().name("guest".to_owned());
+            if let Err(error) = thread.spawn(act) {
+                self.log.say(format_args!("taking a node: {error}"));
+            }
+        }
+    }
+
+    fn take(&self, stream: TcpStream, pending: [Share<Option<IpAddr>>; 2]) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        let session = ServerConnection::new(self.tls.server());
+        let mut session = session.map_err(io::Error::other)?;
+        let mut hurried = Hurried {
+            stream: &stream,
+            until: Instant::now() + HANDSHAKE,
+        };
+        while session.is_handshaking() {
+            session.complete_io(&mut hurried)?;
+        }
+        let certificate = session.peer_certificates().and_then(<[_]>::first);
+        let certificate = certificate.filter(|it| self.tls.is_good(it));
+        let caller = certificate.and_then(party_of);
+        let caller = caller.filter(|it| it.role == Role::Agent);
+        let caller = caller.ok_or_else(|| io::Error::other("it is not the agent of a host"))?;
+        drop(pending);
+        let host = Some(caller.name.clone());
+        let guest = self.guests.both(host, [OF_HOST_MAX, GUESTS_MAX]);
+        let _guest = guest.map_err(|has| {
+            io::Error::other(format!("{has} nodes come already, which is the most"))
+        })?;
+        set_limits(&stream, PIECE)?;
+        let mut wire = StreamOwned::new(session, stream);
+        let taken = self.agent.take_node(&caller.name, &mut wire);
+        taken.map_err(io::Error::other)?;
+        wire.conn.send_close_notify();
+        // The other end may have gone.
+        let _ = wire.conn.complete_io(&mut wire.sock);
+        Ok(())
+    }
+}
+
+impl GuestCaller for Caller {
+    fn call(&self, host: &str, at: &str) -> io::Result<Box<dyn GuestWire>> {
+        let callee = Callee {
+            party: Identity {
+                role: Role::Agent,
+                name: host.to_owned(),
+            },
+            address: Address::Tcp(at.to_owned()),
+            tls: self.tls.clone(),
+        };
+        let connection = callee.connect().map_err(io::Error::other)?;
+        Ok(Box::new(connection.into_stream(PIECE)?))
+    }
+}
+
+impl Hurried<'_> {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!(
+                    "its handshake was not over within {} s",
+                    HANDSHAKE.as_secs()
+                ),
+            ))
+        } else {
+            Ok(left)
+        }
+    }
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Hurried<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn set_limits(stream: &TcpStream, limit: Duration) -> io::Result<()> {
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))
+}
+
+/// Nodes that come at a time, and those from one host.
+const GUESTS_MAX: usize = 8;
+const OF_HOST_MAX: usize = 4;
+/// Connections at a time whose ends have not shown who they are, and those from one address.
+const PENDING_MAX: usize = 64;
+const OF_SOURCE_MAX: usize = 8;
+/// How long the handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long the next piece of a guest may take; a QEMU is started meanwhile.
+const PIECE: Duration = Duration::from_secs(60);
+/// Between two looks at whether an agent calls.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshake_of_one_who_drips_bytes_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let begin = Instant::now();
+        let mut hurried = Hurried {
+            stream: &stream,
+            until: begin + Duration::from_millis(200),
+        };
+        let drips = std::thread::spawn(move || {
+            while slow.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let error = loop {
+            match hurried.read(&mut [0]) {
+                Ok(count) => assert_eq!(count, 1),
+                Err(error) => break error,
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "it goes on");
+        };
+        // The system's own words, where the last wait was cut short.
+        let is_over = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(is_over.contains(&error.kind()), "{error}");
+        drop(stream);
+        drips.join().unwrap();
+    }
+
+    #[test]
+    fn strangers_at_one_address_keep_no_other_out() {
+        let pending = Arc::<Shares<Option<IpAddr>>>::default();
+        let from = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
+        let most = [OF_SOURCE_MAX, PENDING_MAX];
+        let held: Vec<_> = (0..OF_SOURCE_MAX)
+            .map(|_| pending.both(from(1), most).unwrap())
+            .collect();
+        assert_eq!(pending.both(from(1), most).unwrap_err(), OF_SOURCE_MAX);
+        assert!(pending.both(from(2), most).is_ok());
+        drop(held);
+        assert!(pending.is_empty());
+    }
+}

@@ -1,0 +1,442 @@
+//! Asks carried out on a host.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::document::Kind;
+use carina_vnet::report::{ExecReply, NodeReport, VnetReport};
+use carina_vnet_access::register::RegisterError;
+use carina_vnet_host::directory::part_name;
+use carina_vnet_host::{Agent, Error as HostError, Until};
+use carina_vnet_roles::inside::{Answer, Ask, CHANGE_MS, EndReport, Look, WATCH_MS_MAX, Wanted};
+use carina_vnet_roles::log::Log;
+use serde::Serialize;
+
+use crate::access;
+use crate::copies::Copies;
+use crate::error::Error;
+use crate::executions::Executions;
+use crate::seeking::Seeking;
+use crate::sessions::Sessions;
+use crate::watches::Watches;
+
+/// What a host lets operators do beyond what is safe for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Openness {
+    /// Commands and consoles in nodes that are namespaces: what runs there has the host's files and
+    /// its root.
+    pub opens_namespaces: bool,
+}
+
+/// Carries out asks on a host, and notes who was let into which node.
+#[derive(Debug)]
+pub struct Inside {
+    openness: Openness,
+    executions: Executions,
+    sessions: Sessions,
+    copies: Copies,
+    seeking: Seeking,
+    watches: Watches,
+    /// The file of the notes, one at a time.
+    notes: Mutex<PathBuf>,
+    log: Log,
+}
+
+/// A line of the notes.
+#[derive(Debug, Serialize)]
+struct Note<'a> {
+    /// Seconds since 1970.
+    at_s: u64,
+    vnet: String,
+    node: &'a str,
+    who: &'a [String],
+    what: &'a str,
+    is_done: bool,
+}
+
+impl Inside {
+    /// With a file for the notes.
+    #[must_use]
+    pub fn new(openness: Openness, notes: PathBuf, log: Log) -> Inside {
+        Inside {
+            openness,
+            executions: Executions::default(),
+            sessions: Sessions::default(),
+            copies: Copies::default(),
+            seeking: Seeking::default(),
+            watches: Watches::default(),
+            notes: Mutex::new(notes),
+            log,
+        }
+    }
+
+    /// Carries out what is asked.
+    ///
+    /// # Errors
+    /// There is no such network or node, or it does not do it. The words name nothing of the host;
+    /// what happened there stands in the log.
+    pub fn answer(&self, agent: &Agent, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+        let name = part_name(wanted.vnet);
+        let checked = self.check(agent, &name, &wanted.ask);
+        if let (Some(node), Some(what)) = (wanted.ask.node(), wanted.ask.deed()) {
+            // Before it is done: what cannot be noted is not done.
+            self.note(wanted, node, &what, checked.is_ok())?;
+        }
+        checked?;
+        let done = self.carry_out(agent, &name, wanted);
+        done.map_err(|error| {
+            let who = wanted.who.join(", ");
+            self.log.say(format_args!("asked by {who}: {error}"));
+            safe(&error)
+        })
+    }
+
+    fn check(&self, agent: &Agent, name: &str, ask: &Ask) -> Result<(), ErrorBody> {
+        let Some(node) = ask.node() else {
+            return Ok(());
+        };
+        let kind = agent
+            .kind(name, node)
+            .map_err(|error| safe(&error.into()))?;
+        let enters = matches!(
+            ask,
+            Ask::Exec { .. } | Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. }
+        );
+        if kind == Kind::Namespace && enters && !self.openness.opens_namespaces {
+            let what = format!(
+                "node {node} is a namespace, and closed: what runs in one has the files of the \
+                 provider's host, and its root. Make it a virtual machine (`kind = \"vm\"`), which \
+                 has files of its own, or ask the provider to open namespaces of the host to you \
+                 (`carina vnet agent --open-namespaces`)"
+            );
+            return Err(ErrorBody::new(ErrorCode::AccessDenied, what).for_good());
+        }
+        Ok(())
+    }
+
+    fn carry_out(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+        let ms = |ms: u64| Duration::from_millis(ms.min(MS_MAX));
+        Ok(match &wanted.ask {
+            Ask::Look {} => Answer::Looked(look(&agent.report(name)?)),
+            Ask::Exec { .. } | Ask::EndExec { .. } => self.execute(agent, name, wanted)?,
+            Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. } => {
+                self.at_console(agent, name, wanted)?
+            }
+            Ask::Echo { node, to, limit_ms } => {
+                let round_trip = agent.echo(name, node, *to, ms(*limit_ms))?;
+                Answer::Echo {
+                    rtt_ns: u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX),
+                }
+            }
+            Ask::Receive {
+                node,
+                port,
+                limit_ms,
+            } => {
+                let arrived = agent.receive(name, node, *port, ms(*limit_ms))?;
+                Answer::Arrived {
+                    bytes: arrived.bytes,
+                    time_ns: u64::try_from(arrived.time.as_nanos()).unwrap_or(u64::MAX),
+                }
+            }
+            Ask::Send {
+                node,
+                to,
+                time_ms,
+                limit_ms,
+            } => {
+                agent.send(name, node, *to, [ms(*time_ms), ms(*limit_ms)])?;
+                Answer::Done {}
+            }
+            Ask::Migrate { node } => Answer::Moved(agent.migrate(name, node)?),
+            Ask::Access {
+                access, user, what, ..
+            } => access::carry_out(agent, name, (access, user), what)?,
+            Ask::Users {} => Answer::Users(agent.access(name)?),
+            Ask::Impair {
+                node,
+                interface,
+                impairment,
+            } => {
+                agent.impair_end(name, [node, interface], *impairment)?;
+                Answer::Done {}
+            }
+            Ask::SwitchNode { .. } | Ask::SwitchLink { .. } => switch(agent, name, &wanted.ask)?,
+            Ask::Copy { .. } | Ask::Enough { .. } => self.copies.answer(agent, name, wanted)?,
+            Ask::WatchEchoes { .. }
+            | Ask::EndEchoes { .. }
+            | Ask::Seek { .. }
+            | Ask::Found { .. } => self.begin_or_end(agent, name, wanted)?,
+        })
+    }
+
+    /// Runs a command, or ends one; of all else it does nothing.
+    fn execute(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+        let key = |node: &String, session: u64| {
+            (wanted.who.clone(), name.to_owned(), node.clone(), session)
+        };
+        match &wanted.ask {
+            Ask::Exec {
+                node,
+                command,
+                limit_ms,
+                session,
+            } => {
+                let begin = |session: u64| self.executions.begin(key(node, session));
+                let execution = session.map(begin).transpose()?;
+                let never = AtomicBool::new(false);
+                let until = Until {
+                    limit: Duration::from_millis((*limit_ms).min(MS_MAX)),
+                    is_cancelled: execution.as_ref().map_or(&never, |it| &it.is_ended),
+                };
+                let output = agent.run_until(name, node, command, until)?;
+                return Ok(Answer::Ran(ExecReply::of(
+                    output.status,
+                    output.stdout,
+                    output.stderr,
+                )));
+            }
+            Ask::EndExec { node, session } => self.executions.end(key(node, *session)),
+            _ => {}
+        }
+        Ok(Answer::Done {})
+    }
+
+    /// Begins and ends what goes on between two asks; of all else it does nothing.
+    fn begin_or_end(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+        Ok(match &wanted.ask {
+            Ask::WatchEchoes { node, to, session } => {
+                self.watches
+                    .begin(*session, || agent.watch(name, node, *to))?;
+                Answer::Done {}
+            }
+            Ask::EndEchoes { session, .. } => {
+                let echoes = self.watches.end(*session)?;
+                Answer::Echoes {
+                    sent: echoes.sent,
+                    answered: echoes.answered,
+                    gap_ns: u64::try_from(echoes.gap.as_nanos()).unwrap_or(u64::MAX),
+                }
+            }
+            Ask::Seek { session, sought } => {
+                let key = (wanted.who.clone(), name.to_owned(), *session);
+                self.seeking.begin(key, || agent.watch_way(name, sought))?;
+                Answer::Done {}
+            }
+            Ask::Found { session } => {
+                let key = (wanted.who.clone(), name.to_owned(), *session);
+                Answer::Found(self.seeking.end(&key)?)
+            }
+            _ => Answer::Done {},
+        })
+    }
+
+    /// Carries out what is asked of a console; of all else it does nothing.
+    fn at_console(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+        let key = |node: &String, session: u64| {
+            (wanted.who.clone(), name.to_owned(), node.clone(), session)
+        };
+        match &wanted.ask {
+            Ask::Watch {
+                node,
+                session,
+                since,
+                wait_ms,
+            } => {
+                let socket = agent.console(name, node)?;
+                // With this it is noted who watches.
+                let begins = (*since == 0).then_some(socket.as_path());
+                let session = self.sessions.of(&key(node, *session), begins)?;
+                let session = session.ok_or(Error::ended("the console"))?;
+                let wait = Duration::from_millis((*wait_ms).min(WATCH_MS_MAX));
+                let (next, bytes, has_ended) = session.said_since(*since, wait);
+                return Ok(Answer::Said {
+                    next,
+                    bytes,
+                    has_ended,
+                });
+            }
+            Ask::Type {
+                node,
+                session,
+                bytes,
+            } => {
+                let session = self.sessions.of(&key(node, *session), None)?;
+                let session = session.ok_or(Error::ended("the console's session"))?;
+                session.type_in(bytes)?;
+            }
+            Ask::Leave { node, session } => self.sessions.end(&key(node, *session)),
+            _ => {}
+        }
+        Ok(Answer::Done {})
+    }
+
+    fn note(
+        &self,
+        wanted: &Wanted,
+        node: &str,
+        what: &str,
+        is_done: bool,
+    ) -> Result<(), ErrorBody> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let note = Note {
+            at_s: now.unwrap_or_default().as_secs(),
+            vnet: wanted.vnet.to_string(),
+            node,
+            who: &wanted.who,
+            what,
+            is_done,
+        };
+        let mut line = serde_json::to_vec(&note).expect("a note has only plain fields");
+        line.push(b'\n');
+        let path = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create(true).mode(0o600).open(&*path);
+        file.and_then(|mut file| file.write_all(&line))
+            .map_err(|error| {
+                self.log
+                    .say(format_args!("writing {}: {error}", path.display()));
+                let what = "who is let into a node cannot be noted, so that none is";
+                ErrorBody::new(ErrorCode::Internal, what)
+            })
+    }
+}
+
+/// Switches a node or a link off or on, and waits until it is so; of all else it does nothing.
+fn switch(agent: &Agent, name: &str, ask: &Ask) -> Result<Answer, Error> {
+    match ask {
+        Ask::SwitchNode { node, what } => drop(agent.switch_node(name, node, *what)?),
+        Ask::SwitchLink {
+            node,
+            interface,
+            is_up,
+        } => drop(agent.switch_link_at(name, [node, interface], *is_up)?),
+        _ => return Ok(Answer::Done {}),
+    }
+    agent.wait_until_settled(name, Duration::from_millis(CHANGE_MS))?;
+    Ok(Answer::Done {})
+}
+
+/// How nodes and links are, without a word of the host.
+fn look(report: &VnetReport) -> Look {
+    let nodes = report.nodes.iter().map(|node| NodeReport {
+        state: node.state.for_operators(),
+        ..node.clone()
+    });
+    let mut ends = Vec::new();
+    for link in &report.links {
+        let state = link.state.for_operators();
+        let is_node = |end: &String| !end.contains(' ');
+        let has_users = link.ends[1].starts_with("users at ") || link.ends[1].contains("card");
+        // The far end of a link to another host is for that to tell.
+        for (side, end) in link.ends.iter().enumerate().filter(|(_, end)| is_node(end)) {
+            ends.push(EndReport {
+                link: link.number,
+                end: end.clone(),
+                carrier: link.carrier,
+                rate: link.rate,
+                state: state.clone(),
+                rtt_ns: link.rtt_ns,
+                sent: link.passed[side],
+                received: has_users.then_some(link.passed[1]),
+                impairment: link.impairment.of_side(side),
+            });
+        }
+    }
+    Look {
+        nodes: nodes.collect(),
+        ends,
+        layout: None,
+    }
+}
+
+/// What is said to operators of an error: what is theirs, and nothing of the host.
+fn safe(error: &Error) -> ErrorBody {
+    match error {
+        Error::Host(error) => safe_of_host(error),
+        Error::Full(full) => ErrorBody::new(ErrorCode::LimitReached, full.to_string()),
+    }
+}
+
+fn safe_of_host(error: &HostError) -> ErrorBody {
+    let (code, what) = match error {
+        HostError::NoNode { node, .. } => (
+            ErrorCode::NotFound,
+            format!("the network has no node {node}, or it is not made yet"),
+        ),
+        HostError::NoInterface { .. } => (ErrorCode::NotFound, error.to_string()),
+        HostError::NoLink { link, .. } => (
+            ErrorCode::NotFound,
+            format!("the network has no link {link}"),
+        ),
+        HostError::Impairment(_) => (ErrorCode::BadRequest, error.to_string()),
+        HostError::NoVnet { .. } | HostError::NotMade(_) => {
+            (ErrorCode::Conflict, "the node is not made yet".to_owned())
+        }
+        HostError::NodeStopped(node) => (
+            ErrorCode::Conflict,
+            format!("node {node} is stopped; `carina vnet start {node}` starts it"),
+        ),
+        HostError::Cancelled => (
+            ErrorCode::Conflict,
+            "the network is being removed".to_owned(),
+        ),
+        HostError::Timeout { limit, .. } => (
+            ErrorCode::TimedOut,
+            format!("there was no answer within {} s", limit.as_secs_f32()),
+        ),
+        HostError::Unsupported { instead, .. } => (
+            ErrorCode::Unsupported,
+            format!("that is not possible: {instead}"),
+        ),
+        HostError::NoAccess { access, .. } => (
+            ErrorCode::NotFound,
+            format!("access point {access} is not made yet"),
+        ),
+        HostError::Access(
+            error @ (RegisterError::NoUser { .. }
+            | RegisterError::Lease(_)
+            | RegisterError::NoDif { .. }),
+        ) => (ErrorCode::NotFound, error.to_string()),
+        HostError::NoAddress => (
+            ErrorCode::Unsupported,
+            "the provider has not said where users find the access point".to_owned(),
+        ),
+        HostError::Ended(what) => (ErrorCode::Conflict, format!("{what} has ended")),
+        _ => (
+            ErrorCode::Internal,
+            "it has failed; the provider's log says why".to_owned(),
+        ),
+    };
+    ErrorBody::new(code, what)
+}
+
+/// How long anything in a node may take.
+const MS_MAX: u64 = 3_600_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_host_stay_with_it() {
+        let error = HostError::System {
+            what: "opening /run/netns/cv-1-a at 10.9.0.1".into(),
+            source: std::io::Error::other("on host h1"),
+        };
+        let said = safe_of_host(&error).message;
+        assert!(!said.contains("cv-") && !said.contains("h1"), "{said}");
+        let error = HostError::NoNode {
+            vnet: "@12".into(),
+            node: "a".into(),
+            known: "b".into(),
+        };
+        assert!(safe_of_host(&error).message.contains("no node a"));
+    }
+}

@@ -1,0 +1,43 @@
+//! The agent of a host, as its PIP has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use carina_api::ErrorBody;
+use carina_vnet::message::{FromAgent, ToAgent};
+use carina_vnet_host::Agent;
+use carina_vnet_roles::agent::{HostError, Hosting};
+use carina_vnet_roles::inside::{Answer, Wanted};
+
+use crate::hosting::Inside;
+
+/// An agent with what it lets operators do.
+#[derive(Debug)]
+pub struct OpenAgent {
+    /// The agent.
+    pub agent: Arc<Agent>,
+    /// What is asked of its nodes.
+    pub inside: Inside,
+}
+
+impl Hosting for OpenAgent {
+    fn tell(&self, message: &ToAgent) -> Result<(), HostError> {
+        Ok(self.agent.tell(message)?)
+    }
+
+    fn say(&self) -> FromAgent {
+        self.agent.say()
+    }
+
+    fn try_again(&self) -> Result<(), HostError> {
+        Ok(self.agent.try_refused_again()?)
+    }
+
+    fn changed(&self, seen: u64, wait: Duration) -> u64 {
+        self.agent.changed(seen, wait)
+    }
+
+    fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+        self.inside.answer(&self.agent, wanted)
+    }
+}

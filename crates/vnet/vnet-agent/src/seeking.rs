@@ -1,0 +1,79 @@
+//! Watches for echos that others have begun. One that its owner does not end ends by itself.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carina_vnet::way::PieceSeen;
+use carina_vnet_host::way::PieceWatch;
+use carina_vnet_roles::inside::tenants::{Place, Places};
+
+use crate::error::Error;
+
+/// On whose behalf, the network's name here, and a number that the one who looks has drawn.
+pub(super) type Key = (Vec<String>, String, u64);
+
+/// All watches.
+#[derive(Debug)]
+pub(super) struct Seeking {
+    all: Mutex<BTreeMap<Key, Begun>>,
+    places: Places,
+}
+
+#[derive(Debug)]
+struct Begun {
+    at: Instant,
+    watch: PieceWatch,
+    _place: Place,
+}
+
+impl Default for Seeking {
+    fn default() -> Seeking {
+        Seeking {
+            all: Mutex::default(),
+            places: Places::new("traces", WATCHES_MAX),
+        }
+    }
+}
+
+impl Seeking {
+    /// Begins a watch.
+    ///
+    /// # Errors
+    /// There are too many, or it cannot begin.
+    pub(super) fn begin(
+        &self,
+        key: Key,
+        watch: impl FnOnce() -> Result<PieceWatch, carina_vnet_host::Error>,
+    ) -> Result<(), Error> {
+        let mut all = self.lock();
+        all.retain(|_, begun| begun.at.elapsed() < LEFT);
+        let begun = Begun {
+            _place: self.places.take(&key.0)?,
+            at: Instant::now(),
+            watch: watch()?,
+        };
+        all.insert(key, begun);
+        Ok(())
+    }
+
+    /// Ends a watch: what was seen.
+    ///
+    /// # Errors
+    /// There is no such watch, or its engine has ended.
+    pub(super) fn end(&self, key: &Key) -> Result<PieceSeen, Error> {
+        let begun = self.lock().remove(key);
+        let begun = begun.ok_or(Error::ended("the watch"))?;
+        Ok(begun.watch.end()?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Begun>> {
+        // Every critical section leaves the map whole.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Watches on a host that go on at a time.
+const WATCHES_MAX: usize = 16;
+/// A trace of 100 echos that are all lost takes less than this.
+const LEFT: Duration = Duration::from_secs(180);

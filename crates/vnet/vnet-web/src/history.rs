@@ -1,0 +1,280 @@
+//! How networks were: samples of states and counters, as many as there is room for.
+//!
+//! The newest samples stand about a second apart, or less where something has changed. When there
+//! is no room every second one of the older half goes, so that what is long ago stays, at larger
+//! distances.
+
+use std::collections::VecDeque;
+use std::mem::size_of;
+use std::sync::Arc;
+
+use carina_vnet::host_part::{LinkState, NodeState};
+use serde::Serialize;
+
+use carina_vnet::impairment::LinkImpairment;
+use carina_vnet::report::{Passed, VnetReport, VnetState};
+
+/// The samples of one network.
+#[derive(Debug)]
+pub struct History {
+    /// What does not change from sample to sample.
+    shape: Arc<VnetReport>,
+    samples: VecDeque<Sample>,
+}
+
+/// How a network was.
+#[derive(Clone, Debug)]
+struct Sample {
+    at_ms: u64,
+    shape: Arc<VnetReport>,
+    state: VnetState,
+    obstacles: Vec<String>,
+    nodes: Vec<(NodeState, bool)>,
+    links: Vec<LinkSample>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct LinkSample {
+    state: LinkState,
+    rtt_ns: Option<u64>,
+    passed: [Passed; 2],
+    impairment: Option<Box<LinkImpairment>>,
+}
+
+/// Which samples there are.
+#[derive(Clone, Debug, Serialize)]
+pub struct HistoryReport {
+    /// Now, ms after the agent took the network up.
+    pub now_ms: u64,
+    /// The samples, the oldest first.
+    pub samples: Vec<SampleReport>,
+}
+
+/// A sample in short.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SampleReport {
+    /// When, ms after the agent took the network up.
+    pub at_ms: u64,
+    /// How far the network was.
+    pub state: VnetState,
+}
+
+/// A network as it was.
+#[derive(Clone, Debug, Serialize)]
+pub struct Moment {
+    /// When, ms after the agent took the network up.
+    pub at_ms: u64,
+    /// What was known of it.
+    pub report: VnetReport,
+    /// What passed its links, in their order, in each direction.
+    pub rates: Vec<[LinkRate; 2]>,
+}
+
+/// What passed one direction of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LinkRate {
+    /// Bits a second.
+    pub bps: f64,
+    /// Frames a second that were dropped or lost.
+    pub dropped: f64,
+}
+
+impl History {
+    /// The history of a network of which nothing is known yet.
+    pub fn new(report: &VnetReport) -> History {
+        History {
+            shape: Arc::new(shape_of(report)),
+            samples: VecDeque::new(),
+        }
+    }
+
+    /// Whether it is that of this network, and not of one of the same name that was before.
+    pub fn is_of(&self, report: &VnetReport) -> bool {
+        self.shape.vnet == report.vnet
+    }
+
+    /// Notes how the network is, unless that is known; `bytes_max` is the room for all samples.
+    pub fn note(&mut self, at_ms: u64, report: VnetReport, bytes_max: usize) {
+        if !has_shape(&self.shape, &report) {
+            self.shape = Arc::new(shape_of(&report));
+        }
+        let sample = Sample {
+            at_ms,
+            shape: Arc::clone(&self.shape),
+            state: report.state,
+            obstacles: report.obstacles,
+            nodes: report
+                .nodes
+                .into_iter()
+                .map(|node| (node.state, node.is_console_ready))
+                .collect(),
+            links: report
+                .links
+                .into_iter()
+                .map(|link| LinkSample {
+                    state: link.state,
+                    rtt_ns: link.rtt_ns,
+                    passed: link.passed,
+                    impairment: (!link.impairment.is_none()).then(|| Box::new(link.impairment)),
+                })
+                .collect(),
+        };
+        if let Some(last) = self.samples.back()
+            && at_ms.saturating_sub(last.at_ms) < EVERY_MS
+            && sample.looks_like(last)
+        {
+            return;
+        }
+        let samples_max = (bytes_max / sample.bytes()).clamp(SAMPLES_MIN, SAMPLES_MAX);
+        while self.samples.len() >= samples_max {
+            self.thin();
+        }
+        self.samples.push_back(sample);
+    }
+
+    /// Leaves every second sample of the older half out.
+    fn thin(&mut self) {
+        let half = self.samples.len() / 2;
+        let mut number = 0;
+        self.samples.retain(|_| {
+            number += 1;
+            number > half || number % 2 == 1
+        });
+    }
+
+    /// Which samples there are after a time.
+    pub fn report(&self, now_ms: u64, since_ms: u64) -> HistoryReport {
+        let samples = self.samples.iter();
+        let samples = samples.filter(|it| since_ms == 0 || it.at_ms > since_ms);
+        let short = |it: &Sample| SampleReport {
+            at_ms: it.at_ms,
+            state: it.state,
+        };
+        HistoryReport {
+            now_ms,
+            samples: samples.map(short).collect(),
+        }
+    }
+
+    /// How the network was at a time, as far as is known; none if nothing is.
+    pub fn at(&self, at_ms: u64) -> Option<Moment> {
+        let after = self.samples.partition_point(|it| it.at_ms <= at_ms);
+        let place = after.saturating_sub(1);
+        let sample = self.samples.get(place)?;
+        // Two samples that lie near each other say little of rates.
+        let long_before = self
+            .samples
+            .partition_point(|it| it.at_ms + RATES_MS <= sample.at_ms);
+        let before = long_before.checked_sub(1).or(place.checked_sub(1));
+        let before = before.and_then(|place| self.samples.get(place));
+        Some(Moment {
+            at_ms: sample.at_ms,
+            report: sample.whole(),
+            rates: sample.rates(before),
+        })
+    }
+}
+
+impl Sample {
+    /// Bytes that it takes, about.
+    fn bytes(&self) -> usize {
+        let nodes = self.nodes.len() * size_of::<(NodeState, bool)>();
+        size_of::<Sample>() + nodes + self.links.len() * size_of::<LinkSample>()
+    }
+
+    /// Whether all but counters and round trips is the same.
+    fn looks_like(&self, other: &Sample) -> bool {
+        let look = |link: &LinkSample| (link.state.clone(), link.impairment.clone());
+        let is_alike = Arc::ptr_eq(&self.shape, &other.shape)
+            && self.state == other.state
+            && self.obstacles == other.obstacles
+            && self.nodes == other.nodes;
+        is_alike && self.links.iter().map(look).eq(other.links.iter().map(look))
+    }
+
+    fn whole(&self) -> VnetReport {
+        let mut report = (*self.shape).clone();
+        report.state = self.state;
+        report.obstacles.clone_from(&self.obstacles);
+        for (node, (state, is_console_ready)) in report.nodes.iter_mut().zip(&self.nodes) {
+            node.state = state.clone();
+            node.is_console_ready = *is_console_ready;
+        }
+        for (link, sample) in report.links.iter_mut().zip(&self.links) {
+            link.state = sample.state.clone();
+            link.rtt_ns = sample.rtt_ns;
+            link.passed = sample.passed;
+            link.impairment = sample.impairment.as_deref().copied().unwrap_or_default();
+        }
+        report
+    }
+
+    fn rates(&self, before: Option<&Sample>) -> Vec<[LinkRate; 2]> {
+        let shape = |sample: &Sample| Arc::clone(&sample.shape);
+        let links = self.shape.links.iter().zip(&self.links);
+        let rates = links.map(|(link, now)| {
+            let was = before.and_then(|before| {
+                let same = shape(before).links.iter().position(|it| {
+                    // A link that changes ends is another, also with the same number.
+                    (it.number, &it.ends) == (link.number, &link.ends)
+                });
+                let seconds = (self.at_ms - before.at_ms) as f64 / 1000.0;
+                Some((before.links[same?].passed, seconds))
+            });
+            let rate = |side: usize| match was {
+                Some((was, seconds)) if seconds > 0.0 => {
+                    rate_between(was[side], now.passed[side], seconds)
+                }
+                _ => LinkRate::default(),
+            };
+            [rate(0), rate(1)]
+        });
+        rates.collect()
+    }
+}
+
+fn rate_between(was: Passed, now: Passed, seconds: f64) -> LinkRate {
+    let more = |was: u64, now: u64| now.saturating_sub(was) as f64 / seconds;
+    LinkRate {
+        bps: more(was.bytes, now.bytes) * 8.0,
+        dropped: more(was.dropped + was.lost, now.dropped + now.lost),
+    }
+}
+
+/// A report without what changes from sample to sample.
+fn shape_of(report: &VnetReport) -> VnetReport {
+    let mut shape = report.clone();
+    shape.obstacles.clear();
+    for node in &mut shape.nodes {
+        node.state = NodeState::default();
+    }
+    for link in &mut shape.links {
+        link.state = LinkState::default();
+    }
+    shape
+}
+
+fn has_shape(shape: &VnetReport, report: &VnetReport) -> bool {
+    let nodes = |it: &VnetReport| it.nodes.len();
+    let same_head = (shape.generation, nodes(shape), shape.links.len())
+        == (report.generation, nodes(report), report.links.len());
+    let same_times = shape.ready_after_ms == report.ready_after_ms && shape.phases == report.phases;
+    let same_nodes = shape.nodes.iter().zip(&report.nodes).all(|(one, other)| {
+        (&one.name, one.kind, &one.interfaces) == (&other.name, other.kind, &other.interfaces)
+    });
+    let same_links = shape.links.iter().zip(&report.links).all(|(one, other)| {
+        (one.number, &one.ends, one.rate) == (other.number, &other.ends, other.rate)
+    });
+    same_head && same_times && same_nodes && same_links
+}
+
+/// Between two samples while nothing changes, ms.
+const EVERY_MS: u64 = 950;
+/// The shortest time over which rates are looked at, ms.
+const RATES_MS: u64 = 500;
+/// Samples of a network: at least, however large it is, and at most.
+const SAMPLES_MIN: usize = 32;
+const SAMPLES_MAX: usize = 2048;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! The web page of virtual networks, and what agents and roles answer over HTTP.
+//!
+//! ```text
+//!   browser --token--> Web (loopback) --+-- the page itself, in this crate
+//!                                       +-- the router of an agent, a VNO or a PIP:
+//!                                           answers, histories, captures
+//! ```
+//!
+//! The agent of a host and the roles serve the same page, each over a router of its own. What their
+//! routers share is here: [`answers`] in JSON, how a network was (`history`), and [`captures`] as
+//! files and in words.
+//!
+//! Deliberately absent: agents, roles and engines. Frames of a capture come from a
+//! [`FrameSource`], which the caller gives.
+
+#![forbid(unsafe_code)]
+#![deny(unreachable_pub)]
+
+pub mod answers;
+pub mod captures;
+mod frame_source;
+mod history;
+mod page;
+mod reading;
+
+pub use frame_source::FrameSource;
+pub use history::{History, HistoryReport, LinkRate, Moment, SampleReport};
+pub use page::{About, Kind, Web, WebError};
+pub use reading::written;

@@ -1,0 +1,277 @@
+//! A page for people: of an agent, with the networks of its host and what carries them, or of an
+//! operator, with networks alone.
+//!
+//! The page is in this program and loads nothing from elsewhere. It asks over TCP on a loopback
+//! address. Every user of this machine, and every page in a browser, can reach that: each request
+//! but those for the page itself has to bear a token, a random number that stands in the address
+//! behind `#`, which browsers keep to themselves.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use carina_api::{ErrorBody, ErrorCode};
+use serde::Serialize;
+
+use crate::answers::refusal;
+use crate::reading;
+
+/// A page that is going to be served.
+#[derive(Debug)]
+pub struct Web {
+    listener: TcpListener,
+    address: SocketAddr,
+    token: Token,
+}
+
+/// Which of the pages it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Networks, as their agent or their operator has them.
+    Networks,
+    /// A provider's hosts, and what is on them.
+    Provider,
+}
+
+/// What a request has to bear.
+#[derive(Clone)]
+struct Token(Arc<str>);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// What a page shows first: whose it is, and what can be asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct About {
+    /// `agent`, `vno` or `pip`.
+    pub role: &'static str,
+    /// The name of the host, the operator or the provider.
+    pub title: String,
+    /// Parts of the page that there are.
+    pub can: &'static [&'static str],
+}
+
+/// Why a page cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WebError {
+    /// The address is not a loopback address.
+    #[error(
+        "a page at {0}: it is served on a loopback address; `ssh -L` leads there from elsewhere"
+    )]
+    NotLoopback(SocketAddr),
+    /// The address cannot be listened at.
+    #[error("listening at {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The system gives no random number for the token.
+    #[error("drawing a random number: {0}")]
+    Random(io::Error),
+}
+
+impl Web {
+    /// Listens at an address, and draws the token.
+    ///
+    /// # Errors
+    /// The address is no loopback address, or taken.
+    pub fn bind(address: SocketAddr) -> Result<Web, WebError> {
+        if !address.ip().is_loopback() {
+            return Err(WebError::NotLoopback(address));
+        }
+        let failed = |source| WebError::Listen { address, source };
+        let listener = carina_sys::listen_tcp(&[address]).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let mut bytes = [0; 16];
+        File::open("/dev/urandom")
+            .and_then(|mut source| source.read_exact(&mut bytes))
+            .map_err(WebError::Random)?;
+        let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Web {
+            listener,
+            address,
+            token: Token(token.into()),
+        })
+    }
+
+    /// What is to be opened in a browser, with the token.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}/#{}", self.address, self.token.0)
+    }
+
+    /// The page over what `api` answers, for a runtime that runs already. It does not end by
+    /// itself.
+    ///
+    /// # Errors
+    /// The socket is unusable.
+    pub async fn of(self, kind: Kind, api: Router) -> io::Result<()> {
+        self.listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        axum::serve(listener, router(kind, api, self.token)).await
+    }
+}
+
+/// The page, and behind the token what it asks for.
+fn router(kind: Kind, api: Router, token: Token) -> Router {
+    let text = match kind {
+        Kind::Networks => PAGE,
+        Kind::Provider => PROVIDER_PAGE,
+    };
+    api.route("/v1/read", post(reading::read))
+        .layer(middleware::from_fn_with_state(token, admit))
+        .route(
+            "/",
+            get(async move || sent("text/html; charset=utf-8", text)),
+        )
+        .route("/page/{file}", get(file))
+}
+
+/// A part of the page.
+async fn file(Path(name): Path<String>) -> Response {
+    let file = FILES.iter().find(|(known, _)| *known == name);
+    let Some((name, text)) = file else {
+        let what = "the page has no such part";
+        return refusal(&ErrorBody::new(ErrorCode::NotFound, what));
+    };
+    if name.ends_with(".css") {
+        sent("text/css; charset=utf-8", text)
+    } else {
+        sent("text/javascript; charset=utf-8", text)
+    }
+}
+
+fn sent(kind: &'static str, text: &'static str) -> Response {
+    let head = [
+        (header::CONTENT_TYPE, kind),
+        // Nothing is loaded, run or sent but what this page itself has and asks for.
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+             img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+        ),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (head, text).into_response()
+}
+
+/// Lets requests with the token pass.
+async fn admit(State(token): State<Token>, request: Request, next: Next) -> Response {
+    let said = request.headers().get(header::AUTHORIZATION);
+    let said = said.map(HeaderValue::as_bytes).unwrap_or_default();
+    if is_token(&token.0, said) {
+        return next.run(request).await;
+    }
+    let what = "the request does not bear the token that the page's address has behind #: open the \
+                address that the command has printed last";
+    let mut response = refusal(&ErrorBody::new(ErrorCode::AccessDenied, what));
+    *response.status_mut() = StatusCode::UNAUTHORIZED;
+    response
+}
+
+/// `Bearer TOKEN`, compared in a time that says nothing of where they differ.
+fn is_token(token: &str, said: &[u8]) -> bool {
+    let Some(said) = said.strip_prefix(b"Bearer ") else {
+        return false;
+    };
+    let pairs = said.iter().zip(token.as_bytes());
+    let differ = pairs.fold(0, |differ, (a, b)| differ | (a ^ b));
+    differ == 0 && said.len() == token.len()
+}
+
+const PAGE: &str = include_str!("page/page.html");
+const PROVIDER_PAGE: &str = include_str!("page/provider.html");
+
+/// The parts of the page, by the names that it has for them.
+const FILES: [(&str, &str); 20] = [
+    ("page.css", include_str!("page/page.css")),
+    ("ask.js", include_str!("page/ask.js")),
+    ("begin.js", include_str!("page/begin.js")),
+    ("capture.js", include_str!("page/capture.js")),
+    ("details.js", include_str!("page/details.js")),
+    ("document.js", include_str!("page/document.js")),
+    ("elements.js", include_str!("page/elements.js")),
+    ("grants.js", include_str!("page/grants.js")),
+    ("hosts.js", include_str!("page/hosts.js")),
+    ("layers.js", include_str!("page/layers.js")),
+    ("layout.js", include_str!("page/layout.js")),
+    ("main.js", include_str!("page/main.js")),
+    ("map.js", include_str!("page/map.js")),
+    ("network.js", include_str!("page/network.js")),
+    ("promises.js", include_str!("page/promises.js")),
+    ("provider.js", include_str!("page/provider.js")),
+    ("screen.js", include_str!("page/screen.js")),
+    ("time.js", include_str!("page/time.js")),
+    ("trace.js", include_str!("page/trace.js")),
+    ("window.js", include_str!("page/window.js")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_token_admits() {
+        assert!(is_token("abc", b"Bearer abc"));
+        for said in [
+            &b""[..],
+            b"abc",
+            b"Bearer ab",
+            b"Bearer abcd",
+            b"Bearer abd",
+        ] {
+            assert!(!is_token("abc", said), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn page_is_served_on_loopback_only() {
+        let error = Web::bind(([0, 0, 0, 0], 0).into()).unwrap_err();
+        assert!(error.to_string().contains("loopback"), "{error}");
+        let web = Web::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let url = web.url();
+        let (_, token) = url.split_once("/#").unwrap();
+        assert_eq!(token.len(), 32);
+        assert!(!format!("{web:?}").contains(token));
+    }
+
+    #[test]
+    fn page_loads_nothing_from_elsewhere() {
+        let parts = FILES
+            .iter()
+            .map(|(_, text)| *text)
+            .chain([PAGE, PROVIDER_PAGE]);
+        for text in parts {
+            let own = text.replace("http://www.w3.org/2000/svg", "");
+            for word in ["http:", "https:", "//cdn", "@import", "url(", "innerHTML"] {
+                assert!(!own.contains(word), "{word}");
+            }
+            // What is named is a part of the page.
+            for quoted in own.split(['"', '\'']).filter(|it| it.contains("/page/")) {
+                let name = quoted.trim_start_matches("/page/");
+                assert!(FILES.iter().any(|(known, _)| *known == name), "{quoted}");
+            }
+            let imports = own.lines().filter(|line| line.starts_with("import "));
+            for line in imports {
+                let name = line.split('"').nth(1).and_then(|it| it.strip_prefix("./"));
+                let is_known = FILES.iter().any(|(known, _)| Some(*known) == name);
+                assert!(is_known, "{line}");
+            }
+        }
+    }
+}

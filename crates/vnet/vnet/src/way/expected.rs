@@ -1,0 +1,157 @@
+//! The way that the routes of a network lead.
+
+use std::net::Ipv4Addr;
+
+use super::{Act, Direction, Spot};
+use crate::host_part::{EndPart, Far, HostPart};
+
+/// A way by routes.
+#[derive(Debug)]
+pub struct Route {
+    /// The address of the node at its end.
+    pub address: Ipv4Addr,
+    /// What an echo passes on its way there, and its answer on its way back.
+    pub spots: Vec<(Direction, Spot)>,
+}
+
+/// No route of a network leads from a node to another, or to an address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tracing from {from} to {to}: no route of the network leads there")]
+pub struct NoRoute {
+    /// The node that asks.
+    pub from: String,
+    /// The node or the address that is asked.
+    pub to: String,
+}
+
+/// The shortest way from a node to any address of another, and back.
+///
+/// # Errors
+/// No route leads there.
+pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route, NoRoute> {
+    let wanted = part.node(to);
+    let interfaces = wanted.into_iter().flat_map(|node| &node.interfaces);
+    let ways = interfaces.filter_map(|interface| {
+        let address = interface.address.address();
+        Some((address, hops(part, from, address)?))
+    });
+    let shortest = ways.min_by_key(|(_, hops)| hops.len());
+    let (address, there) = shortest.ok_or_else(|| NoRoute {
+        from: from.to_owned(),
+        to: to.to_owned(),
+    })?;
+    let mut spots = Vec::new();
+    passes(&mut spots, Direction::There, &there);
+    // Answers go to the address of the interface over which the first hop leads.
+    let source = there
+        .first()
+        .and_then(|(link, side)| address_at(part, *link, *side));
+    let back = source.and_then(|source| hops(part, to, source));
+    passes(&mut spots, Direction::Back, &back.unwrap_or_default());
+    Ok(Route { address, spots })
+}
+
+/// The way to an address, also behind a link that leads to another host: what of it is on this one.
+/// Answers are taken to come back the same way.
+///
+/// # Errors
+/// No route leads there.
+pub fn expected_at(part: &HostPart, from: &str, address: Ipv4Addr) -> Result<Route, NoRoute> {
+    let there = hops(part, from, address).filter(|hops| !hops.is_empty());
+    let there = there.ok_or_else(|| NoRoute {
+        from: from.to_owned(),
+        to: address.to_string(),
+    })?;
+    let mut spots = Vec::new();
+    passes(&mut spots, Direction::There, &there);
+    let back: Vec<(u32, usize)> = there
+        .iter()
+        .rev()
+        .map(|(link, side)| (*link, 1 - side))
+        .collect();
+    passes(&mut spots, Direction::Back, &back);
+    Ok(Route { address, spots })
+}
+
+/// Each hop is a link that is entered at one of its sides.
+fn passes(spots: &mut Vec<(Direction, Spot)>, way: Direction, hops: &[(u32, usize)]) {
+    for (link, side) in hops {
+        let spot = |side, act| Spot {
+            link: *link,
+            side,
+            act,
+        };
+        spots.push((way, spot(*side, Act::Sends)));
+        spots.push((way, spot(1 - side, Act::Receives)));
+    }
+}
+
+fn hops(part: &HostPart, from: &str, to: Ipv4Addr) -> Option<Vec<(u32, usize)>> {
+    let mut hops = Vec::new();
+    let mut here = part.node(from)?;
+    while here.interfaces.iter().all(|it| it.address.address() != to) {
+        if hops.len() > part.links.len() {
+            // Routes that go in a circle.
+            return None;
+        }
+        let next = here.next_hop(to);
+        let interface = here.interfaces.iter().find(|it| it.peer == next)?;
+        let link = part.links.iter().find(|it| it.number == interface.link)?;
+        let is_near = link.near.node == here.name && link.near.interface == interface.name;
+        hops.push((link.number, usize::from(!is_near)));
+        let far: &EndPart = match &link.far {
+            Far::Here(far) if is_near => far,
+            Far::Here(_) => &link.near,
+            // The way goes on at another host, or at a user.
+            Far::Host(_) | Far::Users(_) | Far::Nic(_) => return Some(hops),
+        };
+        here = part.node(&far.node)?;
+    }
+    Some(hops)
+}
+
+fn address_at(part: &HostPart, link: u32, side: usize) -> Option<Ipv4Addr> {
+    let link = part.links.iter().find(|it| it.number == link)?;
+    let interface = part.interface(link.ends().nth(side)?)?;
+    Some(interface.address.address())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::way::test_part::part;
+
+    #[test]
+    fn way_leads_over_the_nodes_between_and_back() {
+        let part = part(&["a b", "c b"]);
+        let route = expected(&part, "a", "c").unwrap();
+        assert_eq!(route.address, Ipv4Addr::new(10, 0, 0, 5));
+        let by_address = expected_at(&part, "a", route.address).unwrap();
+        assert_eq!(by_address.spots, route.spots);
+        assert!(expected_at(&part, "a", Ipv4Addr::new(192, 0, 2, 1)).is_err());
+        let words: Vec<String> = route
+            .spots
+            .iter()
+            .map(|(way, it)| format!("{way:?} {:?} {}.{}", it.act, it.link, it.side))
+            .collect();
+        assert_eq!(
+            words,
+            [
+                "There Sends 0.0",
+                "There Receives 0.1",
+                "There Sends 1.1",
+                "There Receives 1.0",
+                "Back Sends 1.0",
+                "Back Receives 1.1",
+                "Back Sends 0.1",
+                "Back Receives 0.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn node_without_a_way_is_named() {
+        let error = expected(&part(&["a b"]), "a", "c").unwrap_err();
+        assert!(error.to_string().contains("from a to c"), "{error}");
+    }
+}
