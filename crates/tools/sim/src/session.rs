@@ -36,14 +36,14 @@ pub enum Ending {
     WhenDone,
     /// As soon as the calling side has written everything.
     WhenWritten,
-    /// Never.
+    /// The calling side never deallocates the flow.
     Never,
 }
 
-/// How an application reads.
+/// How fast a simulated application reads from its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader {
-    /// Number of bytes that may wait to be read.
+    /// Number of delivered bytes that may wait for the application to read them.
     pub capacity: usize,
     /// Number of bytes after which the reader stops, each time anew; 0: it never stops.
     pub stops_every: u64,
@@ -108,7 +108,7 @@ pub(crate) struct End {
     pub writes_at: Option<u64>,
 }
 
-/// State of one end.
+/// State of the flow as one end of a session sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Requesting,
@@ -119,7 +119,7 @@ pub(crate) enum State {
     Over(bool),
     /// The request was refused, for this reason.
     Denied(String),
-    /// The system crashed.
+    /// The system of this end crashed.
     Dead,
 }
 
