@@ -58,7 +58,7 @@ pub struct JsonError {
     pub line: usize,
     /// What is expected there.
     pub expected: &'static str,
-    /// What is there instead.
+    /// What was found there instead.
     pub found: String,
 }
 

@@ -45,7 +45,8 @@ pub enum Ending {
 pub struct Reader {
     /// Number of delivered bytes that may wait for the application to read them.
     pub capacity: usize,
-    /// Number of bytes after which the reader stops, each time anew; 0: it never stops.
+    /// The reader stops for `stops_ns` each time it has read this number of bytes; 0: it never
+    /// stops.
     pub stops_every: u64,
     /// How long the reader stops, in ns.
     pub stops_ns: u64,

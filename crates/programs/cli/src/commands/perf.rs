@@ -129,7 +129,7 @@ fn listen(shared: &Shared, args: &PerfArgs) -> Outcome {
         if let Event::Failed(_) = event {
             return progress(format!("carina: {}", event_text(&event)));
         }
-        // The server goes on serving clients when standard output is closed.
+        // The server continues to serve clients when standard output is closed.
         let _ = if json {
             print_json(&event_json(&event))
         } else {

@@ -1,7 +1,7 @@
 //! Nodes that move between simulated hosts.
 //!
-//! A guest is only a text here. It is created with its node, and moves with it. It must never run
-//! on two hosts.
+//! A simulated guest is a text that is unique in the run. It is created with its node, and moves
+//! with it. The simulation checks that no guest ever runs on two hosts.
 
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::message::{MoveState, MoveStatus, ReceiveNode, SendNode};
