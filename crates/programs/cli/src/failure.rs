@@ -83,7 +83,7 @@ pub fn failed(text: impl fmt::Display) -> Failure {
     Failure::Failed(text.to_string())
 }
 
-/// A refusal for a lasting reason.
+/// The failure of a command that was refused for a lasting reason, so that a retry does not help.
 pub fn refused(text: impl fmt::Display) -> Failure {
     Failure::Refused(text.to_string())
 }

@@ -19,7 +19,7 @@ use crate::failures::Failures;
 /// A system that a benchmark measures.
 #[derive(Debug, Clone)]
 pub struct System {
-    /// Its name in the results.
+    /// Name of the system in the results.
     pub name: &'static str,
     /// The transport for its SDUs.
     pub transport: TransportSpec,
@@ -39,7 +39,7 @@ pub enum TransportSpec {
         /// Address of the client as the server sees it, if it is translated.
         through: Option<IpAddr>,
     },
-    /// TCP to this address.
+    /// TCP to the server at this address.
     Tcp(IpAddr),
     /// A Unix socket with this path.
     Unix(PathBuf),
@@ -55,13 +55,13 @@ pub enum TransportSpec {
 /// The systems whose two processes are pinned to CPUs 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pin {
-    /// No system.
+    /// No processes are pinned.
     Never,
-    /// The limit only (bare rings).
+    /// Only the processes that measure the limit (bare rings in shared memory).
     Limit,
     /// The limit and Carina, which both share memory between the two CPUs.
     Shared,
-    /// All systems. The kernel's transports are slower when pinned.
+    /// The processes of all systems. The kernel's transports are slower when pinned.
     All,
 }
 
@@ -85,7 +85,7 @@ pub type Case = (&'static str, Direction);
 /// Parameters of a comparison of systems.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// The cases.
+    /// Cases to measure.
     pub cases: Vec<Case>,
     /// The systems, measured one right after the other.
     pub systems: Vec<System>,
@@ -93,13 +93,13 @@ pub struct Comparison {
     pub sizes: Vec<u64>,
     /// SDU sizes in bytes for the echo.
     pub echo_sizes: Vec<u64>,
-    /// Number of repetitions.
+    /// Number of times that each measurement is repeated.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
     /// The systems whose processes are pinned.
     pub pin: Pin,
-    /// Called at each step with a text.
+    /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,
 }
 

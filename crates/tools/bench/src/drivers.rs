@@ -36,7 +36,7 @@ pub struct Case {
     pub name: &'static str,
     /// Number of the card in the guest: 0 is the e1000e, 1 is the virtio-net.
     card: usize,
-    /// Whether the guest sends.
+    /// Whether the guest sends the frames, and the host receives them.
     sends: bool,
 }
 

@@ -20,13 +20,13 @@ use crate::error::Result;
 /// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct EmbedOptions {
-    /// The cases.
+    /// Cases to measure.
     pub settings: Vec<Setting>,
     /// The systems to measure, from [`SYSTEMS`].
     pub systems: Vec<System>,
     /// Number of seeds for each case, from 1.
     pub seeds: u64,
-    /// Called at each step with a text.
+    /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,
 }
 

@@ -50,14 +50,15 @@ pub struct Case {
     pub name: &'static str,
     /// The apps between source and sink.
     pub chain: Chain,
-    /// Required ratio to [`PEER`].
+    /// Smallest ratio of Carina's rate to that of [`PEER`] that the case requires; `None` for no
+    /// requirement.
     pub bar: Option<f64>,
 }
 
 /// The apps between a source and a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chain {
-    /// This number of hops.
+    /// A chain of this number of hops.
     Hops(usize),
     /// A tee with two links to the sink.
     Tee,
@@ -67,20 +68,20 @@ pub enum Chain {
     Lpm6,
     /// An app that counts by Ethertype.
     Count,
-    /// An app in Lua.
+    /// An app that runs a Lua script.
     Lua(Script),
     /// An app that filters, limits or tunnels.
     Service(Service),
-    /// This number of hops, on two workers.
+    /// A chain of this number of hops, run by two workers.
     Workers(Spread, usize),
 }
 
 /// What each of two workers runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// Half of the chain.
+    /// Each worker runs one half of the chain.
     Chain,
-    /// A whole chain.
+    /// Each worker runs a whole chain of its own.
     Each,
 }
 
@@ -214,7 +215,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Adds a note, unless it is there already.
+    /// Adds a note to the results, unless they already contain it.
     fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);

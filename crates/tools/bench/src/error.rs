@@ -47,15 +47,15 @@ pub enum Error {
     /// The system refused a call.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// The error of the system call.
         source: io::Error,
     },
-    /// A flow or a registration failed.
+    /// A request for a flow or a registration of a name failed.
     #[error("{what}: {source}")]
     Flow {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// The error of the client library.
         source: carina_client::Error,
@@ -63,7 +63,7 @@ pub enum Error {
     /// The guest's kernel could not be obtained.
     #[error("{what}: {source}")]
     Vm {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// The error of the VM.
         source: carina_vm::Error,
@@ -71,7 +71,7 @@ pub enum Error {
     /// The name of an application or a DIF is not well formed.
     #[error("{what}: {source}")]
     Name {
-        /// What the name is for.
+        /// What the name was to be used for, in words.
         what: String,
         /// What is wrong with the name.
         source: carina_api::NameError,
@@ -79,7 +79,7 @@ pub enum Error {
     /// A request or a result is not valid JSON.
     #[error("{what}: {source}")]
     Json {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// What is wrong with the JSON.
         source: serde_json::Error,
@@ -101,7 +101,7 @@ pub enum Error {
     Damaged {
         /// Name of the system.
         system: String,
-        /// Number of SDUs.
+        /// Number of lost and damaged SDUs.
         sdus: u64,
     },
     /// The nodes do not have as many flows as were allocated.
@@ -116,7 +116,7 @@ pub enum Error {
     #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Document {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// What is wrong with the document.
         source: carina_vnet::document::DocumentError,
@@ -125,18 +125,18 @@ pub enum Error {
     #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Keys {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
-        /// The error of the keys.
+        /// Why the keys could not be made or read.
         source: carina_vnet_roles::keys::KeyError,
     },
     /// A request to a role of virtual networks failed.
     #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Call {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
-        /// The error of the request.
+        /// Why the request failed.
         source: carina_vnet_roles::calling::connection::CallError,
     },
     /// SIGINT or SIGTERM ended the benchmark.

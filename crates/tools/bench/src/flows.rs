@@ -32,7 +32,7 @@ pub struct FlowsOptions {
     pub concurrent: usize,
     /// Number of repetitions, each with new nodes.
     pub runs: usize,
-    /// Called at each step with a text.
+    /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,
 }
 

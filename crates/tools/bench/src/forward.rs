@@ -59,9 +59,9 @@ pub const SIZES: [u64; 2] = [64, 1500];
 /// The system that carries the flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// A graph that contains the sources and sinks.
+    /// A graph of Carina that contains the sources and sinks.
     Graph,
-    /// A graph between network interfaces of the kernel.
+    /// A graph of Carina that forwards between network interfaces of the kernel.
     GraphOnVeths,
     /// A graph whose links are flows of a DIF to another host.
     GraphOverDif,

@@ -52,7 +52,7 @@ pub const ECHO_SIZES: [u64; 4] = [64, 1500, 4000, 65_000];
 /// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct HvOptions {
-    /// Number of repetitions.
+    /// Number of times that each measurement is repeated.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
@@ -64,7 +64,7 @@ pub struct HvOptions {
     pub systems: Vec<&'static str>,
     /// The program to install in the guest; `None` for this program.
     pub guest_program: Option<PathBuf>,
-    /// Called at each step with a text.
+    /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,
 }
 

@@ -45,7 +45,7 @@ pub struct InstantiateOptions<'a> {
     /// A directory for the benchmark alone. If an earlier benchmark was killed together with its
     /// sweeper, the networks that it left there are removed.
     pub directory: PathBuf,
-    /// Called at each step with a text.
+    /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,
     /// Returns whether the benchmark has to end; called several times a second.
     pub is_interrupted: &'a dyn Fn() -> bool,

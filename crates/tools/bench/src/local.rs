@@ -25,7 +25,7 @@ const CASES: [(&str, Direction); 2] = [("one-way", Direction::Forward), ("echo",
 /// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Number of repetitions.
+    /// Number of times that each measurement is repeated.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
@@ -33,7 +33,7 @@ pub struct LocalOptions {
     pub sizes: Vec<u64>,
     /// The systems whose processes are pinned.
     pub pin: Pin,
-    /// Called at each step with a text.
+    /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,
 }
 

@@ -61,15 +61,16 @@ pub struct Rate {
 /// A filter that blocked TCP port 80 of the server, and the traffic at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Block {
-    /// Whether the client could fetch a page before.
+    /// Whether the client could fetch a page before the filter was installed.
     pub served_before: bool,
-    /// Whether it could while the filter was in place.
+    /// Whether the client could fetch a page while the filter was installed.
     pub served_meanwhile: bool,
-    /// Whether it could after the filter was removed.
+    /// Whether the client could fetch a page after the filter was removed.
     pub served_after: bool,
-    /// Pings through the port with the filter.
+    /// Pings through the port with the filter, from before the installation of the filter until
+    /// after its removal.
     pub same_port: Pings,
-    /// Pings through the other ports.
+    /// Pings through the other ports during the same time.
     pub other_ports: Pings,
 }
 

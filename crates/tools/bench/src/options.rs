@@ -7,15 +7,15 @@ use crate::failures::Failures;
 /// The measurements to make: cases, sizes, duration and repetitions.
 #[derive(Debug, Clone)]
 pub struct Options<Case> {
-    /// The cases.
+    /// Cases to measure.
     pub cases: Vec<Case>,
-    /// Number of repetitions.
+    /// Number of times that each measurement is repeated.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
     /// Sizes in bytes, of frames without FCS or of payloads.
     pub sizes: Vec<u64>,
-    /// Called at each step with a text.
+    /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,
 }
 

@@ -26,7 +26,7 @@ use crate::vm_and_host::guest_image;
 
 mod pinger;
 
-/// What happens to the guest.
+/// The event whose interruption of the guest's traffic is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     /// The guest is reset.
@@ -78,11 +78,11 @@ pub const TABLES: [(&str, Metric, &str); 2 * CASES.len()] = {
 /// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct RestartOptions {
-    /// The cases.
+    /// Cases to measure.
     pub cases: Vec<Case>,
-    /// Number of repetitions.
+    /// Number of times that each measurement is repeated.
     pub runs: usize,
-    /// Called at each step with a text.
+    /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,
 }
 

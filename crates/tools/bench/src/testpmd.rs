@@ -19,15 +19,15 @@ use crate::error::{Attempt, Error, Result};
 /// Configuration of a testpmd process.
 #[derive(Debug, Clone)]
 pub(crate) struct TestpmdConfig<'a> {
-    /// Processor for its command line.
+    /// Processor that runs the command line of testpmd.
     pub(crate) main_cpu: usize,
     /// Processor that forwards frames.
     pub(crate) cpu: usize,
-    /// Directory for its files.
+    /// Directory for the files of testpmd.
     pub(crate) directory: &'a Path,
-    /// Its devices, one for each port, as values of `--vdev`.
+    /// Devices of testpmd, one for each port, as values of its option `--vdev`.
     pub(crate) devices: &'a [String],
-    /// What it does with frames: a value of `--forward-mode`.
+    /// What testpmd does with frames: a value of its option `--forward-mode`.
     pub(crate) mode: &'a str,
     /// Length in bytes, without FCS, of the frames that it generates, and of the longest frame that
     /// it receives.

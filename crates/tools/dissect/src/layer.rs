@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 pub struct Layer {
     /// Name of the protocol.
     pub name: &'static str,
-    /// A summary in a few words.
+    /// One-line summary of the most important fields.
     pub summary: String,
     /// All fields, in the order of the packet.
     pub fields: Vec<(&'static str, Value)>,
@@ -24,12 +24,12 @@ impl Layer {
         }
     }
 
-    /// Adds a field.
+    /// Adds a field with its name and value.
     pub fn field(&mut self, name: &'static str, value: impl Into<Value>) {
         self.fields.push((name, value.into()));
     }
 
-    /// Adds a field unless it is empty.
+    /// Adds a field with a text, unless the text is empty.
     pub fn text(&mut self, name: &'static str, value: &str) {
         if !value.is_empty() {
             self.field(name, value);

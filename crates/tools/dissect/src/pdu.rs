@@ -262,7 +262,7 @@ fn word(kind: PduType) -> &'static str {
     }
 }
 
-/// The receiver of a management PDU, as a word.
+/// Text for the destination of a management PDU: `neighbour` for address 0, else the address.
 fn end_word(dst: Address) -> String {
     match dst.0 {
         0 => "neighbour".to_owned(),

@@ -43,7 +43,7 @@ pub enum ImportError {
     /// A node would refuse the resulting configuration.
     #[error("the result is not a configuration: {reason}\n{toml}")]
     Configuration {
-        /// The error of the node's parser.
+        /// Why the node's parser would refuse the configuration.
         reason: String,
         /// The configuration as TOML.
         toml: String,
@@ -58,7 +58,7 @@ pub struct JsonError {
     pub line: usize,
     /// What is expected there.
     pub expected: &'static str,
-    /// What is there instead.
+    /// What was found there instead.
     pub found: String,
 }
 

@@ -36,7 +36,7 @@ pub struct Note {
     pub file: String,
     /// The line, counted from 1.
     pub line: usize,
-    /// The setting.
+    /// The setting that was not translated.
     pub what: String,
     /// Why the setting was not translated, or how to do it.
     pub why: String,

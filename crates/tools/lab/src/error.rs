@@ -15,7 +15,7 @@ pub enum Error {
     /// A topology cannot be loaded.
     #[error("{what}: {source}")]
     Topology {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// Position in the file, and what would be right.
         source: LoadError,
@@ -29,7 +29,7 @@ pub enum Error {
     /// A file or a process of this system failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// The error of the system call.
         source: io::Error,
@@ -37,7 +37,7 @@ pub enum Error {
     /// The system refused a call.
     #[error("{what}: {source}")]
     Errno {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// The error of the system call.
         source: rustix::io::Errno,
@@ -45,7 +45,7 @@ pub enum Error {
     /// A node did not answer, or refused.
     #[error("{what}: {source}")]
     Node {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// The error of the node's client.
         source: ClientError,
@@ -53,7 +53,7 @@ pub enum Error {
     /// A guest, its image or its QEMU failed.
     #[error("{what}: {source}")]
     Vm {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// The error of the VM.
         source: carina_vm::Error,
@@ -61,7 +61,7 @@ pub enum Error {
     /// A record or an answer is not valid JSON.
     #[error("{what}: {source}")]
     Json {
-        /// What was attempted.
+        /// The action that failed, in words, such as "starting QEMU".
         what: String,
         /// What is wrong with the JSON.
         source: serde_json::Error,
@@ -69,7 +69,7 @@ pub enum Error {
     /// The name of an application, DIF or VM is not well formed.
     #[error("{what}: {source}")]
     Name {
-        /// What the name is for.
+        /// What the name was to be used for, in words.
         what: String,
         /// What is wrong with the name.
         source: NameError,
@@ -159,7 +159,7 @@ pub enum Error {
     /// A condition did not become true in time.
     #[error("waited {limit:?} for {what}")]
     Timeout {
-        /// The condition.
+        /// The condition, in words.
         what: String,
         /// The time limit.
         limit: Duration,

@@ -30,7 +30,7 @@ pub struct Labs(PathBuf);
 pub struct Record {
     /// Name of the lab.
     pub name: String,
-    /// The file that describes it.
+    /// Name of the lab file.
     pub file: String,
     /// Path of the program that runs as its nodes.
     pub program: PathBuf,
@@ -53,7 +53,7 @@ pub struct Record {
 pub struct AppRecord {
     /// The system in which it runs.
     pub system: String,
-    /// Its command.
+    /// Shell command of the application.
     pub command: String,
     /// Its process; `None` for an application in a VM, whose process is not known.
     pub process: Option<Process>,

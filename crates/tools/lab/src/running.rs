@@ -34,9 +34,9 @@ use carina_topology::{Dif, Topology, Vm, node_config};
 pub struct Options {
     /// Name of the lab.
     pub name: String,
-    /// The file that describes it, for messages.
+    /// Name of the lab file, for messages.
     pub file: String,
-    /// The text of that file.
+    /// Content of the lab file.
     pub text: String,
     /// The directory of all labs.
     pub labs: Labs,
@@ -44,9 +44,9 @@ pub struct Options {
     pub patience: Duration,
     /// The program `carina` for all systems.
     pub program: PathBuf,
-    /// Keep everything in place when something fails, for inspection.
+    /// When making the lab fails, keep what was made, so that it can be inspected.
     pub keep_on_failure: bool,
-    /// Called with a line of text at each step.
+    /// Called with a line of text at each step of making the lab.
     pub progress: fn(&str),
     /// When set, making the lab or running a command in it ends with [`Error::Interrupted`].
     pub is_interrupted: Arc<AtomicBool>,

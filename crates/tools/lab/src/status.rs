@@ -27,7 +27,7 @@ pub struct Status {
 pub struct SystemStatus {
     /// Name of the system.
     pub name: String,
-    /// Its namespace, or `VM on SYSTEM`.
+    /// Where the system runs: the name of its network namespace, or `VM on SYSTEM`.
     pub place: String,
     /// Process id of its node; `None` for a VM.
     pub pid: Option<i32>,
@@ -42,7 +42,7 @@ pub struct SystemStatus {
 pub struct AppStatus {
     /// The system in which it runs.
     pub system: String,
-    /// Its command.
+    /// Shell command of the application.
     pub command: String,
     /// Whether it runs; `None` in a VM, where that is not known.
     pub is_running: Option<bool>,

@@ -46,7 +46,7 @@ pub fn draw(results: &Results, sdu_max: u64, title: &str, path: &Path) -> Result
     draw_lines(&lines, &axes, path)
 }
 
-/// A point of a line.
+/// A measured point on a line of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// Position on the horizontal axis.

@@ -16,9 +16,9 @@ pub enum ParseError {
     /// The lower bound of a distribution is above the upper one.
     #[error("the lower bound {low} is above the upper one, {high}")]
     Bounds {
-        /// The lower bound in bytes.
+        /// The lower bound of the SDU sizes, in bytes.
         low: u64,
-        /// The upper bound in bytes.
+        /// The upper bound of the SDU sizes, in bytes.
         high: u64,
     },
     /// The size in bytes is above [`SDU_MAX`].

@@ -44,9 +44,9 @@ struct Caller {
 enum Parting {
     /// The calling side, before it has an answer, after this number of steps.
     Unanswered(u64),
-    /// This side, when it has written everything.
+    /// The side with this number ends the flow when it has written everything.
     Written(usize),
-    /// Both sides, each when it has written everything.
+    /// Each side ends the flow when it has written everything.
     Both,
 }
 
@@ -180,7 +180,7 @@ impl Run {
         self.world.failures().is_empty() && self.callers.iter().any(is_busy)
     }
 
-    /// The next action of a caller.
+    /// Performs the next action of a caller.
     fn turn(&mut self, at: usize) {
         let Some((number, parting)) = self.callers[at].current else {
             return self.call(at);

@@ -41,7 +41,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The terms of a dialect.
+    /// The properties of a dialect.
     #[must_use]
     pub fn of(dialect: Dialect) -> Terms {
         let native = Terms {

@@ -66,9 +66,9 @@ pub struct Tally {
     pub pdus: u64,
     /// Bytes in the PDUs sent.
     pub bytes: u64,
-    /// Lost by chance or because the link was down.
+    /// PDUs lost by chance or because the link was down.
     pub lost: u64,
-    /// Lost because the queue was full.
+    /// PDUs lost because the queue was full.
     pub overflowed: u64,
     /// Duplicated PDUs.
     pub doubled: u64,

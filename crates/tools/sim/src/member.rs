@@ -10,7 +10,7 @@ use carina_wire::{Bytes, FlowSpec};
 pub trait Member {
     fn handle(&mut self, now: u64, command: Command);
     /// # Errors
-    /// Why the flow cannot be allocated.
+    /// The IPCP cannot allocate the flow.
     fn allocate(
         &mut self,
         now: u64,

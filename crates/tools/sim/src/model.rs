@@ -52,15 +52,15 @@ pub struct Tallies {
     pub wire_bytes: u64,
     /// Flows that were allocated.
     pub flows: u64,
-    /// SDUs that readers got.
+    /// SDUs that applications have read.
     pub sdus: u64,
-    /// Bytes that readers got.
+    /// Bytes that applications have read.
     pub sdu_bytes: u64,
     /// Times that an IPCP became a member.
     pub enrollments: u64,
     /// Time in ns at which an IPCP last became or ceased to be a member or a neighbour.
     pub changed_at: u64,
-    /// Number of notices for people.
+    /// Number of events that only inform a person.
     pub notices: u64,
 }
 

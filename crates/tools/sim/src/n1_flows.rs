@@ -326,7 +326,7 @@ impl World {
         self.maintain_n1_later(id);
     }
 
-    /// The IPCP drops one of its N-1 flows.
+    /// Removes an N-1 flow that the IPCP no longer wants.
     pub(crate) fn drop_n1(&mut self, id: SlotId, n1: N1Port, reason: &str) {
         let now = self.now();
         let Some(gone) = self.forget_n1(id, n1) else {

@@ -48,7 +48,7 @@ pub struct NameConflict {
 pub struct Found {
     /// Index of the system that is a member in the end, 0 or 1.
     pub winner: usize,
-    /// How often each of the two became a member.
+    /// Number of times that each of the two systems became a member.
     pub enrollments: [u32; 2],
 }
 

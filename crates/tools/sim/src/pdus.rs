@@ -168,7 +168,7 @@ impl World {
         true
     }
 
-    /// A PDU arrives from a cable.
+    /// Delivers a PDU that arrives over a cable.
     pub(crate) fn arrive(&mut self, cable: CableId, side: usize, flow: u32, pdu: Vec<u8>) {
         let now = self.now();
         let model = &self.cables[cable.0];
@@ -226,7 +226,7 @@ impl World {
         (!more).then(|| std::mem::take(partial))
     }
 
-    /// A flow has room for more data than before.
+    /// Lets the user of a flow send again, after the flow has got room for more data.
     pub(crate) fn room_grew(&mut self, id: SlotId, key: FlowKey) {
         let owner = self
             .instance(id)

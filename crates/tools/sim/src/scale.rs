@@ -44,7 +44,7 @@ pub struct Report {
     /// Virtual time from the first start until every member of every DIF has a route to every
     /// other of its DIF, in ns.
     pub converged_ns: u64,
-    /// PDUs on cables until then.
+    /// PDUs on cables until convergence.
     pub messages: u64,
     /// Bytes in those PDUs.
     pub bytes: u64,
@@ -64,7 +64,7 @@ pub struct Report {
 pub enum Progress {
     /// An intermediate step; there are many of these.
     Step(String),
-    /// A part is complete.
+    /// A part of the measurement is complete.
     Milestone(String),
 }
 
@@ -76,7 +76,7 @@ pub enum ScaleError {
     Failed(String),
     /// A member's RIB cannot be read.
     Rib(RibError),
-    /// The members do not know each other in time.
+    /// The time limit passed before each member knew all others.
     NoConvergence,
     /// A region has only one system.
     NoCables,

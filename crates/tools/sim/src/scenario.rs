@@ -61,7 +61,7 @@ pub struct Scenario {
     pub kept: Selection,
 }
 
-/// A fault, or the repair of one.
+/// A fault, or the repair of one. Numbers are those of systems or, for cables, of edges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A system crashes.
@@ -76,7 +76,7 @@ pub enum Fault {
     Storm(usize),
     /// The cable behaves as before the storm.
     Calm(usize),
-    /// A member leaves the DIF in order.
+    /// A member leaves the DIF and announces it.
     Leave(usize),
     /// A member that left joins again.
     ComeBack(usize),
@@ -87,7 +87,7 @@ pub enum Fault {
 pub struct Outcome {
     /// The failures; empty if the run succeeded.
     pub failures: Vec<String>,
-    /// Hash of all events of the run.
+    /// Hash of all events of the run; equal for two runs with the same events.
     pub hash: u64,
     /// Number of events in the hash.
     pub events: u64,
@@ -95,14 +95,14 @@ pub struct Outcome {
     pub virtual_ns: u64,
     /// Totals of PDUs, flows and SDUs.
     pub tallies: crate::model::Tallies,
-    /// State of the members, if there are failures.
+    /// State of the members as text, if there are failures.
     pub state: String,
 }
 
 /// Choices of a person that override what the seed would draw.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrides {
-    /// Number of members.
+    /// Number of members; `None` to draw it from the seed.
     pub members: Option<usize>,
     /// Whether to leave out all faults.
     pub is_calm: bool,

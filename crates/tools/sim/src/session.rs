@@ -36,16 +36,17 @@ pub enum Ending {
     WhenDone,
     /// As soon as the calling side has written everything.
     WhenWritten,
-    /// Never.
+    /// The calling side never deallocates the flow.
     Never,
 }
 
-/// How an application reads.
+/// How fast a simulated application reads from its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader {
-    /// Number of bytes that may wait to be read.
+    /// Number of delivered bytes that may wait for the application to read them.
     pub capacity: usize,
-    /// Number of bytes after which the reader stops, each time anew; 0: it never stops.
+    /// The reader stops for `stops_ns` each time it has read this number of bytes; 0: it never
+    /// stops.
     pub stops_every: u64,
     /// How long the reader stops, in ns.
     pub stops_ns: u64,
@@ -108,7 +109,7 @@ pub(crate) struct End {
     pub writes_at: Option<u64>,
 }
 
-/// State of one end.
+/// State of the flow as one end of a session sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Requesting,
@@ -119,7 +120,7 @@ pub(crate) enum State {
     Over(bool),
     /// The request was refused, for this reason.
     Denied(String),
-    /// The system crashed.
+    /// The system of this end crashed.
     Dead,
 }
 

@@ -24,7 +24,7 @@ pub enum Lengths {
 pub struct Promise {
     /// Each SDU arrives exactly once.
     pub loses_nothing: bool,
-    /// SDUs arrive in order, and none arrives twice.
+    /// SDUs arrive in the order in which they were written, and none arrives twice.
     pub in_order: bool,
     /// One read returns exactly one SDU.
     pub has_boundaries: bool,
@@ -50,7 +50,7 @@ pub struct Stream {
     writing: u64,
     offset: usize,
     written_bytes: u64,
-    /// Number of SDUs that have arrived, without duplicates.
+    /// Number of distinct SDUs that have arrived.
     got: u64,
     got_bytes: u64,
     /// On a reliable flow: number of the SDU being read, and the number of its bytes read so far.
@@ -331,13 +331,13 @@ pub enum StreamError {
         place: usize,
         beginning_of: Option<u64>,
     },
-    /// An SDU is longer than it was written.
+    /// More bytes of an SDU were read than were written.
     GoesOn {
         number: u64,
         len: usize,
         extra: usize,
     },
-    /// An SDU is shorter than it was written.
+    /// Fewer bytes of an SDU were read than were written.
     EndsEarly {
         number: u64,
         len: usize,
@@ -347,7 +347,7 @@ pub enum StreamError {
     TooShort { len: usize },
     /// The number in an SDU is not that of any SDU of this stream.
     Unknown { len: usize },
-    /// The content differs, on a flow without order.
+    /// The content of an SDU differs from what was written, on a flow without order.
     OtherContent {
         number: u64,
         wanted: usize,

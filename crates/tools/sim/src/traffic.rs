@@ -108,7 +108,7 @@ impl World {
         self.queue.put(at, Scheduled::Respond(number, incarnation));
     }
 
-    /// The called application accepts or refuses.
+    /// Lets the called application accept or refuse the flow.
     pub(crate) fn respond(&mut self, number: usize, incarnation: u32) {
         let now = self.now();
         let session = &mut self.sessions[number];

@@ -22,7 +22,7 @@ pub struct View {
     pub table: BTreeMap<u64, Vec<u64>>,
 }
 
-/// How much state a member keeps.
+/// Amounts of state that a member keeps, read from its RIB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burden {
     /// Number of flows.

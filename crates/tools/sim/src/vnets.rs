@@ -34,11 +34,11 @@ mod world;
 /// Size of the simulated world. What is `None` is drawn from the seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Number of providers, otherwise 1 to 4.
+    /// Number of providers; `None` to draw 1 to 4 from the seed.
     pub pips: Option<u8>,
-    /// Number of hosts of each provider, otherwise 1 to 7.
+    /// Number of hosts of each provider; `None` to draw 1 to 7 from the seed.
     pub hosts: Option<u8>,
-    /// Number of requested networks, otherwise 1 to 12.
+    /// Number of requested networks; `None` to draw 1 to 12 from the seed.
     pub networks: Option<u16>,
     /// Number of networks that a VNP allows each operator at a time, otherwise that of the product.
     pub networks_per_vno: Option<u16>,
@@ -82,7 +82,7 @@ impl Size {
 pub struct Outcome {
     /// Networks that operators requested. Each of them is in one of the five counts that follow.
     pub wanted: u64,
-    /// Networks that were ready when there had been no faults for a while.
+    /// Networks that were ready some time after the last fault.
     pub ready: u64,
     /// Networks that were refused with a reason.
     pub refused: u64,
@@ -106,14 +106,14 @@ pub struct Outcome {
     pub messages: u64,
 }
 
-/// A condition that did not hold in a run.
+/// A requirement that a run of the simulation violated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Seed of the run.
     pub seed: u64,
     /// Time in the run, in seconds.
     pub at: String,
-    /// What is wrong.
+    /// The requirement, and how the run violated it.
     pub what: String,
 }
 

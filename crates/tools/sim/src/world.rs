@@ -311,7 +311,8 @@ impl World {
         match what {
             Scheduled::Start(slot) => self.start(slot),
             Scheduled::MaintainN1(slot, incarnation) => {
-                // A visit that was moved forward does not happen a second time.
+                // When the maintenance was rescheduled to an earlier time, the event at the old
+                // time is ignored.
                 if let Some(instance) = self.same_instance(slot, incarnation)
                     && instance.maintains_n1_at == Some(now)
                 {
@@ -494,5 +495,6 @@ impl World {
     }
 }
 
-/// Number of rounds of one IPCP at one moment that indicates endless work.
+/// If the world handles one IPCP more often than this at one virtual moment, it reports endless
+/// work as a failure.
 const BREATHS_MAX: u32 = 20_000;

@@ -135,14 +135,15 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     // Several versions of a member's record circulated forever: 40 to 80 times as many PDUs.
     (Dialect::Rlite, 89, None),
     (Dialect::Rlite, 153, None),
-    // Two members that connected to each other at once both gave way, and neither tried again.
+    // Of two members that connected to each other at the same time, both gave up their own
+    // connection in favour of the other's, and neither tried again.
     (Dialect::Rlite, 94, None),
     (Dialect::Rlite, 102, None),
     // Requests went forever over an N-1 flow whose other end was gone.
     (Dialect::Rlite, 296, None),
-    // An earlier address of a member came back with another member that had missed the new one.
+    // A member that had missed another's new address announced the earlier address again.
     (Dialect::Rlite, 302, None),
-    // An attempt that was refused kept the attempt through a member waiting forever.
+    // After one attempt to enroll was refused, another attempt, through a member, waited forever.
     (Dialect::Irati, 2, None),
     // Requests went forever over an N-1 flow whose other end was gone.
     (Dialect::Irati, 24, None),
@@ -156,7 +157,7 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     // The initiator of an N-1 flow kept it after its other end was gone.
     (Dialect::Irati, 296, None),
     (Dialect::Irati, 777, None),
-    // Two versions of a link-state object with the same sequence number existed side by side.
+    // Members kept different versions of a link-state object with the same sequence number.
     (Dialect::Irati, 71, None),
     (Dialect::Irati, 114, None),
     // A flow without retransmission whose answer was lost never ended.
@@ -165,7 +166,7 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     // More seeds with the same causes.
     (Dialect::Irati, 302, None),
     (Dialect::Irati, 490, None),
-    // The answer to a flow request was lost, and the called end never learned it.
+    // The answer to a flow request was lost, and the called end was never notified.
     (Dialect::Rlite, 8_000_158, None),
     (Dialect::Rlite, 8_010_056, None),
     (Dialect::Rlite, 8_010_422, None),
@@ -178,8 +179,8 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     (Dialect::Rlite, 1_795_379_744_199, None),
     (Dialect::Rlite, 1_795_379_744_234, None),
     (Dialect::Rlite, 1_795_379_744_428, None),
-    // (8014018, 1795379742414 and 1795379744428, too:) one that had left gave back the N-1 flows of
-    // others before it was ordered to come back.
+    // Second cause, of seeds 8014018, 1795379742414 and 1795379744428: a member that had left
+    // deallocated the N-1 flows of others before it was ordered to return.
     // A record with another member's address stayed, although its member had a new address.
     (Dialect::Rlite, 1_795_379_741_055, None),
     // A member got a second address, and its flows continued with the first.
@@ -190,7 +191,7 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     (Dialect::Irati, 9_012_522, None),
     // An N-1 flow whose other end was gone stayed, because orders to enroll kept arriving.
     (Dialect::Irati, 1_795_382_293_488, None),
-    // Refusals through many N-1 flows kept the attempt through a member waiting forever.
+    // After refusals over many N-1 flows, the attempt to enroll through a member waited forever.
     (Dialect::Irati, 9_014_830, None),
     (Dialect::Irati, 9_016_027, None),
     (Dialect::Irati, 9_016_715, None),

@@ -135,14 +135,15 @@ const ONCE_FAILED: &[(u64, Option<usize>)] = &[
     // PDUs for members were accepted from an IPCP that was not a neighbour, and so without
     // protection.
     (633, None),
-    // Each old copy of a replicated entry made its owner announce a new one: a storm.
+    // Each old copy of a replicated entry that arrived made its owner announce a new one, which led
+    // to a storm of announcements.
     (1072, None),
     // The digests of a restarted member's entries were those of its old entries.
     (1502, None),
     // A damaged refusal, or a damaged configuration, left two members side by side forever.
     (2319, None),
     (2448, None),
-    // The end of a flow was not announced for long enough.
+    // The announcement that a flow ended was not repeated for long enough.
     (2889, None),
     // A member that returned with another address left its old links at all others.
     (7010603, None),

@@ -73,8 +73,8 @@ struct NetworkArgs {
     /// Type eth: network interface that carries the DIF, such as eth0
     #[arg(long)]
     interface: Option<String>,
-    /// Type eth: use a port such as kind=af_xdp,interface=eth1 in place of --interface; kinds and
-    /// keys are those of ports in graphs of apps
+    /// Type eth: port that carries the DIF in place of --interface, such as
+    /// kind=af_xdp,interface=eth1; docs/reference/ports.md lists the kinds and their keys
     #[arg(long, value_name = "kind=KIND,KEY=VALUE,...", value_parser = graph_port)]
     port: Option<Map<String, Value>>,
     /// Type eth with --port: MAC address of this station, such as 02:00:00:00:00:01 [default: that

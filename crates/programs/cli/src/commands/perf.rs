@@ -52,7 +52,7 @@ pub struct PerfArgs {
     #[arg(long, requires = "listen")]
     once: bool,
     /// Bytes of each SDU: 1400, uniform:64..1500 (all sizes equally likely) or exponential:500
-    /// (mean); k and M work
+    /// (mean); suffix k: times 1024, M: times 1024²
     #[arg(long, short, default_value = "1400")]
     size: Sizes,
     /// Measure several SDU sizes, one after the other: FROM..TO:STEP in bytes, such as 0..4000:250
@@ -129,7 +129,7 @@ fn listen(shared: &Shared, args: &PerfArgs) -> Outcome {
         if let Event::Failed(_) = event {
             return progress(format!("carina: {}", event_text(&event)));
         }
-        // The server goes on serving clients when standard output is closed.
+        // The server continues to serve clients when standard output is closed.
         let _ = if json {
             print_json(&event_json(&event))
         } else {

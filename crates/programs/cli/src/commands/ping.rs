@@ -40,7 +40,7 @@ pub struct PingArgs {
     /// Be the server: register the name and send every SDU back, until stopped
     #[arg(long, short)]
     listen: bool,
-    /// Bytes of each SDU; k and M work, such as 4k
+    /// Bytes of each SDU, such as 100 or 4k; suffix k: times 1024, M: times 1024²
     #[arg(long, short, default_value = "64", value_parser = bytes)]
     size: u64,
     /// Number of SDUs to send; 0: until Ctrl-C

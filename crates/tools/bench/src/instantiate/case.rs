@@ -31,23 +31,23 @@ pub enum CaseError {
     /// A word is unknown in its position.
     #[error("`{case}`: `{word}` is not one of {known}")]
     Word {
-        /// The whole text.
+        /// The text that was to be parsed as a case.
         case: String,
-        /// The unknown word.
+        /// The word that is not known.
         word: String,
-        /// The known words.
+        /// The words that are known in that position.
         known: String,
     },
     /// A number is too small or too large.
     #[error("`{case}`: {what}; there are {least} to {most}")]
     Number {
-        /// The whole text.
+        /// The text that was to be parsed as a case.
         case: String,
-        /// Which number it is.
+        /// The number that is out of range (`nodes` or `providers`), or the rule that it breaks.
         what: &'static str,
-        /// The smallest possible number.
+        /// The smallest number that is allowed.
         least: usize,
-        /// The largest possible number.
+        /// The largest number that is allowed.
         most: usize,
     },
 }

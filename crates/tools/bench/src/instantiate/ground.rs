@@ -43,7 +43,7 @@ struct Host {
     run_dir: RunDir,
 }
 
-/// Measured values of one network.
+/// Values that were measured while one network was made.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
     /// Time from the request until the operator knew that the network was ready.

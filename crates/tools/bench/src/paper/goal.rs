@@ -8,9 +8,9 @@ use serde::Serialize;
 pub struct Goal {
     /// Name of the case.
     pub case: String,
-    /// The goal, in words.
+    /// Description of the ratio, in words.
     pub goal: String,
-    /// The required ratio.
+    /// The value that the ratio has to reach.
     pub bar: f64,
     /// The median of the ratios of paired runs, its 95 % interval, and the number of pairs.
     #[serde(flatten)]

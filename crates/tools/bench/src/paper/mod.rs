@@ -32,7 +32,7 @@ use crate::peer::app_name;
 use fig4::Hosts;
 use request::FlowTarget;
 
-/// A measurement that the benchmark repeats.
+/// A published measurement that the benchmark repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Case {
     /// VM to VM on one host
@@ -119,9 +119,9 @@ impl Case {
 /// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct PaperOptions {
-    /// The cases.
+    /// Cases to measure.
     pub cases: Vec<Case>,
-    /// Number of repetitions.
+    /// Number of times that each measurement is repeated.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
@@ -129,7 +129,7 @@ pub struct PaperOptions {
     pub sizes: Vec<u64>,
     /// The program to install in guests; `None` for this program.
     pub guest_program: Option<PathBuf>,
-    /// Called at each step with a text.
+    /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,
 }
 

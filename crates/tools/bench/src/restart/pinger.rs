@@ -24,7 +24,7 @@ pub(super) struct Pinger {
 struct Shared {
     socket: OwnedFd,
     to: Ipv4Addr,
-    /// Set when no more pings are to be sent.
+    /// When set, the sending thread sends no more pings.
     is_quiet: AtomicBool,
     is_over: AtomicBool,
     sent: AtomicU64,

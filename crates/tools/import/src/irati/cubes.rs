@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::error::Reason;
 use crate::json::Node;
 
-/// Settings without an equivalent: line, setting, reason.
+/// Settings without an equivalent in Carina: line, setting, reason.
 type Unlike = Vec<(usize, String, String)>;
 
 /// The cube in the format of Carina's configuration, and its settings without an equivalent.

@@ -10,7 +10,7 @@ use crate::json::Node;
 
 /// A shim IPCP as the file has it, with its template.
 pub(super) struct Shim<'a> {
-    /// Its IRATI type, such as `shim-eth`.
+    /// IRATI type of the IPCP, such as `shim-eth`.
     pub kind: &'a str,
     /// Name of the IPCP.
     pub name: LocalName,

@@ -112,7 +112,7 @@ enum Content {
         keys: HashSet<String>,
         /// The key whose value comes next.
         key: Option<String>,
-        /// The values of `<<` keys.
+        /// The values of `<<` keys, whose entries are merged into this mapping.
         merged: Vec<Yaml>,
     },
     List(Vec<Yaml>),

@@ -197,7 +197,7 @@ impl Running {
     }
 
     /// Waits until any two members that share a link with no third one are neighbours. A missing
-    /// neighbour is reported but is not an error: the node goes on trying.
+    /// neighbour is reported but is not an error: the node keeps trying.
     fn wait_for_neighbours(&self) -> Result<()> {
         let mut missing = Vec::new();
         let deadline = Instant::now() + SETTLE;

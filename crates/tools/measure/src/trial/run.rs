@@ -299,7 +299,7 @@ pub fn ping<C: Transport>(
     Ok(seen)
 }
 
-/// Result of one round of an echo.
+/// Result of waiting for the answer to one SDU of an echo.
 enum Answer {
     /// The answer arrived; it has this length.
     Sdu(usize),

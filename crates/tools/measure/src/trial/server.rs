@@ -39,7 +39,7 @@ pub enum Event<'a> {
     Interval(&'a SideReport),
     /// A job has ended.
     End(&'a Job, &'a SideReport),
-    /// A client's flow failed; the server goes on serving other clients.
+    /// A client's flow failed; the server continues to serve other clients.
     Failed(&'a TrialError),
 }
 

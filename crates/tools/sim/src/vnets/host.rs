@@ -38,13 +38,13 @@ pub struct PlayedHost {
     removed: BTreeMap<VnetId, (u64, Instant)>,
     /// Set if the agent will die at the next order: before or after it carries the order out.
     pub dies_at_order: Option<Death>,
-    /// The guest in each of its nodes.
+    /// The guest in each node on this host.
     guests: BTreeMap<(VnetId, String), Guest>,
-    /// Number of guests that were created here.
+    /// Number of guests that were created on this host.
     made: u64,
     /// Moves in which this host takes part, by number.
     moves: BTreeMap<u64, moves::Move>,
-    /// Guests that it has sent, and that are to be delivered.
+    /// Guests that the host has sent, and that the simulation has yet to deliver.
     sent: Vec<Sent>,
     /// Number of guests that arrived by a move and were taken into service.
     pub came: u64,
@@ -57,13 +57,13 @@ pub struct PlayedHost {
     verdicts: BTreeMap<(VnetId, String), Verdict>,
 }
 
-/// Time between a node being up and its console answering.
+/// Time from the moment at which a node is up until its console answers.
 pub const CONSOLE: Duration = Duration::from_millis(200);
 
 /// When an agent with an order dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// Before it has done anything.
+    /// Before the agent has carried out any of the order.
     Before,
     /// After it has carried the order out, but before it has reported that.
     After,

@@ -85,7 +85,7 @@ impl<M: Machine> Process<M> {
         self.trouble.borrow_mut().is_dead = true;
     }
 
-    /// Whether it runs, also if it will die at its next write.
+    /// Whether the process runs. A process that will die at its next write still runs.
     pub(super) fn is_there(&self) -> bool {
         self.machine.borrow().is_some()
     }

@@ -14,7 +14,7 @@ use carina_vnet::pip::inventory::{self, Border, Discovery, Host, Inventory};
 use super::Size;
 use super::unsteady_store::Shares;
 
-/// A scenario: the parties, and what happens.
+/// A scenario of virtual networks: the parties, their requests, and the faults.
 #[derive(Debug)]
 pub(super) struct Scenario {
     /// Providers: name, inventory, and number of processes.
@@ -32,7 +32,7 @@ pub(super) struct Scenario {
     pub(super) doubled: u32,
     /// Longest usual delay of a message; some messages take 20 times as long.
     pub(super) delay_max: Duration,
-    /// Shares of accesses to stores that are disturbed.
+    /// Shares of the accesses to stores that fail or are disturbed in other ways.
     pub(super) shares: Shares,
     /// Share of messages and timers, in 1/10000, that a process handles late, and the longest
     /// delay.
@@ -40,17 +40,18 @@ pub(super) struct Scenario {
     pub(super) busy_max: Duration,
     /// Time at which faults end.
     pub(super) trouble_ends: Instant,
-    /// Mean time between two deaths.
+    /// Mean time between two deaths of processes of roles, agents, hosts or machines.
     pub(super) death_every: Duration,
     /// Shortest and longest time between two moves of nodes that providers order.
     pub(super) move_every: [Duration; 2],
-    /// Mean times between further faults; `None` in a plain run.
+    /// Mean times between faults of further kinds; `None` in a run without them.
     pub(super) upsets: Option<Upsets>,
     /// The VNP that is lost, with its store, when the other faults end.
     pub(super) lost_vnp: Option<usize>,
     /// Limits of the hosts, numbered over all providers; `None` if hosts have no limits.
     pub(super) limits: Option<Vec<HostLimits>>,
-    /// Time at which a host has a part that its provider does not know, and the number of the host.
+    /// Time at which a host returns with a part that its provider does not know, and the number of
+    /// the host.
     pub(super) stray: Option<(Instant, usize)>,
     /// Time at which parties send requests about networks of others.
     pub(super) meddling: Instant,
@@ -60,26 +61,26 @@ pub(super) struct Scenario {
     pub(super) random: Random,
 }
 
-/// Mean time between two events of each kind.
+/// Mean time between two faults of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Upsets {
-    /// A connection is cut.
+    /// Mean time until the next connection between two parties is cut.
     pub(super) cut_every: Duration,
-    /// A store does not answer for a while.
+    /// Mean time until the next store stops answering for a while.
     pub(super) store_away_every: Duration,
-    /// A host is drained.
+    /// Mean time until the next host is drained.
     pub(super) drain_every: Duration,
 }
 
 /// A request of an operator.
 #[derive(Clone, Debug)]
 pub(super) enum Wish {
-    /// To make a network, or to change it.
+    /// The operator requests a network, or a change of one.
     Apply {
         vno: String,
         document: Box<Document>,
     },
-    /// To remove a network.
+    /// The operator requests the removal of a network.
     Remove { vno: String, name: String },
 }
 

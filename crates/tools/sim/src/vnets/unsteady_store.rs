@@ -28,7 +28,7 @@ pub(super) struct Trouble {
     /// Number of changes after which the process dies. The last change may or may not have reached
     /// the store.
     pub(super) changes_left: Option<u64>,
-    /// Whether the process has died in this way.
+    /// Whether the process has died because `changes_left` reached zero.
     pub(super) is_dead: bool,
     /// Time until which the store does not answer.
     pub(super) away_until: Instant,
@@ -38,7 +38,7 @@ pub(super) struct Trouble {
     random: Random,
 }
 
-/// Shares of accesses, in 1/10000, that are disturbed.
+/// Shares of accesses, in 1/10000, that fail or are disturbed in each way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shares {
     /// The access fails. If it is a change, half of these changes reach the store.
@@ -47,9 +47,9 @@ pub(super) struct Shares {
     pub(super) interleaved: u32,
     /// A watch does not report yet what others have written.
     pub(super) late: u32,
-    /// The store has forgotten its history before a watch.
+    /// Before a watch, the store discards its history of changes.
     pub(super) compacted: u32,
-    /// The safeguard that the store lacks.
+    /// The safeguard that the store lacks on purpose; `None` for no missing safeguard.
     pub(super) mutant: Option<Mutant>,
 }
 
@@ -151,7 +151,7 @@ impl UnsteadyStore {
         let share = trouble.shares.unanswered;
         if trouble.is_dead || trouble.random.chance(share) {
             if trouble.random.chance(5000) {
-                // The change reaches the store, but its answer is lost.
+                // The change reaches the store, but the store's answer does not reach the process.
                 let _ = change(&mut self.store.borrow_mut());
             }
             return Err(broken_off());

@@ -54,7 +54,7 @@ pub(super) enum Packet {
     ToPip(usize, ToPip),
     FromPip(usize, FromPip),
     ToHost(ToAgent),
-    /// A moving guest, with the number of the move.
+    /// A guest that moves to another host, with the number of the move.
     Guest(u64, Guest),
     FromHost(Said),
     ToVnp(usize, ToVnp),
@@ -65,7 +65,7 @@ pub(super) enum Packet {
 enum Event {
     Deliver(Who, Packet),
     Timer(Who),
-    /// A process does its next work.
+    /// A process handles the next message or timer in its inbox.
     Turn(Who),
     /// A host sends its report: the regular one of each second (true), or one because of a change
     /// (false).
@@ -75,7 +75,7 @@ enum Event {
     Move,
     /// A connection is cut.
     Cut,
-    /// A store stops to answer for a while.
+    /// A store stops answering for a while.
     StoreAway,
     /// A random host is drained.
     Drain,
@@ -128,7 +128,7 @@ pub(super) struct World<'a> {
     wanted: BTreeMap<(usize, String), (Instant, Document)>,
     /// Number of network cards of each node, for each generation of each network.
     nics: BTreeMap<(VnetId, u64, String), u64>,
-    /// What has answered in each network, and what was requested.
+    /// What hosts have reported about each network, and what operators requested.
     answered: Answered,
     /// The parts on all hosts at the time when parties sent requests about networks of others.
     before_meddling: Vec<(usize, VnetId, u64)>,
@@ -482,5 +482,5 @@ const UPSETS: u64 = 1;
 /// Share of hosts, in 1/10000, that never send a report.
 const NEVER_THERE: u32 = 400;
 
-/// A condition that did not hold.
+/// Description of a requirement that the run violated.
 struct Broken(String);

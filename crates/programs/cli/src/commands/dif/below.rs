@@ -63,7 +63,7 @@ pub struct Seen<'a> {
     pub over: &'a [RibObject],
     /// The objects below `/data-transfer/n1`: one for each N-1 flow.
     pub flows: &'a [RibObject],
-    /// The objects below `/neighbours`.
+    /// The objects below `/neighbours`: one for each neighbour.
     pub neighbours: &'a [RibObject],
 }
 

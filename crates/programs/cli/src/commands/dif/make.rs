@@ -53,7 +53,7 @@ struct ConfigArgs {
     /// `carina policy list` shows all, and their defaults
     #[arg(long = "policy", value_name = "COMPONENT=NAME[,PARAM=VALUE..]")]
     policies: Vec<Choice>,
-    /// Number of relays that a PDU may cross before it is dropped, to 255 [default: 64]
+    /// Number of relays, up to 255, that a PDU may cross before it is dropped [default: 64]
     #[arg(long, value_name = "COUNT")]
     hop_limit: Option<u8>,
     /// Time between two keep-alives to a neighbour, in milliseconds; three missed ones end the link

@@ -24,7 +24,7 @@ pub struct ExportArgs {
     out: Option<PathBuf>,
 }
 
-/// The format to write.
+/// The format to write: a text format, or an SVG drawing.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Words(ExportFormat),

@@ -40,11 +40,11 @@ const FIRST_SDU_WAIT: Duration = Duration::from_secs(5);
 pub enum Next {
     /// Another SDU of this size.
     Sdu(usize),
-    /// The end: its time, and how the measurement ended.
+    /// The end of the measurement: its time, and why it ended.
     End(Instant, Ending),
 }
 
-/// Time limits of one side.
+/// Time limits of the sender or the receiver in one job.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The end time; `None` for a side without one.
@@ -90,7 +90,8 @@ impl Limits {
         now_ns >= self.end_ns.saturating_add(DRAIN.as_nanos() as u64)
     }
 
-    /// Without an end time, how long nothing may move.
+    /// Without an end time: how long a sender may find no room, or a receiver may receive nothing,
+    /// before the transport counts as stalled.
     pub fn still(&self) -> Duration {
         STILL.max(self.silence)
     }

@@ -1,7 +1,7 @@
 //! Nodes that move between simulated hosts.
 //!
-//! A guest is only a text here. It is created with its node, and moves with it. It must never run
-//! on two hosts.
+//! A simulated guest is a text that is unique in the run. It is created with its node, and moves
+//! with it. The simulation checks that no guest ever runs on two hosts.
 
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::message::{MoveState, MoveStatus, ReceiveNode, SendNode};
@@ -11,12 +11,12 @@ use super::{PlayedHost, Verdict};
 /// The guest in a node: a text that is unique in the run.
 pub type Guest = String;
 
-/// A guest on its way to another host.
+/// A guest that one host has sent and the other has not yet received.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// Name of the destination host.
     pub to: String,
-    /// Number of the move.
+    /// Number of the move, by which both hosts know it.
     pub number: u64,
     /// The guest.
     pub guest: Guest,
@@ -32,11 +32,11 @@ pub(super) struct Move {
 
 #[derive(Clone, Debug)]
 enum At {
-    /// The host has sent the guest, which is paused here.
+    /// This host is the source of the move: it has sent the guest, whose copy here is paused.
     Source,
     /// The host awaits the guest, or has received it. The part says which resources its node needs.
     Destination(Box<HostPart>, Option<Guest>),
-    /// The guest runs at its destination.
+    /// This host is the destination of the move, and the guest runs here.
     Runs,
 }
 

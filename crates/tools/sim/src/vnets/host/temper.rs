@@ -16,12 +16,12 @@ pub struct Temper {
     seed: u64,
 }
 
-/// Decision of a host about a node.
+/// Decision of a host about a node that it is ordered to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The host makes the node at once.
     Makes,
-    /// Making the node fails until this time.
+    /// The host's attempts to make the node fail until this time.
     Fails(Instant),
     /// The host never makes the node.
     Refuses,

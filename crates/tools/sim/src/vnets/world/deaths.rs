@@ -109,7 +109,7 @@ impl World<'_> {
         self.note_change(host, STRAY);
     }
 
-    /// Kills the agent of a host. What runs on the host goes on.
+    /// Kills the agent of a host. The nodes and guests on the host continue to run.
     pub(super) fn agent_dies(&mut self, now: Instant, host: usize) {
         let back = self.back(now, Who::Host(host));
         self.down_until[host] = back.max(self.down_until[host]);

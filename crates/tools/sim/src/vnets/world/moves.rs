@@ -67,7 +67,7 @@ impl World<'_> {
         }
     }
 
-    /// A guest arrives at a host.
+    /// Delivers a guest that moves to a host. The guest is lost while the host is down.
     pub(super) fn take_guest(&mut self, now: Instant, host: usize, number: u64, guest: String) {
         if now < self.down_until[host] {
             return;

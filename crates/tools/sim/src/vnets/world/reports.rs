@@ -10,7 +10,7 @@ use carina_vnet::message::FromAgent;
 use super::super::host::is_whole;
 use super::{Broken, Event, Packet, Who, World};
 
-/// A report of a host on its way.
+/// A report that a host has sent and a provider has not yet received.
 #[derive(Clone)]
 pub(in super::super) struct Said {
     /// Number of the host.
@@ -22,7 +22,7 @@ pub(in super::super) struct Said {
 #[derive(Debug)]
 pub(super) struct Report {
     words: Arc<FromAgent>,
-    /// The host's counter [`World::changes`] at that time.
+    /// The host's counter [`World::changes`] when the report was made.
     changes: u64,
     /// Time at which the report changes without any event.
     until: Instant,

@@ -211,7 +211,7 @@ fn relay(
     })
 }
 
-/// What was typed since the last call of [`next`].
+/// What the user typed since the last call of [`next`]; `End` after Ctrl-] or the end of input.
 enum Typed {
     Nothing,
     Bytes(Vec<u8>),
@@ -258,7 +258,7 @@ fn session() -> Result<u64, Failure> {
 
 /// How long one request for console output waits; Ctrl-C is checked in between.
 const WAIT: Duration = Duration::from_millis(1000);
-/// How long to wait for the end of a capture.
+/// How long to wait until a stopped capture has ended.
 const END: Duration = Duration::from_secs(10);
 /// How long to wait for the last output of a node.
 const LAST: Duration = Duration::from_millis(500);
