@@ -51,7 +51,8 @@ impl SocketFlow {
     fn read(&mut self) -> Message {
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
         match recv(&self.base.socket, &mut self.scratch[..], flags) {
-            // An SDU of no bytes and the end of the stream look the same but for the hang-up.
+            // An empty SDU and the end of the stream look alike; only the hang-up distinguishes
+            // them.
             Ok((_, 0)) if self.base.has_hung_up() => Message::End,
             Ok((_, bytes)) if bytes <= SOCKET_SDU_MAX => Message::Sdu(bytes),
             Ok((_, bytes)) => Message::Broken(format!(
@@ -224,7 +225,7 @@ impl App for SocketFlow {
 
     fn prepare(&mut self, _now: u64, links: &mut Links) {
         self.base.flow.note_channel(links);
-        // The socket may take again what was left on the link.
+        // The socket may accept what was left on the link.
         if !self.base.flow.is_done
             && self.base.is_writable
             && (self.is_whole || links.queued(self.base.flow.input) > 0)

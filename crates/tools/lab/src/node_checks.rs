@@ -12,7 +12,7 @@ impl NodeChecks for CarinaNode {
     fn check_node(&self, config: &str) -> Result<(), String> {
         let checked = Config::parse(config, None).and_then(|config| Node::check(&config));
         checked.map_err(|error| match error {
-            // The line is left out, because the user did not write the generated text.
+            // The line of this error is in a text that the user did not write, so it is left out.
             ConfigError::Meaning { what, .. } => what,
             error => error.to_string(),
         })

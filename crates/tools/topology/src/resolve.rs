@@ -124,8 +124,7 @@ fn resolve_link(index: usize, draft: DraftLink) -> Result<Link, TopologyError> {
     })
 }
 
-/// Name of a link's interface: the link's name if the kernel accepts it, otherwise a generated
-/// name.
+/// Name of a link's interface: the link's name if the kernel accepts it, else a generated name.
 fn interface_name(index: usize, link: &str) -> String {
     let is_taken = matches!(link, "lo" | "all" | "default" | "." | "..");
     if link.len() <= INTERFACE_BYTES_MAX && !is_taken {
@@ -218,8 +217,7 @@ fn configure(
                 let (table, last) = tables.entry(dif.clone()).or_insert((Map::new(), at));
                 put(table, &path, value).map_err(|what| error_at(at, what))?;
                 *last = at;
-                // The configuration is parsed after each line, so that an error has the position of
-                // its line.
+                // The configuration is parsed after each line, so that an error has its position.
                 read_config(table).map_err(|what| error_at(at, what))?;
             }
         }
@@ -248,8 +246,7 @@ fn cube_of(cube: Map<String, Value>, at: Position) -> Result<QosCube, TopologyEr
     serde_json::from_value(Value::Object(cube)).map_err(|error| error_at(at, error))
 }
 
-/// A policy under Carina's names, translated from rlite's names; `None` if Carina has no such
-/// policy.
+/// A policy of rlite translated to Carina's names; `None` if Carina has no such policy.
 fn known_policy(
     component: String,
     spec: PolicySpec,

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The initiator, 17, chooses the name of the flow. So it can send M_DELETE also when it abandons a
-//! request whose M_CREATE_R may have been lost. It sends every M_DELETE three times. Its port-id is
-//! held back meanwhile, and a member without such a flow ignores the message.
+//! request whose M_CREATE_R may have been lost. It sends every M_DELETE three times, and holds its
+//! port-id back meanwhile. A member without such a flow ignores the message.
 //!
 //! These messages are forwarded from neighbour to neighbour, since their PCI has no destination.
 
@@ -405,8 +405,7 @@ impl Irati {
             message: objects::RULES.encode(&inner),
         };
         let outer = objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
-        // The route may lead back through the neighbour that sent the request, since its
-        // destination has changed.
+        // The new destination may be reached through the neighbour that sent the request.
         self.forward(now, None, holder, &outer, dt);
     }
 

@@ -177,8 +177,7 @@ impl Management {
         }
     }
 
-    /// Sends the request for a flow to the first reachable one of `members`. `reason` is why the
-    /// member before refused or failed.
+    /// Asks the first reachable one of `members` for a flow. `reason` is why the last one failed.
     fn request_flow(
         &mut self,
         now: Instant,
