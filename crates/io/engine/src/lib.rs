@@ -14,16 +14,21 @@
 
 pub mod app;
 pub mod breath;
+#[path = "../../frame-engine/src/counter_file.rs"]
 pub mod counter_file;
 pub mod counters;
 pub mod credit;
+#[path = "../../frame-engine/src/lib.rs"]
 pub mod frames;
+#[path = "../../frame-engine/src/idle.rs"]
 pub mod idle;
 pub mod ids;
 pub mod link;
 pub mod packet;
 pub mod pool;
+#[path = "../../frame-engine/src/tap.rs"]
 pub mod tap;
+#[path = "../../frame-engine/src/tap_file.rs"]
 pub mod tap_file;
 
 pub use app::{App, BURST, BURST_BYTES};

@@ -41,6 +41,7 @@ mod graph;
 mod link;
 mod neighbour;
 mod network;
+#[path = "../../engine/src/network_app.rs"]
 mod network_app;
 mod notices;
 mod opening;
