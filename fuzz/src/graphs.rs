@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use carina_apps::graph_file::read_graph;
 use carina_apps::picture;
 use carina_apps::trace::TraceRequest;
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{
+use carina_frame::{Pool, PoolConfig};
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Graph, Network, PortList, Ports,
 };
-use carina_frame::{Pool, PoolConfig};
 use carina_time::Instant;
 
 /// Files of graphs.

@@ -197,23 +197,27 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("carina-frame", "carina-sys carina-time thiserror"),
     (
+        "carina-frame-engine",
+        "carina-time carina-wire carina-sys carina-ring carina-frame thiserror",
+    ),
+    (
         "carina-engine",
-        "carina-time carina-wire carina-sys carina-ring carina-frame rustix thiserror",
+        "carina-time carina-wire carina-sys carina-ring carina-frame-engine",
     ),
     ("carina-filter", "thiserror"),
     ("carina-embed", "carina-random carina-time thiserror"),
     (
         "carina-apps",
-        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-netdev \
+        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-netdev \
          aws-lc-rs serde thiserror toml",
     ),
     (
         "carina-lua",
-        "carina-time carina-sys carina-frame carina-engine carina-apps mlua serde thiserror toml",
+        "carina-time carina-sys carina-frame carina-frame-engine carina-apps mlua serde thiserror toml",
     ),
     (
         "carina-ports",
-        "carina-time carina-wire carina-sys carina-frame carina-engine carina-apps carina-netdev \
+        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-apps carina-netdev \
          carina-nic carina-vhost-user carina-vring serde thiserror",
     ),
     (
@@ -227,30 +231,30 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-lwaftr",
-        "carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps crc32fast rustix serde serde_json \
+        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-apps crc32fast rustix serde serde_json \
          thiserror",
     ),
     (
         "carina-nfv",
-        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-engine carina-filter carina-apps carina-netdev carina-nic carina-ports \
+        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-apps carina-netdev carina-nic carina-ports \
          carina-measure serde thiserror toml",
     ),
     (
         "carina-dataplane",
-        "carina-wire carina-api carina-sys carina-ring carina-ipcp carina-engine \
+        "carina-wire carina-api carina-sys carina-ring carina-ipcp carina-engine carina-frame-engine \
          carina-time rustix thiserror tracing",
     ),
     (
         "carina-shims",
-        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-netdev carina-engine \
+        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-netdev carina-engine carina-frame-engine \
          carina-frame carina-ipcp carina-dataplane carina-time rustix slab thiserror tracing",
     ),
     (
         "carina-node",
         "carina-text carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-dialects carina-ipcp \
          carina-protect \
-         carina-netdev carina-engine carina-dataplane carina-shims carina-apps carina-ports rustix \
-         serde serde_json toml thiserror tracing tokio axum wildmatch",
+         carina-netdev carina-engine carina-frame-engine carina-dataplane carina-shims carina-apps \
+         carina-ports rustix serde serde_json toml thiserror tracing tokio axum wildmatch",
     ),
     (
         "carina-client",
@@ -285,7 +289,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet-access",
-        "carina-apps carina-engine carina-frame carina-netdev carina-ports carina-sys carina-time \
+        "carina-apps carina-frame-engine carina-frame carina-netdev carina-ports carina-sys carina-time \
          carina-vnet carina-wire aws-lc-rs base64 boringtun rustix serde serde_json thiserror",
     ),
     (
@@ -294,7 +298,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet-host",
-        "carina-api carina-apps carina-client carina-embed carina-engine carina-frame \
+        "carina-api carina-apps carina-client carina-embed carina-frame-engine carina-frame \
          carina-namespaces carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
          carina-vnet-access carina-vnet-web carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
     ),
@@ -305,13 +309,13 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-bench",
-        "carina-text carina-api carina-apps carina-client carina-embed carina-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-ports \
+        "carina-text carina-api carina-apps carina-client carina-embed carina-engine carina-frame-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-ports \
          carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
          carina-wire plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-client carina-node carina-vm \
+        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-node carina-vm \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),
@@ -320,7 +324,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-management carina-dialects \
          carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab carina-apps carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-engine carina-frame libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab carina-apps carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-frame-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "rustix serde_json"),
 ];
@@ -334,13 +338,14 @@ const TEST_ONLY: [&str; 6] = [
     "etherparse",
 ];
 
-const DATA_PATH: [&str; 10] = [
+const DATA_PATH: [&str; 11] = [
     "carina-wire",
     "carina-sys",
     "carina-ring",
     "carina-vring",
     "carina-vmpi",
     "carina-frame",
+    "carina-frame-engine",
     "carina-engine",
     "carina-dataplane",
     "carina-shims",

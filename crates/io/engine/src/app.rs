@@ -14,7 +14,7 @@ use crate::link::Links;
 /// rings, its deadline passes, or one of its links changes.
 ///
 /// Only the name is required. The default of each other method suits an app that does not need the
-/// method. Apps of frames have a simpler form: [`FrameApp`](crate::frames::FrameApp).
+/// method. Apps of frames have a simpler form: [`FrameApp`](carina_frame_engine::FrameApp).
 pub trait App {
     /// The app's name in counters and in the log.
     fn name(&self) -> &str;

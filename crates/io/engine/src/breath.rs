@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 
+use carina_frame_engine::idle::{AdaptiveSpin, IdlePolicy};
 use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns, wait_for_turns};
 
 use crate::app::{App, BURST, BURST_BYTES};
 use crate::counters::{Row, Value};
 use crate::credit::Credit;
-use crate::idle::{AdaptiveSpin, IdlePolicy};
 use crate::ids::{AppId, LinkId};
 use crate::link::Links;
 use crate::pool::Pool;

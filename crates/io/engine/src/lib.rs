@@ -1,4 +1,4 @@
-//! The data plane's engine: packets, links, apps, and the breath.
+//! The data plane of SDUs: packets, links, apps, and the breath.
 //!
 //! One [`Engine`] runs on one thread. It holds [`App`]s (devices, ends of flows) that are connected
 //! by links, and it *breathes*: sources pull a burst from outside and put it on links, and sinks
@@ -6,7 +6,8 @@
 //! burst. A payload is copied once, from the ring it came from to the ring it goes to.
 //!
 //! SDUs of flows are [`Packet`]s on links with credit. Frames of network cards, guests and tunnels
-//! have a graph of their own in the same breath: [`frames`].
+//! have a graph of their own, in the crate `carina-frame-engine`. [`NetworkApp`] runs one in the
+//! same breath.
 //!
 //! There are no locks and no allocation per packet, and no app is visited without a reason. An app
 //! without work asks for a doorbell and costs nothing until it rings.
@@ -14,27 +15,19 @@
 
 pub mod app;
 pub mod breath;
-#[path = "../../frame-engine/src/counter_file.rs"]
-pub mod counter_file;
 pub mod counters;
 pub mod credit;
-#[path = "../../frame-engine/src/lib.rs"]
-pub mod frames;
-#[path = "../../frame-engine/src/idle.rs"]
-pub mod idle;
 pub mod ids;
 pub mod link;
+pub mod network_app;
 pub mod packet;
 pub mod pool;
-#[path = "../../frame-engine/src/tap.rs"]
-pub mod tap;
-#[path = "../../frame-engine/src/tap_file.rs"]
-pub mod tap_file;
 
 pub use app::{App, BURST, BURST_BYTES};
 pub use breath::Engine;
 pub use credit::{Close, Credit};
 pub use ids::{AppId, LinkId};
 pub use link::{BundleLimits, Links};
+pub use network_app::NetworkApp;
 pub use packet::{Packet, record_cost};
 pub use pool::{Buffer, Pool, Shared};

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use carina_frame_engine::Network;
 use carina_sys::Interest;
 use carina_time::Instant;
 
 use crate::app::App;
-use crate::frames::network::Network;
 use crate::link::Links;
 
 /// Runs a network in the breath of an engine, which may also have apps of flows. The owner of the
@@ -24,7 +24,7 @@ impl NetworkApp {
     /// # Errors
     /// The process has too many open files.
     pub fn new(network: Rc<RefCell<Network>>) -> std::io::Result<NetworkApp> {
-        let doorbell = network.borrow().epoll().as_fd().try_clone_to_owned()?;
+        let doorbell = network.borrow().doorbell().try_clone_to_owned()?;
         Ok(NetworkApp { network, doorbell })
     }
 }
@@ -39,9 +39,7 @@ impl App for NetworkApp {
     }
 
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
-        let mut network = self.network.borrow_mut();
-        network.publish();
-        !network.has_work() && network.arm()
+        self.network.borrow_mut().arm()
     }
 
     fn disarm(&mut self) {

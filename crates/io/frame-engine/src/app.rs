@@ -10,15 +10,15 @@ use carina_sys::Interest;
 use carina_time::{Duration, Instant};
 
 use crate::counter_file::{Counter, CounterFile};
-use crate::frames::notices::Notices;
-use crate::frames::ports::Ports;
+use crate::notices::Notices;
+use crate::ports::Ports;
 
 /// A part of a graph that frames pass through. Every method is optional.
 ///
 /// The engine does the rest: it connects ports by links, counts what passes them, visits the app
 /// when there is work, and sleeps when no app has any.
 pub trait FrameApp: Any {
-    /// Takes frames from outside and puts at most [`FRAME_BURST`](crate::frames::FRAME_BURST) of
+    /// Takes frames from outside and puts at most [`FRAME_BURST`](crate::FRAME_BURST) of
     /// them on output links. Called once in each breath.
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let _ = ports;
@@ -135,7 +135,7 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     /// program. It is called before the app is built, for all new apps at the same time, each on a
     /// thread of its own in the namespaces of the worker, while the worker moves frames.
     /// [`AppContext::take_opened`] then has the result. The context has no running app. Without
-    /// workers ([`Network::configure`](crate::frames::Network::configure)), it is not called if
+    /// workers ([`Network::configure`](crate::Network::configure)), it is not called if
     /// only one app is new; that app must open what it needs in `build`.
     ///
     /// An app that is `Send` can be built completely here, by [`made`].
@@ -178,7 +178,7 @@ pub enum WhenFull {
 /// What building an app affects outside of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outside {
-    /// Nothing; at most files are read. [`Graph::rehearse`](crate::frames::Graph::rehearse) builds
+    /// Nothing; at most files are read. [`Graph::rehearse`](crate::Graph::rehearse) builds
     /// such an app.
     Nothing,
     /// Devices, sockets or files that are written. Before such a graph runs, only

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::frames::back_pressure::links_with_back_pressure;
-use crate::frames::graph::{Graph, LinkName};
-use crate::frames::part::Part;
+use crate::back_pressure::links_with_back_pressure;
+use crate::graph::{Graph, LinkName};
+use crate::part::Part;
 
 /// The direction of a link, as seen from one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,7 @@ impl Way {
 /// 1. An app that the graph places on a worker runs there.
 /// 2. An app that already runs, in `running`, stays where it is.
 /// 3. Any other app runs on the worker of the app that supplies its frames; if there are several,
-///    of the
-/// first by name.
+///    of the first by name.
 /// 4. An app that gets no frames, or is part of a circle, runs on the worker with the fewest apps.
 pub(super) fn assigned(graph: &Graph, running: &Graph) -> Graph {
     let (mut placed, workers) = (graph.clone(), graph.worker_count());
@@ -112,7 +111,7 @@ pub(super) fn crossing(graph: &Graph) -> BTreeMap<LinkName, (usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::app::{AppConfig, AppContext, AppError, FrameApp, PortList};
+    use crate::app::{AppConfig, AppContext, AppError, FrameApp, PortList};
 
     #[derive(Clone, Debug, PartialEq)]
     struct Any;

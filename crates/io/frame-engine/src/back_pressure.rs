@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::frames::app::{PortList, WhenFull};
-use crate::frames::graph::{Graph, LinkName};
+use crate::app::{PortList, WhenFull};
+use crate::graph::{Graph, LinkName};
 
 /// The links of a graph that hold back the app that puts frames on them: see [`WhenFull`].
 pub(super) fn links_with_back_pressure(graph: &Graph) -> BTreeSet<LinkName> {

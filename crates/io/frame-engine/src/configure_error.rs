@@ -4,8 +4,8 @@ use std::io;
 
 use carina_frame::PoolError;
 
-use crate::frames::app::AppError;
-use crate::frames::graph::GraphError;
+use crate::app::AppError;
+use crate::graph::GraphError;
 
 /// Why a network could not be changed. It stays unchanged.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Counters in shared memory, with names that their owners choose.
 //!
-//! [`counters`](crate::counters) has one row of fixed values for each IPCP and flow. Apps of frames
+//! The engine of SDUs has one row of fixed values for each IPCP and flow. Apps of frames
 //! have counters of their own kinds, so here each counter is a row with its name. One process
 //! writes the file, and each counter is written by one thread. Any process can read the file, also
 //! after the writer has died, and must not trust its contents.

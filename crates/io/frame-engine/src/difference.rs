@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::frames::graph::{Graph, LinkName};
+use crate::graph::{Graph, LinkName};
 
 /// The steps that change one graph to another. Apps and links that are equal in both graphs are in
 /// no list; they stay untouched.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::frames::app::{AnyConfig, AppConfig, PortList};
+use crate::app::{AnyConfig, AppConfig, PortList};
 
 /// A graph of apps. It is a plain value: changing it does not change anything that runs.
 #[derive(Clone, Debug, Default)]
@@ -146,7 +146,7 @@ impl Graph {
     }
 
     /// Places an app on a worker, by the worker's number from 0. An app that is not placed runs on
-    /// the worker of the app that supplies its frames ([`Workers`](crate::frames::Workers)).
+    /// the worker of the app that supplies its frames ([`Workers`](crate::Workers)).
     pub fn place(&mut self, name: &str, worker: usize) -> &mut Graph {
         if let Some(app) = self.apps.get_mut(name) {
             app.worker = Some(worker);

@@ -142,8 +142,7 @@ impl IdlePolicy {
     ///
     /// - No other thread: yields become rare.
     /// - A thread that soon returned it, such as a peer that waits for this thread's work: every
-    ///   turn
-    /// yields, so that the peer need not wait for turns that find no work.
+    ///   turn yields, so that the peer need not wait for turns that find no work.
     /// - A thread that kept it: see [`IdlePolicy::spin_ns`].
     pub fn pause(&mut self, turn: u32) -> bool {
         let look_turns = if self.is_single {

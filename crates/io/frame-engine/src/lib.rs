@@ -1,4 +1,4 @@
-//! Frames on the engine: apps with named ports, connected by bounded links to a graph.
+//! The data plane of frames: apps with named ports, connected by bounded links to a graph.
 //!
 //! ```text
 //!   Graph (what is wanted) --configure--> Network (what runs)
@@ -14,8 +14,8 @@
 //! on its input links pushes them on, in the order of the links, so that a burst passes a whole
 //! chain at once.
 //!
-//! [`Workers`] run the parts of a graph on several threads. Each has an engine, a network and a
-//! pool of its own. A link between apps of two workers is a ring between their threads.
+//! [`Workers`] run the parts of a graph on several threads. Each has a network and a pool of
+//! its own. A link between apps of two workers is a ring between their threads.
 //!
 //! A full link drops frames, unless it has back-pressure ([`WhenFull`]). With back-pressure, the
 //! port that supplies the frames takes no more from outside, where frames wait as they would
@@ -23,31 +23,35 @@
 //!
 //! # Why frames have links of their own
 //! SDUs of flows are *leases* of ring memory that end with the breath, on links with *credit*: a
-//! reader that stops holds its writer back and nothing is lost ([`Links`](crate::Links)). A frame
+//! reader that stops holds its writer back and nothing is lost (the crate `carina-engine`). A frame
 //! owns its memory, waits on a link without a time limit, and is dropped and counted when a link is
 //! full. A common type would make each kind pay for what only the other needs: a frame would pay a
 //! check of its kind for each access to its bytes, a check of credit for each link, and four times
-//! the bytes that move; an SDU would pay a copy into a frame. So there are two kinds of link in one
-//! loop. [`NetworkApp`] makes a network an app of the [`Engine`](crate::Engine), which visits it in
-//! the same breath as the apps of flows, on the same thread.
+//! the bytes that move; an SDU would pay a copy into a frame. So there are two kinds of link, and a
+//! crate for each. Where one thread moves both, `carina_engine::NetworkApp` makes a network an app
+//! of the engine of SDUs, which visits it in the same breath as the apps of flows.
+#![forbid(unsafe_code)]
 
 mod app;
 mod assignment;
 mod back_pressure;
 mod bell;
 mod configure_error;
+pub mod counter_file;
 mod difference;
 mod graph;
+pub mod idle;
 mod link;
 mod neighbour;
 mod network;
-#[path = "../../engine/src/network_app.rs"]
-mod network_app;
 mod notices;
 mod opening;
 mod part;
 mod ports;
 mod rehearsal;
+mod rest;
+pub mod tap;
+pub mod tap_file;
 mod worker;
 mod workers;
 
@@ -60,7 +64,6 @@ pub use self::difference::Difference;
 pub use self::graph::{Graph, GraphError, LinkName, PortName, WORKERS_MAX};
 pub use self::link::{FRAME_BURST, LINK_FRAMES, LinkCounts};
 pub use self::network::Network;
-pub use self::network_app::NetworkApp;
 pub use self::notices::{NOTICES_MAX, Notice, Notices};
 pub use self::ports::Ports;
 pub use self::workers::{WorkerReport, Workers};

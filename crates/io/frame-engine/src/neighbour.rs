@@ -16,8 +16,8 @@ use std::sync::Arc;
 use carina_frame::Frame;
 use carina_ring::between::{Receiver, Sender, queue};
 
-use crate::frames::bell::Bell;
-use crate::frames::link::{FRAME_BURST, FrameLink, LINK_FRAMES};
+use crate::bell::Bell;
+use crate::link::{FRAME_BURST, FrameLink, LINK_FRAMES};
 
 /// The sending end of a link to another network.
 pub(super) struct Outgoing {

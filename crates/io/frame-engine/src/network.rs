@@ -4,23 +4,24 @@ mod change;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use carina_frame::Pool;
 use carina_sys::{Epoll, Interest};
 use carina_time::{Duration, Instant};
 
+use crate::app::{AnyConfig, FrameApp, WhenFull};
+use crate::bell::Bell;
+use crate::configure_error::ConfigureError;
 use crate::counter_file::{Counter, CounterFile};
-use crate::frames::app::{AnyConfig, FrameApp, WhenFull};
-use crate::frames::bell::Bell;
-use crate::frames::configure_error::ConfigureError;
-use crate::frames::difference::Difference;
-use crate::frames::graph::{Graph, LinkName};
-use crate::frames::link::{FrameLink, LinkCounts};
-use crate::frames::neighbour::{Incoming, Outgoing};
-use crate::frames::notices::Notices;
-use crate::frames::part::Part;
-use crate::frames::ports::Ports;
+use crate::difference::Difference;
+use crate::graph::{Graph, LinkName};
+use crate::link::{FrameLink, LinkCounts};
+use crate::neighbour::{Incoming, Outgoing};
+use crate::notices::Notices;
+use crate::part::Part;
+use crate::ports::Ports;
 use crate::tap::Tap;
 
 /// Running apps and links on one thread: a whole graph, or the part that one worker runs.
@@ -270,8 +271,13 @@ impl Network {
         ticks.chain(own).min()
     }
 
-    /// Arms every app. Returns false if an app has frames to pull, and room for them.
-    pub(super) fn arm(&mut self) -> bool {
+    /// Arms every app, so that doorbells ring while the thread sleeps. Returns false if frames wait
+    /// on a link, or an app has frames to pull and room for them: the thread must not sleep then.
+    pub fn arm(&mut self) -> bool {
+        self.publish();
+        if self.has_work() {
+            return false;
+        }
         self.is_armed = true;
         self.bell.announce_sleep();
         let may_sleep = self.incoming.iter_mut().all(|(_, end)| !end.has_frames())
@@ -285,7 +291,8 @@ impl Network {
         may_sleep
     }
 
-    pub(super) fn disarm(&mut self) {
+    /// Disarms every app; cheap when none is armed. The thread calls it before the next breath.
+    pub fn disarm(&mut self) {
         if !std::mem::take(&mut self.is_armed) {
             return;
         }
@@ -298,8 +305,11 @@ impl Network {
         let _ = self.epoll.wait(&mut ready, Some(0));
     }
 
-    pub(super) fn epoll(&self) -> &Epoll {
-        &self.epoll
+    /// The descriptor that is readable when a doorbell has rung for this network. It is watched
+    /// edge-triggered.
+    #[must_use]
+    pub fn doorbell(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     /// The doorbell that networks on other threads ring when they have frames for this one.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use carina_frame::Pool;
 
+use crate::app::{AnyConfig, AppContext, Opened};
 use crate::counter_file::CounterFile;
-use crate::frames::app::{AnyConfig, AppContext, Opened};
-use crate::frames::notices::Notices;
+use crate::notices::Notices;
 
 /// The apps that have something to open, and what their context provides.
 pub(super) struct Opening {

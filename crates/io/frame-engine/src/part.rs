@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::frames::app::FrameApp;
-use crate::frames::back_pressure::links_with_back_pressure;
-use crate::frames::configure_error::ConfigureError;
-use crate::frames::difference::Difference;
-use crate::frames::graph::{Graph, LinkName};
-use crate::frames::neighbour::{Incoming, Outgoing};
+use crate::app::FrameApp;
+use crate::back_pressure::links_with_back_pressure;
+use crate::configure_error::ConfigureError;
+use crate::difference::Difference;
+use crate::graph::{Graph, LinkName};
+use crate::neighbour::{Incoming, Outgoing};
 
 /// The apps of one network, and the links that have an end at one of them.
 pub(super) struct Part {

@@ -3,7 +3,7 @@
 use carina_frame::{Frame, Pool};
 use carina_time::Instant;
 
-use crate::frames::link::FrameLink;
+use crate::link::FrameLink;
 
 /// The ports of the app that is visited, by number.
 ///

@@ -2,14 +2,14 @@
 
 use carina_frame::{Pool, PoolConfig};
 
+use crate::app::{AnyConfig, AppContext, AppError, Outside, ShortFrames};
+use crate::configure_error::{ConfigureError, WorkerError};
 use crate::counter_file::CounterFile;
-use crate::frames::app::{AnyConfig, AppContext, AppError, Outside, ShortFrames};
-use crate::frames::configure_error::{ConfigureError, WorkerError};
-use crate::frames::graph::Graph;
-use crate::frames::notices::Notices;
+use crate::graph::Graph;
+use crate::notices::Notices;
 
 impl Graph {
-    /// Checks the graph like [`Workers::configure`](crate::frames::Workers::configure), and builds
+    /// Checks the graph like [`Workers::configure`](crate::Workers::configure), and builds
     /// its apps, except those with an effect [outside](Outside) of the process. A graph that it
     /// accepts can run if its devices, sockets and written files are available. The pool's frames
     /// have `frame_bytes` bytes.

@@ -1,9 +1,7 @@
-//! A worker: a thread with an engine, and a network that runs a part of the graph.
+//! A worker: a thread with a network that runs a part of the graph.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -15,20 +13,17 @@ use carina_sys::{
 };
 use carina_time::Instant;
 
+use crate::app::Opened;
+use crate::bell::Bell;
+use crate::configure_error::{ConfigureError, WorkerError};
 use crate::counter_file::CounterFile;
-use crate::counters::{Kind, Table};
-use crate::frames::app::Opened;
-use crate::frames::bell::Bell;
-use crate::frames::configure_error::{ConfigureError, WorkerError};
-use crate::frames::graph::LinkName;
-use crate::frames::link::LinkCounts;
-use crate::frames::network::Network;
-use crate::frames::network_app::NetworkApp;
-use crate::frames::notices::Notices;
-use crate::frames::part::{Part, Prepared, Refusal, Remains};
-use crate::ids::AppId;
+use crate::graph::LinkName;
+use crate::link::LinkCounts;
+use crate::network::Network;
+use crate::notices::Notices;
+use crate::part::{Part, Prepared, Refusal, Remains};
+use crate::rest::Rest;
 use crate::tap::Tap;
-use crate::{Engine, Pool as PacketPool};
 
 /// The settings for starting a worker.
 pub(super) struct Start {
@@ -83,7 +78,7 @@ impl Worker {
             .spawn(
                 move || match Inside::new(start, (own_commands, inbox), theirs) {
                     Ok(inside) => {
-                        let _ = ready.send(Ok(Arc::clone(inside.network.borrow().bell())));
+                        let _ = ready.send(Ok(Arc::clone(inside.network.bell())));
                         inside.run();
                     }
                     Err(error) => {
@@ -171,9 +166,8 @@ impl Drop for Worker {
 
 /// The state on the worker's thread.
 struct Inside {
-    engine: Engine,
-    network: Rc<RefCell<Network>>,
-    app: AppId,
+    rest: Rest,
+    network: Network,
     /// The processors that the thread was allowed to use at its start.
     cpus: Vec<usize>,
     number: usize,
@@ -199,17 +193,10 @@ impl Inside {
         let network = Network::new(Pool::new(start.pool)?, start.counters)?;
         let mut network = network.with_notices(start.notices);
         network.set_clock(|| Instant::from_nanos(monotonic_ns()));
-        let network = Rc::new(RefCell::new(network));
-        let row = Table::private()?.row(Kind::Engine, 0, "worker");
-        // Frames have a pool of their own; this pool is for packets of flows.
-        let mut engine = Engine::new(row, PacketPool::new(0))?;
-        engine.watch_outside(&*doorbell)?;
-        let app = engine.reserve();
-        engine.add(app, Box::new(NetworkApp::new(Rc::clone(&network))?))?;
+        let rest = Rest::new(&network, &doorbell)?;
         Ok(Inside {
-            engine,
+            rest,
             network,
-            app,
             cpus,
             number: start.number,
             inbox,
@@ -225,10 +212,11 @@ impl Inside {
         // beyond the full queue is lost before this thread runs.
         let _ = ask_for_short_slices();
         loop {
-            let moved = self.engine.breathe(monotonic_ns());
+            let now = Instant::from_nanos(monotonic_ns());
+            let moved = self.rest.breathe(&mut self.network, now);
             // epoll does not fail for open descriptors. If it does, commands are checked in every
             // breath.
-            if self.engine.rest(moved).unwrap_or(true) && self.obey().is_break() {
+            if self.rest.rest(moved).unwrap_or(true) && self.obey().is_break() {
                 return;
             }
         }
@@ -251,8 +239,8 @@ impl Inside {
                 Command::Commit(reply) => {
                     let mut remains = Remains::default();
                     if let Some(prepared) = self.prepared.take() {
-                        remains = self.network.borrow_mut().commit(prepared).1;
-                        self.engine.wake(self.app);
+                        remains = self.network.commit(prepared).1;
+                        self.rest.wake();
                     }
                     let _ = reply.send(remains);
                 }
@@ -266,15 +254,14 @@ impl Inside {
                     let _ = reply.send(cpu.map_or_else(all, settle_on_cpu));
                 }
                 Command::Report(reply) => {
-                    let network = self.network.borrow();
-                    let links = network.link_counts();
+                    let links = self.network.link_counts();
                     let _ = reply.send(Work {
                         cpu_ns: cpu_time_ns(CpuClock::Thread),
                         links: links.map(|(name, counts)| (name.clone(), counts)).collect(),
                     });
                 }
                 Command::Trace(link, tap, reply) => {
-                    let _ = reply.send(self.network.borrow_mut().trace(&link, tap));
+                    let _ = reply.send(self.network.trace(&link, tap));
                 }
                 Command::Stop => return std::ops::ControlFlow::Break(()),
             }
@@ -285,7 +272,7 @@ impl Inside {
     /// Starts a thread on which apps open what they need, while this thread moves frames.
     fn open(&mut self, part: Part, reply: Sender<Made>) {
         self.preparations += 1;
-        let opening = self.network.borrow().opening(&part);
+        let opening = self.network.opening(&part);
         if opening.apps.is_empty() {
             return self.prepare(part, BTreeMap::new(), &reply);
         }
@@ -307,7 +294,7 @@ impl Inside {
     }
 
     fn prepare(&mut self, part: Part, opened: BTreeMap<String, Opened>, reply: &Sender<Made>) {
-        let made = self.network.borrow().prepare(part, opened);
+        let made = self.network.prepare(part, opened);
         let _ = reply.send(made.map(|made| self.prepared = Some(made)));
     }
 }

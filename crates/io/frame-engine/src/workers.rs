@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use carina_frame::PoolConfig;
 
+use crate::assignment::{assigned, crossing, parts};
+use crate::configure_error::{ConfigureError, WorkerError};
 use crate::counter_file::CounterFile;
-use crate::frames::assignment::{assigned, crossing, parts};
-use crate::frames::configure_error::{ConfigureError, WorkerError};
-use crate::frames::difference::Difference;
-use crate::frames::graph::{Graph, LinkName};
-use crate::frames::link::LinkCounts;
-use crate::frames::neighbour::between;
-use crate::frames::notices::Notices;
-use crate::frames::part::{Part, Refusal, Remains};
-use crate::frames::worker::{Start, Work, Worker};
+use crate::difference::Difference;
+use crate::graph::{Graph, LinkName};
+use crate::link::LinkCounts;
+use crate::neighbour::between;
+use crate::notices::Notices;
+use crate::part::{Part, Refusal, Remains};
 use crate::tap::Tap;
+use crate::worker::{Start, Work, Worker};
 
 /// Runs a graph on the workers that it asks for. A worker is a thread with an engine, a network and
 /// a pool of frames. Dropping this value ends the workers.
@@ -24,8 +24,7 @@ use crate::tap::Tap;
 ///
 /// 1. stays where it is, if it already runs;
 /// 2. otherwise runs on the worker of the app that supplies its frames; if there are several, of
-///    the first
-/// by name;
+///    the first by name;
 /// 3. runs on the worker with the fewest apps, if it gets no frames.
 ///
 /// A link between two workers is a ring of frames. A worker without work sleeps. Its neighbours

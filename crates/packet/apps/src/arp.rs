@@ -18,9 +18,9 @@
 
 use std::net::Ipv4Addr;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_time::Duration;
 use carina_wire::ether::{ETHERTYPE_ARP, Mac};
 use carina_wire::inet::Arp4;

@@ -17,11 +17,9 @@
 
 mod table;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports,
-};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports};
 use carina_time::Duration;
 use serde::{Deserialize, Serialize};
 

@@ -39,10 +39,8 @@ mod window;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, Sole,
-};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, Sole};
 use carina_wire::ether::ETHERTYPE_ARP;
 use serde::Deserialize;
 

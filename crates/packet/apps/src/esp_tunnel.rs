@@ -32,11 +32,9 @@
 
 use std::net::IpAddr;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, Sole,
-};
 use carina_frame::Frame;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports, Sole};
 use carina_wire::inet::{
     ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_ESP, PROTOCOL_IPV4, PROTOCOL_IPV6,
 };

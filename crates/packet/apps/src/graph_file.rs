@@ -18,7 +18,7 @@
 //! number of workers, and `cpus = [2, 3]` the processor of each. [`Workers`] places apps without
 //! `worker`.
 //!
-//! [`Workers`]: carina_engine::frames::Workers
+//! [`Workers`]: carina_frame_engine::Workers
 //!
 //! `kind` is the name of a kind of app ([`KINDS`]). The other keys of the table are the app's
 //! configuration, as the head of its module describes it.
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carina_engine::frames::{AnyConfig, AppConfig, Graph, GraphError, WORKERS_MAX};
+use carina_frame_engine::{AnyConfig, AppConfig, Graph, GraphError, WORKERS_MAX};
 use carina_text::toml_fault::{TomlFault, line_of_keys, words_of};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

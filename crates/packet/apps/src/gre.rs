@@ -26,8 +26,8 @@
 
 use std::net::IpAddr;
 
-use carina_engine::frames::AppError;
 use carina_frame::Frame;
+use carina_frame_engine::AppError;
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_GRE, checksum};
 use serde::{Deserialize, Serialize};
 

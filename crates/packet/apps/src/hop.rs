@@ -12,8 +12,8 @@
 //!   in which no IPv4 or IPv6 header follows the MAC header
 //! - cost: loads and stores of 16 bytes in the first cache line
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use serde::{Deserialize, Serialize};
 
 /// The configuration of the app `hop`.

@@ -11,8 +11,8 @@
 
 use std::net::Ipv4Addr;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use carina_wire::inet::{Ipv4Error, Ipv4Header, PROTOCOL_ICMP, checksum};
 use serde::{Deserialize, Serialize};
 

@@ -15,9 +15,9 @@
 //! changed configuration applies to frames that arrive from then on; waiting frames keep their
 //! times.
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_netdev::{Fault, FaultCounts, FaultPlan};
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};

@@ -34,11 +34,11 @@ use std::any::Any;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::Pool;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, made,
 };
-use carina_frame::Pool;
 use carina_time::{Duration, Instant};
 use carina_wire::inet::{PROTOCOL_UDP, checksum};
 use serde::{Deserialize, Serialize};

@@ -22,8 +22,8 @@
 
 use std::net::IpAddr;
 
-use carina_engine::frames::AppError;
 use carina_frame::Frame;
+use carina_frame_engine::AppError;
 use carina_wire::inet::{ETHERTYPE_IPV4, PROTOCOL_IPV4};
 use serde::{Deserialize, Serialize};
 

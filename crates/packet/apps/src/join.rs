@@ -7,7 +7,7 @@
 //! - counters: those of its links
 //! - cost: only the move over the links
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
 /// The configuration of the app `join`.

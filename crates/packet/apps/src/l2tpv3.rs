@@ -30,8 +30,8 @@
 
 use std::net::Ipv6Addr;
 
-use carina_engine::frames::AppError;
 use carina_frame::Frame;
+use carina_frame_engine::AppError;
 use carina_wire::ether::Mac;
 use carina_wire::inet::{ETHERTYPE_IPV6, PROTOCOL_L2TP};
 use serde::{Deserialize, Serialize};

@@ -22,11 +22,9 @@
 //! - cost: a binary search in the list of addresses, a move of 12 bytes for a tag; a flooded frame
 //!   is copied for each place but one
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports,
-};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports};
 use carina_wire::ether::{Mac, TPID_CUSTOMER, VLAN_MAX};
 use serde::{Deserialize, Serialize};
 

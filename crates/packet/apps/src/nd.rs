@@ -17,9 +17,9 @@
 
 use std::net::Ipv6Addr;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_time::Duration;
 use carina_wire::inet::ETHERTYPE_IPV6;
 use carina_wire::neighbour::{NEIGHBOUR_BYTES, Neighbour, NeighbourError, NeighbourKind};

@@ -5,8 +5,8 @@
 //! An address that the next hop announces unasked, as a router does that replaces another one, is
 //! used from then on. (RFC 826; RFC 4861 §7.2.5)
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppContext, Port, PortList, Ports};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppContext, Port, PortList, Ports};
 use carina_time::{Duration, Instant};
 use carina_wire::ether::Mac;
 

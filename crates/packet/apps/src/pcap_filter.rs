@@ -23,11 +23,11 @@
 
 mod connections;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_filter::{Filter, FilterError};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, WhenFull, made,
 };
-use carina_filter::{Filter, FilterError};
 use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use std::any::Any;

@@ -17,11 +17,11 @@
 use std::any::Any;
 use std::path::PathBuf;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::Pool;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, PortList, Ports, WhenFull, made,
 };
-use carina_frame::Pool;
 use carina_time::{Duration, Instant};
 use carina_wire::capture::{NoFrame, Skipped, Stations};
 use carina_wire::ether::VLAN_MAX;

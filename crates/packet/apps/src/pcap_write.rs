@@ -19,8 +19,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Opened, Outside, PortList, Ports, Sole, made,
 };
 use carina_time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use carina_engine::frames::{Graph, LinkName};
+use carina_frame_engine::{Graph, LinkName};
 
 /// The graph as an SVG picture. `labels` has texts for some links, such as their rates.
 #[must_use]

@@ -11,8 +11,8 @@
 //!
 //! The bucket is full at the start. A change of the rate keeps the bucket's content.
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 

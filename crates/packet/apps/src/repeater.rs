@@ -8,11 +8,11 @@
 //!   because the pool had no frame
 //! - cost: one copy of the bytes
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
 };
-use carina_frame::{Frame, Pool};
 use serde::{Deserialize, Serialize};
 
 /// The configuration of the app `repeater`.

@@ -17,7 +17,7 @@ mod table;
 
 use std::net::Ipv4Addr;
 
-use carina_engine::frames::AppError;
+use carina_frame_engine::AppError;
 
 pub use self::table::{Table4, Table4Error};
 

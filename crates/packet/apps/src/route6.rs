@@ -17,7 +17,7 @@ mod table;
 
 use std::net::Ipv6Addr;
 
-use carina_engine::frames::AppError;
+use carina_frame_engine::AppError;
 
 pub use self::table::{Table6, Table6Error};
 

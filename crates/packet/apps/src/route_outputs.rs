@@ -1,8 +1,8 @@
 //! The outputs of a router: maps the names in routes to ports with links, and looks up bursts of
 //! frames.
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{LINK_FRAMES, PortNames, Ports};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{LINK_FRAMES, PortNames, Ports};
 
 /// The outputs of a router, by the numbers that its table uses.
 pub(crate) struct RouteOutputs {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt::Display;
 use std::path::PathBuf;
 
-use carina_engine::frames::{
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Opened, PortList, PortNames, Ports, made,
 };
 use serde::{Deserialize, Serialize};

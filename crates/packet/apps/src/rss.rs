@@ -18,12 +18,10 @@
 
 use std::collections::BTreeMap;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports,
-};
 use carina_filter::{Filter, FilterError};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports};
 use carina_wire::ether::{TPID_CUSTOMER, VLAN_MAX};
 use serde::{Deserialize, Serialize};
 

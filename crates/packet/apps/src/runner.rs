@@ -3,11 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{
+use carina_frame::{PoolConfig, PoolError};
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{
     ConfigureError, Difference, Graph, LinkCounts, LinkName, Notices, WorkerReport, Workers,
 };
-use carina_frame::{PoolConfig, PoolError};
 use carina_sys::{EventFd, raise_nofile_limit};
 use carina_time::Duration;
 

@@ -6,7 +6,7 @@
 //! - counters: frames for an unlinked `rest` are counted in `network/drop_unlinked`
 //! - cost: one count
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
 /// The configuration of the app `sample`.

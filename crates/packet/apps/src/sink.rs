@@ -6,7 +6,7 @@
 //! - counters: those of its links
 //! - cost: the frame's return to its pool
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
 /// The configuration of the app `sink`.

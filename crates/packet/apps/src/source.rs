@@ -10,11 +10,11 @@
 //! - counters: `pool_empty`: bursts that ended early because the pool had no frame
 //! - cost: one copy of the bytes
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::Pool;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports, WhenFull,
 };
-use carina_frame::Pool;
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 

@@ -9,8 +9,8 @@
 //! - counters: `drop_no_output`: frames that arrived while no output was linked
 //! - cost: by flow, one hash over 16 to 44 bytes, which is stored with the frame
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
 use crate::flow_hash::{choice, flow_hash};

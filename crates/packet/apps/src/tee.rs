@@ -8,9 +8,9 @@
 //!   short
 //! - cost: one copy of bytes and metadata for each output but one
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::Pool;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
 /// The configuration of the app `tee`.

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! The threads that move frames never wait for a reader: frames that find no room in the batch
-//! ([`carina_engine::tap`]) are counted as missed. The last blocks of the file state their number.
+//! ([`carina_frame_engine::tap`]) are counted as missed. The last blocks of the file state
+//! their number.
 
 mod request;
 mod server;

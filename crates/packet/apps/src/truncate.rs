@@ -6,8 +6,8 @@
 //! - counters: `drop_no_room`: frames whose cell has no room for this length
 //! - cost: only the move over the links, or writing the zeros
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use serde::{Deserialize, Serialize};
 
 /// The configuration of the app `truncate`.

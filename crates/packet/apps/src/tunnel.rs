@@ -4,9 +4,9 @@
 use std::any::Any;
 use std::fmt;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use carina_frame::Frame;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use serde::{Deserialize, Serialize};
 

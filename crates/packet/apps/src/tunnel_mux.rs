@@ -23,11 +23,9 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports,
-};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports};
 use carina_time::Duration;
 use carina_wire::ether::ETHERTYPE_ARP;
 use carina_wire::inet::{Arp4, ETHERTYPE_IPV4, PROTOCOL_GRE, PROTOCOL_IPV4, PROTOCOL_UDP};

@@ -11,11 +11,9 @@
 //!   port with any other name
 //! - cost: a move of 12 bytes, and one look-up by VLAN
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
-    AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports,
-};
 use carina_frame::Frame;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, PortNames, Ports};
 use carina_wire::ether::{TPID_CUSTOMER, VLAN_MAX};
 use serde::{Deserialize, Serialize};
 

@@ -8,8 +8,8 @@
 //!   for the tag
 //! - cost: a move of 12 bytes
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use carina_wire::ether::TPID_CUSTOMER;
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,8 @@
 //! - counters: `drop_untagged`: frames without a tag of this type; `drop_other_vlan`
 //! - cost: a move of 12 bytes
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use carina_wire::ether::TPID_CUSTOMER;
 use serde::{Deserialize, Serialize};
 

@@ -25,8 +25,8 @@
 
 use std::net::IpAddr;
 
-use carina_engine::frames::AppError;
 use carina_frame::Frame;
+use carina_frame_engine::AppError;
 use carina_wire::inet::{PROTOCOL_UDP, checksum};
 use serde::{Deserialize, Serialize};
 

@@ -6,8 +6,8 @@
 //! - counters: `drop_other_type`
 //! - cost: one comparison of 2 bytes
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 pub struct OnlyConfig {

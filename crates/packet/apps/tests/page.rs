@@ -3,9 +3,9 @@
 
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{Graph, Network};
 use carina_frame::{Pool, PoolConfig};
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{Graph, Network};
 use carina_time::Instant;
 
 use crate::only::OnlyConfig;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::Pool;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 
 /// Frames that wait at a feeder, or that a collector has received.
 pub type Waiting = Arc<Mutex<VecDeque<Vec<u8>>>>;

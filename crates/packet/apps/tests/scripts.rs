@@ -22,9 +22,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use carina_apps::graph_file::read_graph;
-use carina_engine::counter_file::{self, CounterFile};
-use carina_engine::frames::{Graph, Network};
 use carina_frame::{Pool, PoolConfig};
+use carina_frame_engine::counter_file::{self, CounterFile};
+use carina_frame_engine::{Graph, Network};
 use carina_time::Instant;
 
 use crate::notation::frame;

@@ -20,12 +20,12 @@ use std::any::Any;
 use std::rc::Rc;
 use std::time::Duration;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::Frame;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Notice, Notices, Opened, Outside, PortList,
     PortNames, Ports,
 };
-use carina_frame::Frame;
 use carina_time::Instant;
 use mlua::{Function, Table, Value};
 

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use carina_engine::frames::AppContext;
+use carina_frame_engine::AppContext;
 use carina_sys::{CpuClock, cpu_time_ns};
 
 use crate::config::LuaConfig;

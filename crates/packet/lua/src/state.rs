@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppContext, FRAME_BURST, Notice, Notices};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppContext, FRAME_BURST, Notice, Notices};
 use mlua::chunk::ChunkMode;
 use mlua::{Function, LightUserData, Lua, LuaOptions, StdLib, Table, Value};
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carina_apps::graph_file::read_graph_in;
-use carina_engine::counter_file::{self, CounterFile};
-use carina_engine::frames::{Graph, Network, Notice};
 use carina_frame::{Pool, PoolConfig};
+use carina_frame_engine::counter_file::{self, CounterFile};
+use carina_frame_engine::{Graph, Network, Notice};
 use carina_time::Instant;
 
 use crate::probes::{Collector, Feeder, Waiting};

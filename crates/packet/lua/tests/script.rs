@@ -70,7 +70,7 @@ fn new_packets_come_from_the_pool_and_go_back() {
         (1000, 0)
     );
     // No frame leaks: after the app has ended, all frames are in the pool.
-    drop(rig.network.configure(&carina_engine::frames::Graph::new()));
+    drop(rig.network.configure(&carina_frame_engine::Graph::new()));
     assert_eq!(rig.network.pool().spare(), 4096);
 }
 

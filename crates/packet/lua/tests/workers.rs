@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{
+use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Graph, PortList, Ports, Workers,
 };
-use carina_frame::PoolConfig;
 use carina_lua::config::{LuaConfig, Script};
 
 /// An app that counts its visits, and never sleeps.

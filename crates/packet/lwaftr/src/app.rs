@@ -15,11 +15,11 @@ use std::any::Any;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, made,
 };
-use carina_frame::{Frame, Pool};
 use carina_time::{Duration, Instant};
 
 use crate::aftr::Aftr;

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carina_engine::frames::WORKERS_MAX;
+use carina_frame_engine::WORKERS_MAX;
 
 /// A fact that a worker has learnt from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,9 +20,9 @@
 //! ([`crate::exchange`]).
 
 use carina_apps::flow_hash::{address_hash, choice};
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_frame::Frame;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_wire::ether::{ETHERTYPE_ARP, TPID_CUSTOMER};
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTOCOL_ICMP6};
 use carina_wire::ipv6::Upper;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{Graph, Network};
 use carina_frame::{Pool, PoolConfig};
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{Graph, Network};
 use carina_lwaftr::app::LwaftrConfig;
 use carina_lwaftr::check::{CheckError, check};
 use carina_lwaftr::config::Rules;

@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use carina_apps::graph_file::{GraphFileError, read_graph_of};
 use carina_apps::runner::{GraphRunner, RunnerError};
-use carina_engine::counter_file;
-use carina_engine::frames::{ConfigureError, Graph, GraphError};
 use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file;
+use carina_frame_engine::{ConfigureError, Graph, GraphError};
 use carina_time::{Duration, Instant};
 use serde::Serialize;
 

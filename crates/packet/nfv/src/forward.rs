@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use carina_apps::graph_file::{GraphFileError, read_graph_of};
 use carina_apps::runner::{GraphRunner, RunnerError};
-use carina_engine::counter_file;
-use carina_engine::frames::{ConfigureError, Graph, LinkCounts, LinkName};
 use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file;
+use carina_frame_engine::{ConfigureError, Graph, LinkCounts, LinkName};
 use carina_time::Duration;
 use serde::Serialize;
 

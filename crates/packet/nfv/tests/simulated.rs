@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use carina_engine::counter_file::{self, CounterFile};
-use carina_engine::frames::{
+use carina_frame::{Pool, PoolConfig};
+use carina_frame_engine::counter_file::{self, CounterFile};
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, Difference, FrameApp, Network, Port, PortList, Ports,
 };
-use carina_frame::{Pool, PoolConfig};
 use carina_nfv::traffic::counts::TrafficCounts;
 use carina_nfv::traffic::graph::{graph, port_kinds};
 use carina_nfv::traffic::{Defaults, Traffic, read};

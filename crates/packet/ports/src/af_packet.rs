@@ -32,12 +32,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::Frame;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Outside, Port, PortList, Ports,
     WhenFull, made,
 };
-use carina_frame::Frame;
 use carina_netdev::{
     Interface, InterfaceWatch, Layout, MAC_HEADER_BYTES, PacketSocket, TAG_BYTES,
     VNET_HEADER_BYTES, check_interface_name, plain_frames,

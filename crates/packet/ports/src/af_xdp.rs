@@ -26,12 +26,12 @@
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Outside, Port, PortList, Ports,
     WhenFull, made,
 };
-use carina_frame::{Frame, Pool};
 use carina_netdev::{
     Interface, InterfaceWatch, MAC_HEADER_BYTES, TAG_BYTES, XDP_FRAME_BYTES_MAX, XdpMode,
     XdpSocket, check_interface_name, plain_frames,

@@ -29,12 +29,12 @@
 //! When the app ends, the kernel driver that had the card gets it back
 //! ([docs/reference/nic.md](../../../../docs/reference/nic.md)).
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Outside, Port, PortList, Ports,
     Sole, WhenFull, made,
 };
-use carina_frame::{Frame, Pool};
 use carina_netdev::{MAC_HEADER_BYTES, plain_frames};
 use carina_nic::pci::parse_address;
 use carina_nic::{Nic, NicConfig, Way};

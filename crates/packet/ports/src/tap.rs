@@ -26,7 +26,7 @@
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use carina_engine::frames::{
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Opened, Outside, Port, PortList, Ports, Sole,
     WhenFull, made,
 };

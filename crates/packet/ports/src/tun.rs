@@ -17,12 +17,12 @@ use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_apps::mac_text::MacText;
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::{Checksum, Frame, Segmentation};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Opened, Outside, Port, PortList, Ports, Sole,
     WhenFull, made,
 };
-use carina_frame::{Checksum, Frame, Segmentation};
 use carina_netdev::{MAC_HEADER_BYTES, TapLayer};
 use carina_sys::Interest;
 use carina_time::Duration;

@@ -46,12 +46,12 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, Outside, Port, PortList, Ports,
     Sole, WhenFull, made,
 };
-use carina_frame::{Frame, Pool};
 use carina_sys::Interest;
 use carina_time::{Duration, Instant};
 use carina_vhost_user::features::{self, net};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use carina_apps::graph_file::read_graph_of;
 use carina_apps::runner::GraphRunner;
-use carina_engine::counter_file;
 use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file;
 use carina_ports::KINDS;
 
 use crate::room::Room;

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use carina_apps::join::JoinConfig;
-use carina_engine::counter_file::{self, CounterFile};
 use carina_engine::counters::{Kind, Table};
-use carina_engine::frames::{Graph, Network, NetworkApp};
-use carina_engine::{Engine, Pool as PacketPool};
+use carina_engine::{Engine, NetworkApp, Pool as PacketPool};
 use carina_frame::{Pool, PoolConfig};
+use carina_frame_engine::counter_file::{self, CounterFile};
+use carina_frame_engine::{Graph, Network};
 use carina_ports::vhost_user::VhostUserConfig;
 use carina_time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use carina_apps::trace;
-use carina_engine::counter_file::{has_writer, remove_dead};
+use carina_frame_engine::counter_file::{has_writer, remove_dead};
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure};
@@ -118,7 +118,7 @@ pub const CHANNEL: &str = "channel";
 
 #[cfg(test)]
 mod tests {
-    use carina_engine::counter_file::CounterFile;
+    use carina_frame_engine::counter_file::CounterFile;
 
     use super::*;
 

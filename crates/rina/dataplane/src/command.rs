@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
-use carina_engine::tap::Tap;
+use carina_frame_engine::tap::Tap;
 use carina_ipcp::{ConnectReader, N1Port, N1Properties};
 use carina_ring::channel::Endpoint;
 

@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_engine::counters::Row;
-use carina_engine::tap::Taps;
 use carina_engine::{App, AppId, Close, LinkId, Links, Pool};
+use carina_frame_engine::tap::Taps;
 use carina_ipcp::{ConnectReader, N1Port, N1Properties};
 use thiserror::Error;
 

@@ -9,8 +9,8 @@ use std::sync::mpsc::Sender;
 
 use carina_api::IpcpId;
 use carina_engine::counters::{Kind, Table};
-use carina_engine::tap::Taps;
 use carina_engine::{AppId, Engine, Pool};
+use carina_frame_engine::tap::Taps;
 use carina_sys::{ask_for_short_slices, monotonic_ns};
 
 use crate::command::Command;

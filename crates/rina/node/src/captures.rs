@@ -7,8 +7,8 @@
 //!                         +--------------------------------------------> (none)
 //! ```
 //!
-//! The data plane writes copies into a bounded batch ([`carina_engine::tap::Tap`]). Each `GET`
-//! takes the batch and returns the next part of the file.
+//! The data plane writes copies into a bounded batch ([`carina_frame_engine::tap::Tap`]). Each
+//! `GET` takes the batch and returns the next part of the file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use carina_api::control::{CaptureEnd, CaptureInfo};
 use carina_api::{ErrorBody, ErrorCode, IpcpId};
 use carina_dataplane::Command;
-use carina_engine::tap::{Tap, TapReader};
-use carina_engine::tap_file::TapFile;
+use carina_frame_engine::tap::{Tap, TapReader};
+use carina_frame_engine::tap_file::TapFile;
 use carina_ipcp::DifConfig;
 use carina_wire::pcapng::{Interface, LinkType};
 

@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use carina_api::control::{CaptureCreate, CaptureInfo, ErrorReply};
 use carina_api::{ErrorBody, ErrorCode, PortId};
-use carina_engine::tap::Tap;
+use carina_frame_engine::tap::Tap;
 use carina_sys::EventFd;
 use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};

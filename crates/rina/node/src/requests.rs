@@ -2,7 +2,7 @@
 
 use carina_api::control::{Dialect, DifCreate, DifExtend, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, LocalName, PortId};
-use carina_engine::tap::Tap;
+use carina_frame_engine::tap::Tap;
 use carina_ipcp::api::RibOp;
 use carina_vmpi::ll::VmpiImpl;
 use serde_json::Value;

@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use carina_dataplane::BuildError;
-use carina_engine::frames::{ConfigureError, GraphError};
 use carina_frame::PoolError;
+use carina_frame_engine::{ConfigureError, GraphError};
 use carina_netdev::{FaultPlanError, NetdevError};
 use thiserror::Error;
 

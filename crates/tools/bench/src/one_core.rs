@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use carina_engine::Engine;
-use carina_engine::counter_file::CounterFile;
 use carina_engine::counters::{Kind, Table};
-use carina_engine::frames::{Graph, LinkCounts, LinkName, Network, NetworkApp};
+use carina_engine::{Engine, NetworkApp};
 use carina_frame::{Pool, PoolConfig};
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{Graph, LinkCounts, LinkName, Network};
 use carina_sys::{CpuClock, cpu_time_ns, monotonic_ns, pin_to_cpu};
 
 use crate::error::{Attempt, Error, Result};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use carina_engine::frames::{
+use carina_frame::Pool;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
 };
-use carina_frame::Pool;
 
 /// Configuration of the source. Without frames it sends nothing.
 #[derive(Clone, Debug, PartialEq)]

@@ -20,11 +20,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use carina_apps::mac_text::MacText;
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Opened, Port, PortList, Ports, made,
 };
-use carina_frame::{Frame, Pool};
 use carina_netdev::DatagramSocket;
 use carina_sys::{Interest, NetworkNamespace};
 use carina_time::Duration;

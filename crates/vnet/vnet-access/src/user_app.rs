@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use carina_netdev::DatagramSocket;
 use carina_sys::Interest;
 use carina_time::Duration;

@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carina_apps::mac_text::MacText;
-use carina_engine::frames::Graph;
+use carina_frame_engine::Graph;
 use carina_vnet::access::{AccessReport, Revoked, TokenReport, TokenWanted};
 use carina_vnet::document::Rate;
 use carina_vnet::host_part::{Far, HostPart, LinkPart, Users};

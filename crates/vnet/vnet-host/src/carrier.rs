@@ -18,7 +18,7 @@ use carina_apps::mac_text::MacText;
 use carina_apps::tunnel::{Payload, TunnelConfig};
 use carina_apps::tunnel_mux::MuxCarrier;
 use carina_apps::vxlan::VxlanConfig;
-use carina_engine::frames::{AppConfig, Graph};
+use carina_frame_engine::{AppConfig, Graph};
 use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{Far, InterfacePart, LinkPart};
 use carina_wire::ether::Mac;

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_
 use std::thread::JoinHandle;
 
 use carina_apps::runner::GraphRunner;
-use carina_engine::frames::{Graph, LinkCounts, LinkName};
 use carina_frame::PoolConfig;
+use carina_frame_engine::{Graph, LinkCounts, LinkName};
 use carina_namespaces::NamespaceAccess;
 use carina_sys::EventFd;
 use carina_time::Duration;

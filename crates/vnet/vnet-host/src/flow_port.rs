@@ -4,11 +4,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::Pool;
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Port, PortList, Ports,
 };
-use carina_frame::Pool;
 use carina_sys::Interest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -166,9 +166,9 @@ const SDU_MAX: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
-    use carina_engine::counter_file::CounterFile;
-    use carina_engine::frames::{Graph, Network};
     use carina_frame::PoolConfig;
+    use carina_frame_engine::counter_file::CounterFile;
+    use carina_frame_engine::{Graph, Network};
     use carina_time::Instant;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use carina_apps::rate_limiter::RateLimiterConfig;
 use carina_apps::tunnel_mux::{MuxTunnel, TunnelMuxConfig, WIRE};
-use carina_engine::frames::Graph;
+use carina_frame_engine::Graph;
 use carina_ports::af_packet::AfPacketConfig;
 use carina_vnet::document::Rate;
 use carina_vnet::host_part::{Far, FarHost, HostPart, LinkPart, Nic};
@@ -186,7 +186,7 @@ const BUCKET_MIN: u64 = 10 * 1514;
 
 #[cfg(test)]
 mod tests {
-    use carina_engine::frames::LinkName;
+    use carina_frame_engine::LinkName;
 
     use super::*;
     use crate::steps::tests::part;

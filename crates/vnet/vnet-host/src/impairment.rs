@@ -7,8 +7,8 @@ use std::fs;
 use std::io::ErrorKind;
 
 use carina_apps::impair::ImpairConfig;
-use carina_engine::counter_file::Reading;
-use carina_engine::frames::{Graph, PortName};
+use carina_frame_engine::counter_file::Reading;
+use carina_frame_engine::{Graph, PortName};
 use carina_vnet::document::{Rate, Share, Span};
 use carina_vnet::host_part::HostPart;
 use carina_vnet::impairment::{Impairment, Impairments};

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use carina_engine::counter_file;
+use carina_frame_engine::counter_file;
 use carina_vnet::host_part::LinkEnd;
 
 use crate::names::{port, port_app};

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carina_engine::frames::{Graph, LinkCounts, LinkName};
+use carina_frame_engine::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart, NodeState};
 

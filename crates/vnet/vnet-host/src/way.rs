@@ -7,7 +7,7 @@ mod watching;
 
 use std::time::Duration;
 
-use carina_engine::counter_file;
+use carina_frame_engine::counter_file;
 use carina_vnet::host_part::{HostPart, LinkEnd};
 use carina_vnet::way::{
     ECHO, ECHOES_MAX, Echoes, NoRoute, Spot, Way, WayQuery, addresses_of, expected, expected_at,

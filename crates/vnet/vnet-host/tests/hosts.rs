@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
-use carina_engine::counter_file;
+use carina_frame_engine::counter_file;
 use carina_namespaces::namespace_file;
 use carina_sys::NetworkNamespace;
 use carina_vnet::division::{Placement, divide};

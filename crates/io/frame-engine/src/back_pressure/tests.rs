@@ -4,11 +4,11 @@ use carina_frame::{Pool, PoolConfig};
 use carina_time::Instant;
 
 use super::*;
+use crate::app::{AppConfig, AppContext, AppError, FrameApp};
 use crate::counter_file::CounterFile;
-use crate::frames::app::{AppConfig, AppContext, AppError, FrameApp};
-use crate::frames::link::LinkCounts;
-use crate::frames::network::Network;
-use crate::frames::ports::Ports;
+use crate::link::LinkCounts;
+use crate::network::Network;
+use crate::ports::Ports;
 
 /// Pulls as many frames as there is room for, without end.
 #[derive(Clone, Debug, PartialEq)]
@@ -211,7 +211,7 @@ fn network_sleeps_while_all_that_waits_is_blocked() {
         assert!(!network.has_work());
         counts(&mut network, 20);
         assert!(network.has_frames());
-        assert_eq!(!network.has_work() && network.arm(), may_sleep);
+        assert_eq!(network.arm(), may_sleep);
         network.disarm();
     }
 }

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use carina_time::Instant;
 
 use super::{INTERNAL_LINKS, NO_INPUT, NO_OUTPUT, Network, RunningApp};
-use crate::frames::app::{AnyConfig, AppContext, FrameApp, Opened, PortList, PortNames};
-use crate::frames::assignment::Way;
-use crate::frames::configure_error::ConfigureError;
-use crate::frames::difference::Difference;
-use crate::frames::graph::{Graph, LinkName};
-use crate::frames::link::FrameLink;
-use crate::frames::neighbour::{Incoming, Outgoing};
-use crate::frames::opening::Opening;
-use crate::frames::part::{Part, Prepared, Refusal, Remains};
+use crate::app::{AnyConfig, AppContext, FrameApp, Opened, PortList, PortNames};
+use crate::assignment::Way;
+use crate::configure_error::ConfigureError;
+use crate::difference::Difference;
+use crate::graph::{Graph, LinkName};
+use crate::link::FrameLink;
+use crate::neighbour::{Incoming, Outgoing};
+use crate::opening::Opening;
+use crate::part::{Part, Prepared, Refusal, Remains};
 
 impl Network {
     /// Builds the apps that are new to the network, while the network runs unchanged. `opened` has
     /// what the apps of [`Network::opening`] have opened.
-    pub(in crate::frames) fn prepare(
+    pub(crate) fn prepare(
         &self,
         part: Part,
         mut opened: BTreeMap<String, Opened>,
@@ -50,7 +50,7 @@ impl Network {
     }
 
     /// The new apps of the network that have something to open before they are built.
-    pub(in crate::frames) fn opening(&self, part: &Part) -> Opening {
+    pub(crate) fn opening(&self, part: &Part) -> Opening {
         let difference = Difference::between(&self.graph, &part.graph);
         let wanted = difference.added.into_iter().chain(difference.replaced);
         let wanted = wanted.map(|name| {
@@ -66,7 +66,7 @@ impl Network {
     }
 
     /// Makes the prepared part the running one. This cannot fail.
-    pub(in crate::frames) fn commit(&mut self, prepared: Prepared) -> (Difference, Remains) {
+    pub(crate) fn commit(&mut self, prepared: Prepared) -> (Difference, Remains) {
         let Prepared {
             part,
             difference,

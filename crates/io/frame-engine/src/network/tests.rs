@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use carina_frame::PoolConfig;
 
 use super::*;
-use crate::frames::app::{AppConfig, AppContext, AppError, Opened, Port, PortList, PortNames};
-use crate::frames::link::FRAME_BURST;
-use crate::frames::notices::Notice;
+use crate::app::{AppConfig, AppContext, AppError, Opened, Port, PortList, PortNames};
+use crate::link::FRAME_BURST;
+use crate::notices::Notice;
 
 /// Sends frames numbered by one byte, up to a count per breath.
 #[derive(Clone, Debug, PartialEq)]

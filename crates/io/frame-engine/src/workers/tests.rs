@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use carina_frame::Pool;
 
 use super::*;
-use crate::frames::app::{AppConfig, AppContext, AppError, FrameApp, PortList};
-use crate::frames::ports::Ports;
+use crate::app::{AppConfig, AppContext, AppError, FrameApp, PortList};
+use crate::ports::Ports;
 
 /// Sends frames numbered from 0, up to the total number that is allowed.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl PartialEq for InOrder {
 impl AppConfig for InOrder {
     const KIND: &'static str = "in-order";
     const INPUTS: PortList = PortList::INPUT;
-    const OUTPUTS: PortList = PortList::Named(&[crate::frames::Port::optional("output")]);
+    const OUTPUTS: PortList = PortList::Named(&[crate::Port::optional("output")]);
     type App = InOrderApp;
 
     fn build(&self, _: &mut AppContext<'_>) -> Result<InOrderApp, AppError> {
@@ -376,8 +376,8 @@ impl AppConfig for Slow {
     const OPENS: bool = true;
     type App = SlowApp;
 
-    fn open(&self, context: &mut AppContext<'_>) -> Option<crate::frames::Opened> {
-        crate::frames::made(self, context)
+    fn open(&self, context: &mut AppContext<'_>) -> Option<crate::Opened> {
+        crate::made(self, context)
     }
 
     fn build(&self, _: &mut AppContext<'_>) -> Result<SlowApp, AppError> {

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use carina_engine::frames::{Graph, GraphError, LinkName, PortName};
+use carina_frame_engine::{Graph, GraphError, LinkName, PortName};
 use carina_wire::pcapng::INTERFACES_MAX;
 
 /// What to copy.

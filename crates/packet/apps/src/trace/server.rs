@@ -12,9 +12,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_engine::frames::{ConfigureError, Workers};
-use carina_engine::tap::Tap;
-use carina_engine::tap_file::TapFile;
+use carina_frame_engine::tap::Tap;
+use carina_frame_engine::tap_file::TapFile;
+use carina_frame_engine::{ConfigureError, Workers};
 use carina_sys::{Epoll, EventFd, Interest};
 use carina_wire::pcapng::{Interface, LinkType};
 

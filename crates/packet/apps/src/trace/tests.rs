@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_engine::counter_file;
 use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file;
 use carina_wire::pcapng::{Item, Reader};
 
 use super::*;

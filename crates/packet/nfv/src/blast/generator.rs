@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{
+use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports, WhenFull,
 };
-use carina_frame::{Frame, Pool};
 use carina_time::Instant;
 
 use crate::blast::packets::{Packets, Stamp};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_measure::sequence::SequenceTracker;
 use carina_time::Instant;
 

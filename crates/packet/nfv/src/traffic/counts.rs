@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use carina_apps::mac_mux::UPLINK;
-use carina_engine::counter_file::Reading;
-use carina_engine::frames::LinkName;
+use carina_frame_engine::LinkName;
+use carina_frame_engine::counter_file::Reading;
 use carina_ports::state::state;
 use serde::Serialize;
 

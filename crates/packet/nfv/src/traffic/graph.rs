@@ -5,7 +5,7 @@ use carina_apps::mac_mux::{MacMuxConfig, MuxPort, UPLINK};
 use carina_apps::mac_text::MacText;
 use carina_apps::pcap_filter::PcapFilterConfig;
 use carina_apps::tunnel::TunnelConfig;
-use carina_engine::frames::Graph;
+use carina_frame_engine::Graph;
 
 use super::{Resolver, Traffic, TrafficPort, Tunnel, TunnelProtocol};
 

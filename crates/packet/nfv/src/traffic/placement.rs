@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use carina_engine::frames::Graph;
+use carina_frame_engine::Graph;
 
 use super::Traffic;
 

@@ -192,7 +192,7 @@ fn check_l2tpv3(config: &L2tpv3Config) -> Result<(), Fault> {
 
 /// Checks that the protocol accepts the configuration.
 fn made(config: &impl TunnelKind) -> Result<(), Fault> {
-    let refused = |error: carina_engine::frames::AppError| Fault::Toml(error.to_string());
+    let refused = |error: carina_frame_engine::AppError| Fault::Toml(error.to_string());
     config.tunnel().map(drop).map_err(refused)
 }
 

@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppContext, AppError, FRAME_BURST, Ports};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppContext, AppError, FRAME_BURST, Ports};
 use carina_netdev::{
     InterfaceWatch, MAC_HEADER_BYTES, NetdevError, TAG_BYTES, TAP_BURST, Tap, TapLayer, TapOffload,
     TapResult, VNET_HEADER_BYTES, VnetHeader, bring_up, check_interface_name, interface_exists,

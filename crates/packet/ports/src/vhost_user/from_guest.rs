@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppContext, Ports};
 use carina_frame::{Frame, Pool};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppContext, Ports};
 use carina_netdev::{MAC_HEADER_BYTES, VnetHeader, complete_checksum};
 use carina_vring::{DeviceRing, Fault, Taken};
 

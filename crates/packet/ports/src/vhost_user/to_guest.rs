@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppContext, Ports};
 use carina_frame::{Frame, SegmentationKind};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppContext, Ports};
 use carina_netdev::{VNET_HEADER_BYTES, plain_frames};
 use carina_vhost_user::features::net;
 use carina_vring::{DeviceRing, Fault, Few};

@@ -8,9 +8,9 @@ use std::time::Instant;
 use carina_apps::graph_file::{Kind, read_graph_in};
 use carina_apps::picture;
 use carina_apps::runner::GraphRunner;
-use carina_engine::counter_file::{self, Reading, has_writer};
-use carina_engine::frames::{Graph, LinkName, Notice, WorkerReport};
 use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file::{self, Reading, has_writer};
+use carina_frame_engine::{Graph, LinkName, Notice, WorkerReport};
 use carina_text::duration::parse_ns;
 use carina_text::table::{Table, short};
 use carina_time::Duration;
@@ -217,7 +217,7 @@ fn show(shared: &Shared, runner: &GraphRunner, stopped: &BTreeMap<String, String
     let counts = runner.link_counts().map_err(refused)?;
     let workers = runner.workers().map_err(refused)?;
     if shared.json {
-        let row = |(name, counts): &(LinkName, carina_engine::frames::LinkCounts)| {
+        let row = |(name, counts): &(LinkName, carina_frame_engine::LinkCounts)| {
             json!({
                 "link": name.to_string(),
                 "packets": counts.packets,

@@ -25,8 +25,8 @@ use std::os::fd::BorrowedFd;
 
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Row;
-use carina_engine::tap::Taps;
 use carina_engine::{App, AppId, LinkId, Links, Packet};
+use carina_frame_engine::tap::Taps;
 use carina_ipcp::security::Toolbox;
 use carina_ipcp::{Catalogue, Config, Counters, Dialects, FlowKey, Ipcp, N1Port, Passage};
 use carina_sys::Interest;

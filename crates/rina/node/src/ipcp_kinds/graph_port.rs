@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use carina_api::control::IpcpCreate;
 #[cfg(feature = "ports")]
 use carina_apps::graph_file::read_app;
-use carina_engine::frames::AnyConfig;
+use carina_frame_engine::AnyConfig;
 use carina_shims::PortConfig;
 use carina_wire::ether::Mac;
 use serde_json::{Map, Value};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use carina_engine::frames::AnyConfig;
+use carina_frame_engine::AnyConfig;
 use carina_netdev::FaultPlan;
 use carina_wire::arp::Dialect;
 use carina_wire::ether::Mac;

@@ -12,13 +12,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{
-    AnyConfig, AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Graph, Network, NetworkApp,
-    PortList, Ports,
-};
-use carina_engine::{App, Links, Packet, Pool as PacketPool};
+use carina_engine::{App, Links, NetworkApp, Packet, Pool as PacketPool};
 use carina_frame::{Frame, FrameQueue, Pool, PoolConfig};
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{
+    AnyConfig, AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Graph, Network, PortList,
+    Ports,
+};
 use carina_netdev::{Interface, InterfaceWatch};
 use carina_wire::ether::{
     ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, TPID_PROVIDER, Tag,

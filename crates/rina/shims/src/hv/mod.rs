@@ -26,8 +26,8 @@ use carina_dataplane::{
     AppContext, BuildError, Event, FlowLinks, IpcpBuilder, Mailbox, PortTable, RequestQueue,
 };
 use carina_engine::counters::{Row, Value};
-use carina_engine::tap::Taps;
 use carina_engine::{App, AppId, BURST, BURST_BYTES, BundleLimits, Close, LinkId, Links, Packet};
+use carina_frame_engine::tap::Taps;
 use carina_ring::{Lease, Refused};
 use carina_sys::Interest;
 use carina_vmpi::hl::{self, Rx, Side, Violation};

@@ -1,7 +1,7 @@
 //! An app that counts frames and bytes by Ethertype, as `examples/lua/count.lua` does.
 
-use carina_engine::counter_file::Counter;
-use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use carina_frame_engine::counter_file::Counter;
+use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 
 /// Configuration of the app.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,8 @@ use carina_apps::route6::Route6Config;
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;
 use carina_apps::tee::TeeConfig;
-use carina_engine::frames::{Graph, GraphError};
 use carina_frame::PoolConfig;
+use carina_frame_engine::{Graph, GraphError};
 
 use super::count::CountConfig;
 use super::routes::{Everywhere, OUTPUTS, full_table};

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use carina_apps::prefix::Prefix4;
 use carina_apps::route4::Route4;
 use carina_apps::sample_packet::udp_packet;
-use carina_engine::frames::{
+use carina_frame::Pool;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
 };
-use carina_frame::Pool;
 
 /// Number of routes, as many as in the Internet.
 const ROUTES: usize = 1_000_000;

@@ -4,10 +4,10 @@ use std::net::Ipv6Addr;
 
 use carina_apps::prefix::Prefix6;
 use carina_apps::route6::Route6;
-use carina_engine::frames::{
+use carina_frame::Pool;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
 };
-use carina_frame::Pool;
 
 use super::routes::{Numbers, OUTPUTS};
 

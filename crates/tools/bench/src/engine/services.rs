@@ -13,7 +13,7 @@ use carina_apps::sample_packet::udp_packet;
 use carina_apps::sink::SinkConfig;
 use carina_apps::tunnel::{Payload, TunnelConfig};
 use carina_apps::vxlan::VxlanConfig;
-use carina_engine::frames::{Graph, GraphError};
+use carina_frame_engine::{Graph, GraphError};
 
 use crate::replay::Replay;
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{ConfigureError, Workers};
 use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{ConfigureError, Workers};
 
 use super::Chain;
 use super::graphs::graph;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use carina_apps::route4::{NO_ROUTE, Route4, Table4};
 use carina_apps::sample_packet::udp_packet;
-use carina_engine::frames::{
+use carina_frame::Pool;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
 };
-use carina_frame::Pool;
 use carina_wire::inet::checksum;
 
 use crate::engine::routes::{Numbers, full_table};

@@ -12,9 +12,9 @@ use carina_apps::route4::{Route4, Route4Config};
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;
 use carina_apps::tunnel::TunnelConfig;
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{Graph, GraphError, Workers};
 use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{Graph, GraphError, Workers};
 use carina_ports::af_packet::AfPacketConfig;
 use carina_wire::ether::Mac;
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use carina_api::control::DifRole;
 use carina_apps::sink::SinkConfig;
 use carina_client::{FlowSpec, Node, SocketFlow};
-use carina_engine::frames::{Graph, GraphError};
+use carina_frame_engine::{Graph, GraphError};
 use carina_lab::{Network, TestNode};
 use carina_sys::allow_cpus;
 use carina_vnet_host::flow_port::{FlowPortConfig, FlowSocket};

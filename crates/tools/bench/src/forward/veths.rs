@@ -10,9 +10,9 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{Graph, Workers};
 use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{Graph, Workers};
 use carina_namespaces::{NamespaceAccess, remove_namespaces};
 use carina_ports::af_packet::AfPacketConfig;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use carina_apps::sink::SinkConfig;
-use carina_engine::frames::Graph;
 use carina_frame::PoolConfig;
+use carina_frame_engine::Graph;
 use carina_lwaftr::app::LwaftrConfig;
 use carina_lwaftr::check::Frames;
 use carina_lwaftr::config::{NextHopAddress, Rules};
@@ -110,7 +110,7 @@ impl CaptureBench {
         let passed = self.rig.run(time_ns)?;
         self.elapsed_ns += passed.wall_ns;
         let rates = |port: &str| {
-            let is_it = |name: &carina_engine::frames::LinkName| {
+            let is_it = |name: &carina_frame_engine::LinkName| {
                 name.to.app == "sink" && name.to.port == port
             };
             let (frames, bytes) = (passed.frames(is_it) as f64, passed.bytes(is_it) as f64);

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use carina_apps::sink::SinkConfig;
-use carina_engine::frames::Graph;
+use carina_frame_engine::Graph;
 use carina_lwaftr::app::LwaftrConfig;
 use carina_lwaftr::config::Rules;
 use carina_lwaftr::file::{Loaded, read};

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use carina_apps::sink::SinkConfig;
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{Graph, GraphError, Workers};
 use carina_frame::PoolConfig;
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{Graph, GraphError, Workers};
 use carina_ports::vhost_user::VhostUserConfig;
 
 use super::Direction;

@@ -3,10 +3,10 @@
 //! measurement would count that as work of the rings.
 
 use carina_apps::sample_packet::{HEADER_BYTES, udp_packet};
-use carina_engine::frames::{
+use carina_frame::Pool;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports, WhenFull,
 };
-use carina_frame::Pool;
 
 /// Configuration of the app.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,9 +59,9 @@ impl FrameApp for Generator {
 #[cfg(test)]
 mod tests {
     use carina_apps::sink::SinkConfig;
-    use carina_engine::counter_file::CounterFile;
-    use carina_engine::frames::{Graph, Network};
     use carina_frame::PoolConfig;
+    use carina_frame_engine::counter_file::CounterFile;
+    use carina_frame_engine::{Graph, Network};
     use carina_time::Instant;
 
     use super::*;

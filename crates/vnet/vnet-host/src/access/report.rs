@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use carina_engine::counter_file;
+use carina_frame_engine::counter_file;
 use carina_vnet::access::{AccessReport, UserReport};
 use carina_vnet_access::access_point::PeerSeen;
 use carina_vnet_access::key::PublicKey;

@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use carina_apps::mac_text::MacText;
-use carina_engine::counter_file::CounterFile;
-use carina_engine::frames::{
+use carina_frame::{Pool, PoolConfig};
+use carina_frame_engine::counter_file::CounterFile;
+use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Graph, Network, PortList, Ports,
 };
-use carina_frame::{Pool, PoolConfig};
 use carina_random::SplitMix;
 use carina_time::Instant;
 use carina_vnet::division::{Placement, divide};

@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use carina_engine::frames::Graph;
+use carina_frame_engine::Graph;
 use carina_vm::Migration;
 use carina_vnet::host_part::{HostPart, NodePart};
 

@@ -1,6 +1,6 @@
 //! What this host's engine has dropped of a direction of a link, by reason.
 
-use carina_engine::counter_file::Reading;
+use carina_frame_engine::counter_file::Reading;
 use carina_vnet::host_part::LinkEnd;
 use carina_vnet::way::Dropped;
 

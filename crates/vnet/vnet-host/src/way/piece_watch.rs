@@ -1,6 +1,6 @@
 //! A watch over the ports of this host, for a way that leads over several hosts.
 
-use carina_engine::counter_file::{self, Reading};
+use carina_frame_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, LinkEnd};
 use carina_vnet::way::{
     Act, AskedFor, Dropped, EndDropped, PieceSeen, Refusals, Sight, Sought, Spot, end_of, spot_of,

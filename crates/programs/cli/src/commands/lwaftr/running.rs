@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use carina_engine::counter_file;
+use carina_frame_engine::counter_file;
 use carina_lwaftr::channel::Server;
 use carina_nfv::port::PortSpec;
 use carina_sys::ReloadSignal;
@@ -86,7 +86,7 @@ impl RunArgs {
 }
 
 /// Most workers. One thread of the graph is needed for the ports.
-const WORKERS_MAX: i64 = carina_engine::frames::WORKERS_MAX as i64 - 1;
+const WORKERS_MAX: i64 = carina_frame_engine::WORKERS_MAX as i64 - 1;
 
 /// Runs an AFTR until a signal or a command ends it.
 pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use carina_engine::counter_file::has_writer;
+use carina_frame_engine::counter_file::has_writer;
 use carina_nfv::traffic::{Defaults, PortApp};
 use serde::{Deserialize, Serialize};
 

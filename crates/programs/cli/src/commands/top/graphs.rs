@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use carina_engine::counter_file::{Reading, read};
+use carina_frame_engine::counter_file::{Reading, read};
 use carina_ports::state::state;
 
 use super::Rates;

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use carina_apps::runner::GraphRunner;
-use carina_engine::frames::Graph;
 use carina_frame::PoolConfig;
+use carina_frame_engine::Graph;
 use carina_netdev::interface_exists;
 use carina_ports::tun::TunConfig;
 use carina_vnet::host_part::InterfaceAddress;

@@ -1,6 +1,6 @@
 //! What is known of a network, for those who ask.
 
-use carina_engine::counter_file::{self, Reading};
+use carina_frame_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, HostStatus};
 
 use super::{Network, Outcome};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use carina_engine::counter_file::Reading;
+use carina_frame_engine::counter_file::Reading;
 
 use super::APP;
 
