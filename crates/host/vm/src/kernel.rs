@@ -14,15 +14,13 @@ use crate::vmlinux::unpacked;
 ///
 /// - `panic=-1`: a guest whose kernel has panicked reboots at once.
 /// - `no_timer_check`: the kernel counts timer interrupts during a span of its own processor time.
-///   Under
-/// emulation on a busy host too few arrive in that span. The kernel then considers the timer broken
-/// ("MP-BIOS bug: 8254 timer not connected to IO-APIC"), tries other ways to connect it, and panics
-/// or continues without it. Under KVM the kernel skips the check itself (`kvm_guest_init` in
-/// Linux).
+///   Under emulation on a busy host too few arrive in that span. The kernel then considers the
+///   timer broken ("MP-BIOS bug: 8254 timer not connected to IO-APIC"), tries other ways to connect
+///   it, and panics or continues without it. Under KVM the kernel skips the check itself
+///   (`kvm_guest_init` in Linux).
 /// - The rest skips work that a guest without real hardware does not need at boot: tests of
-///   ciphers,
-/// audit, ports beyond the console and the agent's, waiting for entropy, services of PCI Express
-/// ports (cards are plugged in by ACPI).
+///   ciphers, audit, ports beyond the console and the agent's, waiting for entropy, services of PCI
+///   Express ports (cards are plugged in by ACPI).
 pub const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests \
     audit=0 8250.nr_uarts=2 random.trust_cpu=on rcupdate.rcu_expedited=1 pcie_ports=compat";
 

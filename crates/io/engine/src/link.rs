@@ -4,7 +4,7 @@
 //! Two limits apply:
 //!
 //! - **credit** of the link: a running limit of ring bytes, so that one slow reader holds back its
-//! own link and no other;
+//!   own link and no other;
 //! - **room** of the sink app: what the sink as a whole (a device ring) can take in this breath.
 //!
 //! The sink reports how many bytes its reader has consumed. A windowed link converts that into new
