@@ -17,14 +17,15 @@ BUILT = target/$(TARGET)/$(PROFILE)
 # Static programs (scripts/static-program): they run on this host and in any guest.
 build: packages
 	@echo "Compiling the programs. The first time takes about 8 minutes on two processors."
-	cargo build --locked --release --target $(TARGET) --package carina-cli
+	cargo build --locked --release --target $(TARGET) --package carina-cli \
+		--package carina-preload
 
 # All that is installed: programs, librina for C programs, manual pages and completions.
 all: packages
 	@echo "Compiling everything with profile $(PROFILE). The first time, release takes about 9"
 	@echo "minutes on two processors; dist takes some minutes more for each of four programs."
 	cargo build --locked --profile $(PROFILE) --target $(TARGET) --package carina-cli \
-		--package carina-pages
+		--package carina-pages --package carina-preload
 	cargo rustc --locked --profile $(PROFILE) --target $(TARGET) --package carina-client --lib \
 		--crate-type staticlib
 	@# The program of guests is compiled once more, to be small (profile guest in Cargo.toml).

@@ -260,6 +260,11 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-client",
         "carina-api carina-sys carina-ring libc rustix serde serde_json thiserror",
     ),
+    (
+        "carina-wrap",
+        "carina-api carina-sys rustix serde serde_json thiserror wildmatch",
+    ),
+    ("carina-preload", "carina-wrap libc rustix"),
     ("carina-guest", ""),
     ("carina-namespaces", "carina-sys rustix serde thiserror"),
     (
@@ -315,7 +320,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-node carina-vm \
+        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-node carina-vm carina-wrap \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),

@@ -46,7 +46,7 @@ pub use crate::process::{
 pub use crate::processor::is_emulated;
 pub use crate::socket::{
     Credentials, accept_seqpacket, connect_seqpacket, connect_stream, listen_seqpacket,
-    peer_credentials, peer_has_unread, socketpair_seqpacket, socketpair_stream,
+    peer_credentials, peer_has_unread, socketpair_seqpacket, socketpair_stream, unread_bytes,
 };
 pub use crate::socket_watch::SocketWatch;
 pub use crate::stop::{ReloadSignal, StopSignal};

@@ -153,13 +153,22 @@ pub fn peer_credentials(socket: impl AsFd) -> io::Result<Credentials> {
 /// # Errors
 /// The kernel's refusal: this is not a socket.
 pub fn peer_has_unread(socket: impl AsFd) -> io::Result<bool> {
+    unread_bytes(socket).map(|bytes| bytes > 0)
+}
+
+/// Memory, in bytes, that the kernel counts for what the other end of a Unix socket has not read:
+/// more than the bytes that were written.
+///
+/// # Errors
+/// The kernel's refusal: not a socket.
+pub fn unread_bytes(socket: impl AsFd) -> io::Result<usize> {
     let mut memory: libc::c_int = 0;
     let fd = std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd());
     // SAFETY: the pointer is to a local of the type that this request writes, and the fd is
     // borrowed for the call.
     let result = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut memory) };
     match result {
-        0 => Ok(memory > 0),
+        0 => Ok(usize::try_from(memory).unwrap_or(0)),
         _ => Err(io::Error::last_os_error()),
     }
 }

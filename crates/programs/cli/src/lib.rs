@@ -195,6 +195,7 @@ enum NodeCommand {
     Perf(commands::perf::PerfArgs),
     Cat(commands::cat::CatArgs),
     Bridge(commands::bridge::BridgeArgs),
+    Wrap(commands::wrap::WrapArgs),
     #[command(hide = true)]
     BenchPeer(commands::bench_peer::BenchPeerArgs),
 }
@@ -287,6 +288,7 @@ fn run_of_node(shared: &Shared, command: NodeCommand) -> Outcome {
         NodeCommand::Perf(args) => commands::perf::run(shared, args),
         NodeCommand::Cat(args) => commands::cat::run(shared, args),
         NodeCommand::Bridge(args) => commands::bridge::run(shared, args),
+        NodeCommand::Wrap(args) => commands::wrap::run(shared, args),
         NodeCommand::BenchPeer(args) => commands::bench_peer::run(shared, args),
     }
 }

@@ -48,7 +48,19 @@ pub enum Request {
         /// The DIF to register in; `None` for all DIFs that exist now or later.
         #[serde(default)]
         dif: Option<DifName>,
+        /// The node accepts every request for a flow itself, in mode [`Mode::Stream`], once the
+        /// client has sent [`Request::Listen`]; before, it refuses every request. Each flow is one
+        /// [`Reply::Flow`] with its descriptor, so that several processes may read from one
+        /// registration.
+        #[serde(default, skip_serializing_if = "is_false")]
+        streams: bool,
+        /// With `streams`: other registrations of the same name by the same user may stand beside
+        /// this one. The node gives flows to each in turn.
+        #[serde(default, skip_serializing_if = "is_false")]
+        shared: bool,
     },
+    /// The node accepts flows for a registration with `streams` from now on.
+    Listen {},
     /// Answers a [`FlowRequest`].
     Respond {
         /// Number of the [`FlowRequest`] that is answered.
@@ -89,6 +101,15 @@ pub enum Request {
         /// for the node's default.
         #[serde(default)]
         ring_bytes: Option<u64>,
+        /// In mode [`Mode::Stream`] with a descriptor: bytes, at most [`FILLER_BYTES_MAX`], that
+        /// the node takes off the descriptor once the flow is allocated, before anyone reads from
+        /// it. They keep the client's end unwritable until then. When the flow is refused, the
+        /// descriptor is closed with them unread, which the client's end sees as `ECONNRESET`.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        filler: u32,
+        /// The allocation goes on when its connection is closed.
+        #[serde(default, skip_serializing_if = "is_false")]
+        detached: bool,
     },
 }
 
@@ -259,6 +280,14 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageError> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
 /// Checks that a ring size is a power of two within the limits.
 ///
 /// # Errors
@@ -300,6 +329,9 @@ pub const SOCKET_FDS: usize = 1;
 
 /// Number of descriptors that a client may attach to an `allocate` or a `respond` in stream mode.
 pub const ATTACHED_FDS_MAX: usize = 1;
+
+/// Most bytes of filler.
+pub const FILLER_BYTES_MAX: u32 = 64;
 
 /// Longest reason in a refusal, in bytes; longer ones are truncated.
 pub const REASON_BYTES_MAX: usize = 256;

@@ -214,6 +214,8 @@ impl Node {
             mode,
             membarrier: mode == Mode::Ring && ipc::membarrier(),
             ring_bytes: self.ring_bytes.filter(|_| mode == Mode::Ring),
+            filler: 0,
+            detached: false,
         }
     }
 }

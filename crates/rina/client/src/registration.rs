@@ -46,6 +46,8 @@ impl Registration {
             version: carina_api::ipc::VERSION,
             name: name.clone(),
             dif: dif.cloned(),
+            streams: false,
+            shared: false,
         })?;
         match connection.receive("the registration")? {
             Answer {

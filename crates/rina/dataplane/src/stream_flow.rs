@@ -400,6 +400,7 @@ impl App for StreamFlow {
             if self.has_read_end || !self.base.is_readable || piece_max == 0 {
                 break;
             }
+            self.base.socket.take_filler();
             match self.read() {
                 Look::Bytes(packet) => {
                     moved = true;

@@ -15,6 +15,8 @@ use rustix::net::{RecvFlags, Shutdown, connect_unspec, recv, shutdown};
 pub struct StreamSocket {
     // `None` after `into_fd`.
     socket: Option<OwnedFd>,
+    /// Bytes in front of the application's own.
+    filler: usize,
 }
 
 impl StreamSocket {
@@ -23,6 +25,29 @@ impl StreamSocket {
     pub fn new(socket: OwnedFd) -> StreamSocket {
         StreamSocket {
             socket: Some(socket),
+            filler: 0,
+        }
+    }
+
+    /// With bytes that the application wrote before its own, at most 64.
+    /// [`Self::take_filler`] takes
+    /// them off.
+    #[must_use]
+    pub fn with_filler(mut self, bytes: usize) -> StreamSocket {
+        self.filler = bytes.min(FILLER_BYTES_MAX);
+        self
+    }
+
+    /// Takes the filler off the socket: from now on the application may write.
+    pub fn take_filler(&mut self) {
+        let bytes = std::mem::take(&mut self.filler);
+        if bytes > 0 {
+            // An application that did not write them loses its own first bytes.
+            let _ = recv(
+                &*self,
+                &mut [0; FILLER_BYTES_MAX][..bytes],
+                RecvFlags::DONTWAIT,
+            );
         }
     }
 
@@ -31,7 +56,8 @@ impl StreamSocket {
     /// # Errors
     /// The process has too many open files.
     pub fn try_clone(&self) -> std::io::Result<StreamSocket> {
-        self.as_fd().try_clone_to_owned().map(StreamSocket::new)
+        let copy = StreamSocket::new(self.as_fd().try_clone_to_owned()?);
+        Ok(copy.with_filler(self.filler))
     }
 
     /// Returns the descriptor, to pass it to another process. Does not change the socket's options.
@@ -66,6 +92,9 @@ impl StreamSocket {
         }
     }
 }
+
+/// Most bytes of filler.
+const FILLER_BYTES_MAX: usize = 64;
 
 impl AsFd for StreamSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use carina_api::control::{EventKind, LinkState};
-use carina_api::ipc::{Mode, Request, ring_bytes_checked};
+use carina_api::ipc::{FILLER_BYTES_MAX, Mode, Request, ring_bytes_checked};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
 use carina_dataplane::{FlowRequest, StreamSocket};
 
@@ -36,6 +36,8 @@ impl Core {
             mode,
             membarrier,
             ring_bytes,
+            filler,
+            detached,
             ..
         } = request
         else {
@@ -48,6 +50,7 @@ impl Core {
         spec.check()
             .map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
         stream_spec_checked(mode, &spec)?;
+        let attached = with_filler(attached, filler)?;
         let ring_bytes = ring_bytes_checked(ring_bytes.unwrap_or(self.limits.ring_bytes))?;
         tracing::debug!(app = %local, %remote, ?dif, uid, "flow requested");
         let candidates = self.candidates(uid, &remote, dif.as_ref(), &spec)?;
@@ -64,17 +67,17 @@ impl Core {
                 until,
                 channel_end: None,
             };
-            let (local, remote) = (local.clone(), remote.clone());
             let end = Endpoint {
                 ipcp,
                 owner: FlowOwner::App,
-                local,
-                remote,
+                local: local.clone(),
+                remote: remote.clone(),
                 spec,
                 uid,
                 pid,
                 mode,
                 attached: attached.as_ref().and_then(|socket| socket.try_clone().ok()),
+                is_detached: detached,
                 membarrier,
                 ring_bytes,
                 charge,
@@ -322,6 +325,21 @@ pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
         ErrorCode::UnknownName,
         format!("no application is registered as {remote} in {place}"),
     )
+}
+
+/// Notes the bytes that are to be taken off an attached socket.
+fn with_filler(
+    attached: Option<StreamSocket>,
+    filler: u32,
+) -> Result<Option<StreamSocket>, ErrorBody> {
+    if filler > 0 && (attached.is_none() || filler > FILLER_BYTES_MAX) {
+        let what = format!(
+            "a request has {filler} bytes of filler; only one that attaches a socket has any, and \
+             at most {FILLER_BYTES_MAX}"
+        );
+        return Err(ErrorBody::new(ErrorCode::BadRequest, what));
+    }
+    Ok(attached.map(|socket| socket.with_filler(filler as usize)))
 }
 
 fn no_descriptor() -> ErrorBody {

@@ -38,6 +38,31 @@ pub struct App {
     /// Flow requests that the application has not answered, by their number in the connection.
     pub requests: BTreeMap<u32, PortId>,
     pub next_request: u32,
+    /// Flows are accepted without asking, as streams; `None` where the application is asked.
+    pub listener: Option<StreamListener>,
+}
+
+/// The part of a registration for which the node accepts every flow itself, as a stream.
+#[derive(Clone, Debug, Default)]
+pub struct StreamListener {
+    /// The program has called `listen`.
+    pub is_listening: bool,
+    /// Others of the same name may stand beside it.
+    pub is_shared: bool,
+    /// Of a leader: the others of its group. Some may have ended.
+    pub followers: Vec<ConnectionId>,
+    /// Of a leader: the number of flows that were given out, for taking turns.
+    pub turn: usize,
+}
+
+impl StreamListener {
+    /// One that has not been asked to listen.
+    pub fn new(is_shared: bool) -> StreamListener {
+        StreamListener {
+            is_shared,
+            ..StreamListener::default()
+        }
+    }
 }
 
 /// Number of a connection; never reused.
@@ -83,6 +108,14 @@ impl Connections {
             Role::App(app) => Some(app),
             _ => None,
         }
+    }
+
+    /// Whether a connection is a registration for which the node accepts flows itself.
+    pub fn takes_streams(&self, id: ConnectionId) -> bool {
+        let connection = self.table.get(&id);
+        connection.is_some_and(
+            |connection| matches!(&connection.role, Role::App(app) if app.listener.is_some()),
+        )
     }
 
     /// All connections with a registration.

@@ -41,6 +41,8 @@ pub struct Endpoint {
     /// The socket that the application attached; `None` if it attached no socket, and after the
     /// flow is made.
     pub attached: Option<StreamSocket>,
+    /// The request goes on, and the flow stays, when the connection that asked for it is closed.
+    pub is_detached: bool,
     /// The application's process has registered for memory barriers.
     pub membarrier: bool,
     /// Size of each ring in bytes.

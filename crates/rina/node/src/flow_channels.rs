@@ -211,6 +211,8 @@ impl Core {
             [None, Some(socket)] => (socket, false),
             [None, None] => return Err(io::Error::other("no socket is attached")),
         };
+        let mut socket = socket;
+        socket.take_filler();
         let watched = self.watch_socket(&socket)?;
         let given = ChannelEnd::Socket(socket.into_fd());
         let channel_ends = if is_of_caller {
@@ -316,8 +318,10 @@ impl Core {
             mode: end.mode,
         };
         let shown = format!("{} to {} in {}", flow.local, flow.remote, flow.dif);
+        let is_detached = end.is_detached;
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        if self.connections.send_reply(conn, &Reply::Flow(flow), &fds) {
+        // Who has closed the connection of a detached request has the flow all the same.
+        if self.connections.send_reply(conn, &Reply::Flow(flow), &fds) || is_detached {
             self.journal.note(EventKind::FlowAllocated, port, shown);
         } else {
             self.release_endpoint(port);

@@ -8,6 +8,7 @@ use carina_api::ipc::{FlowRequest, Mode, REASON_BYTES_MAX, Reply, Request};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
 
 use carina_dataplane::StreamSocket;
+use carina_sys::Credentials;
 use thiserror::Error;
 
 use crate::allocation::ring_charge;
@@ -29,6 +30,10 @@ pub enum IncomingError {
     NotRegistered(AppName),
     #[error("{local} has not answered {limit} flow requests; that is the limit")]
     TooManyRequests { local: AppName, limit: u32 },
+    #[error("{0} does not listen")]
+    NotListening(AppName),
+    #[error("{0} does not read the flows that were accepted for it")]
+    Unread(AppName),
     #[error(transparent)]
     Limit(#[from] LimitError),
     #[error("its DIF no longer uses {0} here")]
@@ -86,6 +91,9 @@ impl Core {
             }
         };
         let dif = through.dif.clone();
+        if self.connections.takes_streams(conn_id) {
+            return self.accept_stream(conn_id, ipcp, port, [local, remote], spec);
+        }
         let limit = self.limits.flow_requests_per_app;
         let peer = match self.connections.get(conn_id) {
             Some(conn) => conn.peer,
@@ -96,7 +104,7 @@ impl Core {
             let local = local.clone();
             return Err(IncomingError::TooManyRequests { local, limit });
         }
-        let (uid, pid, request) = (peer.uid, peer.pid, app.next_request);
+        let (uid, request) = (peer.uid, app.next_request);
         app.next_request = app.next_request.wrapping_add(1);
         app.requests.insert(request, port);
         if let Err(error) = self.users.charge(uid, 0, &self.limits) {
@@ -104,25 +112,12 @@ impl Core {
             return Err(error.into());
         }
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms);
-        let end = Endpoint {
-            ipcp,
-            owner: FlowOwner::App,
-            local: local.clone(),
-            remote: remote.clone(),
-            spec,
-            uid,
-            pid,
-            mode: Mode::Ring,
-            attached: None,
-            membarrier: false,
-            ring_bytes: self.limits.ring_bytes as usize,
-            charge: 0,
-            stage: Stage::Incoming {
-                conn: conn_id,
-                request,
-                until,
-            },
+        let stage = Stage::Incoming {
+            conn: conn_id,
+            request,
+            until,
         };
+        let end = self.called_end(ipcp, [local, remote], spec, peer, stage);
         self.endpoints.insert(port, end);
         let (local, remote) = (local.clone(), remote.clone());
         let asked = FlowRequest {
@@ -145,6 +140,33 @@ impl Core {
         self.connections
             .send_reply(conn_id, &Reply::FlowRequest(asked), &[]);
         Ok(())
+    }
+
+    /// The end of a flow at the called application.
+    pub fn called_end(
+        &self,
+        ipcp: IpcpId,
+        [local, remote]: [&AppName; 2],
+        spec: FlowSpec,
+        peer: Credentials,
+        stage: Stage,
+    ) -> Endpoint {
+        Endpoint {
+            ipcp,
+            owner: FlowOwner::App,
+            local: local.clone(),
+            remote: remote.clone(),
+            spec,
+            uid: peer.uid,
+            pid: peer.pid,
+            mode: Mode::Ring,
+            attached: None,
+            is_detached: false,
+            membarrier: false,
+            ring_bytes: self.limits.ring_bytes as usize,
+            charge: 0,
+            stage,
+        }
     }
 
     /// Handles the answer of an application to a flow request.

@@ -4,12 +4,12 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 
 use carina_api::ipc::{self, MESSAGE_BYTES_MAX, Refusal, Reply, Request, VERSION};
-use carina_api::{ErrorBody, ErrorCode};
+use carina_api::{ErrorBody, ErrorCode, PortId};
 use carina_dataplane::StreamSocket;
 use carina_sys::{Interest, accept_seqpacket, peer_credentials, recv_with_fds};
 
 use crate::attached_socket::attached_socket;
-use crate::connections::{ConnectionId, Role, send};
+use crate::connections::{ConnectionId, Role, StreamListener, send};
 use crate::core::{Core, Token};
 
 impl Core {
@@ -97,13 +97,26 @@ impl Core {
         let mode = match &request {
             Request::Allocate { mode, .. } => Some(*mode),
             Request::Respond { mode, accept, .. } => accept.then_some(*mode),
-            Request::Register { .. } => None,
+            Request::Register { .. } | Request::Listen {} => None,
         };
         let attached = attached_socket(mode, fds);
         let result = match (request, &conn.role) {
-            (Request::Register { version, name, dif }, Role::New) => check_version(version)
-                .and(attached)
-                .and_then(|_| self.register(id, name, dif)),
+            (
+                Request::Register {
+                    version,
+                    name,
+                    dif,
+                    streams,
+                    shared,
+                },
+                Role::New,
+            ) => {
+                let listener = streams.then(|| StreamListener::new(shared));
+                check_version(version)
+                    .and(attached)
+                    .and_then(|_| self.register(id, name, dif, listener))
+            }
+            (Request::Listen {}, Role::App(_)) => attached.and_then(|_| self.listen(id)),
             (Request::Allocate { version, .. }, Role::New) if version != VERSION => {
                 check_version(version)
             }
@@ -130,6 +143,10 @@ impl Core {
         }
     }
 
+    fn is_detached(&self, port: PortId) -> bool {
+        self.endpoints.get(port).is_some_and(|end| end.is_detached)
+    }
+
     /// Closes a connection, and ends its registration or allocation.
     pub fn close_conn(&mut self, id: ConnectionId) {
         let Some(conn) = self.connections.remove(id) else {
@@ -142,6 +159,8 @@ impl Core {
         match conn.role {
             Role::New => {}
             Role::App(app) => self.unregister(app),
+            // The flow comes into being without it.
+            Role::Allocating(port) if self.is_detached(port) => {}
             Role::Allocating(port) => {
                 self.withdraw_request(port, "the calling application has ended")
             }

@@ -47,6 +47,7 @@ mod sdu_capacity;
 mod seed;
 mod start;
 mod stopping;
+mod stream_listeners;
 #[cfg(test)]
 mod testing;
 mod users;

@@ -7,7 +7,7 @@ use carina_api::ipc::{Registered, Reply};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId};
 use carina_dataplane::Refusal;
 
-use crate::connections::{App, ConnectionId, Role};
+use crate::connections::{App, ConnectionId, Role, StreamListener};
 use crate::core::Core;
 use crate::ipcps::Registrant;
 use crate::layers::{layers, unknown_dif};
@@ -20,6 +20,7 @@ impl Core {
         id: ConnectionId,
         name: AppName,
         dif: Option<DifName>,
+        listener: Option<StreamListener>,
     ) -> Result<(), ErrorBody> {
         let Some(conn) = self.connections.get(id) else {
             return Ok(());
@@ -51,8 +52,17 @@ impl Core {
         let taken = allowed
             .iter()
             .find(|(ipcp, _)| self.ipcps[*ipcp].names.contains_key(&name));
-        if let Some((_, dif)) = taken {
-            return Err(duplicate(&name, dif));
+        let is_shared = listener.as_ref().is_some_and(|listener| listener.is_shared);
+        match taken.map(|(ipcp, _)| self.ipcps[*ipcp].names.get(&name)) {
+            Some(Some(Registrant::App(leader))) if is_shared => {
+                if !self.join_group(*leader, id, dif.as_ref()) {
+                    return Err(duplicate(&name, taken));
+                }
+                self.insert_registration(id, name, dif, listener, Vec::new());
+                return Ok(());
+            }
+            Some(_) => return Err(duplicate(&name, taken)),
+            None => {}
         }
         let mut ipcps = Vec::new();
         for (ipcp, dif) in &allowed {
@@ -64,6 +74,18 @@ impl Core {
             }
             ipcps.push(*ipcp);
         }
+        self.insert_registration(id, name, dif, listener, ipcps);
+        Ok(())
+    }
+
+    fn insert_registration(
+        &mut self,
+        id: ConnectionId,
+        name: AppName,
+        dif: Option<DifName>,
+        listener: Option<StreamListener>,
+        ipcps: Vec<IpcpId>,
+    ) {
         let answers_later = |ipcp: &IpcpId| self.ipcps[*ipcp].process.as_dyn().registers_later();
         let app = App {
             name,
@@ -73,12 +95,12 @@ impl Core {
             deferred_requests: Vec::new(),
             requests: BTreeMap::new(),
             next_request: 1,
+            listener,
         };
         if let Some(conn) = self.connections.get_mut(id) {
             conn.role = Role::App(app);
         }
         self.confirm_registration(id);
-        Ok(())
     }
 
     /// Confirms a registration once all IPCPs have confirmed it, and then sends the flow requests
@@ -194,6 +216,9 @@ impl Core {
 
     /// Removes a registration; its unanswered flow requests are denied.
     pub fn unregister(&mut self, app: App) {
+        let Some(app) = self.pass_on(app) else {
+            return;
+        };
         for port in app.requests.into_values() {
             self.refuse_incoming(port, "the application has ended");
         }
@@ -279,10 +304,11 @@ pub fn denied(uid: u32, verb: &str, name: &AppName, dif: Option<&DifName>) -> Er
     )
 }
 
-fn duplicate(name: &AppName, dif: &DifName) -> ErrorBody {
+fn duplicate(name: &AppName, taken: Option<&(IpcpId, DifName)>) -> ErrorBody {
+    let place = taken.map_or("a DIF".to_owned(), |(_, dif)| format!("the DIF {dif}"));
     ErrorBody::new(
         ErrorCode::DuplicateName,
-        format!("the name {name} is already registered in the DIF {dif}"),
+        format!("the name {name} is already registered in {place}"),
     )
 }
 

@@ -4,6 +4,7 @@
 
 mod ends;
 mod hostile;
+mod listeners;
 
 use std::os::fd::AsFd;
 use std::thread;

@@ -47,3 +47,4 @@ pub mod vm;
 #[cfg(feature = "vnet")]
 pub mod vnet;
 mod wire_bridge;
+pub mod wrap;

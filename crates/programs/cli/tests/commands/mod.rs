@@ -31,3 +31,4 @@ mod vnet_providers;
 mod vnet_roles;
 mod vnet_stack;
 mod vnet_users_dif;
+mod wrap;

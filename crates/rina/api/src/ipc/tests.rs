@@ -15,7 +15,9 @@ fn register_reads_as_documented() {
         Request::Register {
             version: 1,
             name: name("echo"),
-            dif: None
+            dif: None,
+            streams: false,
+            shared: false,
         }
     );
     assert_eq!(encode(&request).unwrap(), text);

@@ -305,6 +305,7 @@ fn n1_endpoint(
         pid: std::process::id() as i32,
         mode: Mode::Ring,
         attached: None,
+        is_detached: false,
         membarrier: false,
         ring_bytes: carina_api::ipc::RING_BYTES_DEFAULT as usize,
         charge: 0,

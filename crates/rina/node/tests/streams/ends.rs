@@ -174,6 +174,15 @@ impl Net {
         }
     }
 
+    /// The registration of `server`.
+    pub fn server(&self) -> &Conn {
+        &self.server
+    }
+
+    pub fn dif_name(&self) -> &'static str {
+        self.in_dif
+    }
+
     pub fn stop_node(&mut self) {
         if let Nodes::One(house) = &mut self.nodes {
             house.node.take().unwrap().stop();

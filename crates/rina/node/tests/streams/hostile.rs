@@ -91,7 +91,13 @@ fn only_stream_mode_takes_a_descriptor() {
     }
     let newcomer = house.conn();
     let (version, name, dif) = (VERSION, app("late"), None);
-    let register = carina_api::ipc::Request::Register { version, name, dif };
+    let register = carina_api::ipc::Request::Register {
+        version,
+        name,
+        dif,
+        streams: false,
+        shared: false,
+    };
     newcomer.say_attaching(&register, &[attached.as_fd()]);
     assert_eq!(newcomer.error().code, ErrorCode::BadRequest);
     drop(attached);

@@ -140,10 +140,7 @@ impl Conn {
 
     /// The next message; `None` when the node has closed the connection.
     pub fn hear(&self) -> Option<(Reply, Vec<OwnedFd>)> {
-        assert!(
-            readable(&self.0, PATIENCE_MS),
-            "the node said nothing for two minutes"
-        );
+        assert!(readable(&self.0, PATIENCE_MS), "the node was silent");
         let mut buffer = vec![0; ipc::MESSAGE_BYTES_MAX];
         let datagram = recv_with_fds(&self.0, &mut buffer).ok()?;
         (datagram.bytes > 0).then(|| {
@@ -167,6 +164,8 @@ impl Conn {
             version: ipc::VERSION,
             name,
             dif,
+            streams: false,
+            shared: false,
         });
         match self.hear() {
             Some((Reply::Registered(registered), _)) => Ok(registered.difs),
@@ -235,10 +234,12 @@ pub fn allocate(remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode: Mode) 
         mode,
         membarrier: false,
         ring_bytes: Some(65536),
+        filler: 0,
+        detached: false,
     }
 }
 
-/// A flow request is accepted.
+/// An answer that accepts.
 pub fn accepted(request: u32, mode: Mode) -> Request {
     Request::Respond {
         request,

@@ -3,8 +3,8 @@
 //! QEMU can attach in two ways:
 //!
 //! - QEMU listens on `NAME.qemu` and the node connects. A restarted node connects again and gives
-//!   QEMU new doorbells for both directions. The doorbell toward the guest becomes the device's next
-//!   interrupt vector, and the guest's node changes to that vector.
+//!   QEMU new doorbells for both directions. The doorbell toward the guest becomes the device's
+//!   next interrupt vector, and the guest's node changes to that vector.
 //! - QEMU connects to `NAME.ivshmem`. QEMU cannot connect a second time, so after a restart of the
 //!   node both sides poll until the VM restarts.
 

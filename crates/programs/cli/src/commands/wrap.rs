@@ -1,0 +1,211 @@
+//! `carina wrap`: a program whose connections are flows.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use carina_api::DifName;
+use carina_wrap::program::{Linkage, ProgramError, find, linkage};
+use carina_wrap::rule::Rule;
+use carina_wrap::settings::{Settings, VARIABLE};
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+
+/// Run a program whose TCP connections become flows, without changing the program
+///
+/// Rules say which connections become flows. The kernel has every connection that no rule fits.
+/// The program's children are wrapped as well.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    carina wrap --as web.vm nginx -g 'daemon off;'     its port 80 is the name web.vm:80\n  \
+    carina wrap curl http://web.vm.dif.internal/       a flow to web.vm:80\n  \
+    carina wrap --rule '*.vm -> dif' ssh db.vm         a flow to db.vm:22\n\n\
+    A rule is HOST[:PORTS] -> TARGET. HOST is *, a name with wildcards, an address or\n\
+    ADDRESS/LENGTH. PORTS is 80 or 80-89. TARGET is dif [DIF] [as NAME], kernel or refuse.\n\
+    In NAME, {host} and {port} are replaced, and {name} by the host without .dif.internal;\n\
+    without NAME it is {host}:{port}. A rule that begins with `listen` is for the addresses\n\
+    on which the program listens. The first rule that fits decides.")]
+pub struct WrapArgs {
+    /// A rule, as '*.vm -> dif net'; give the option once for each rule
+    /// [default: '*.dif.internal -> dif as {name}:{port}']
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<Rule>,
+    /// The name of this host in the DIF, as web.vm. Each port on which the program listens at a
+    /// wildcard address (0.0.0.0 or ::) is registered under HOST:PORT; the kernel has no such port
+    /// then. Connections come from HOST [default: no port is registered; connections come from the
+    /// name of this system]
+    #[arg(long = "as", value_name = "HOST")]
+    host: Option<String>,
+    /// The DIF in which --as registers [default: every DIF]
+    #[arg(long, requires = "host")]
+    dif: Option<DifName>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+/// Runs the command: it becomes the program.
+///
+/// # Errors
+/// The program cannot be wrapped, or no node runs.
+pub fn run(shared: &Shared, args: WrapArgs) -> Outcome {
+    let name = args.program[0].to_string_lossy();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let program = find(&name, &path).map_err(not_wrapped)?;
+    match linkage(&program).map_err(not_wrapped)? {
+        Linkage::Dynamic => {}
+        Linkage::Static => {
+            return Err(refused(format!(
+                "{}: a static program loads no library and cannot be wrapped yet",
+                program.display()
+            )));
+        }
+    }
+    let library = library()?;
+    shared.node()?;
+    let settings = settings(shared, &args)?;
+    let mut command = Command::new(&program);
+    command
+        .arg0(&args.program[0])
+        .args(&args.program[1..])
+        .env(VARIABLE, settings.encode().attempt("passing the rules on")?)
+        .env("LD_PRELOAD", preloaded(&library));
+    let error = command.exec();
+    Err(failed(format!("starting {}: {error}", program.display())))
+}
+
+fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
+    let mut rules = args.rules.clone();
+    if let Some(at) = unreachable(&rules) {
+        return Err(usage(format!(
+            "rule {:?} is never used: a rule before it fits everything that it fits",
+            rules[at].to_string()
+        )));
+    }
+    if let Some(host) = &args.host {
+        let wildcards = [
+            IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            Ipv6Addr::UNSPECIFIED.into(),
+        ];
+        rules.extend(wildcards.map(|address| Rule::listen_as(address, host, args.dif.clone())));
+    }
+    if args.rules.is_empty() {
+        let default = DEFAULT_RULE.parse::<Rule>();
+        rules.push(default.attempt("reading the default rule")?);
+    }
+    let run_dir = shared.run_dir();
+    let names = names_directory(run_dir.path())?;
+    let socket = std::path::absolute(run_dir.ipc_sock()).attempt("finding the node's socket")?;
+    let of_system = || {
+        rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned()
+    };
+    Ok(Settings {
+        rules,
+        node: socket,
+        names: names.join("names"),
+        host: args.host.clone().unwrap_or_else(of_system),
+    })
+}
+
+/// The place of the first rule that a rule before it hides.
+fn unreachable(rules: &[Rule]) -> Option<usize> {
+    let hides = |(at, rule): (usize, &Rule)| {
+        let before = &rules[..at];
+        before.iter().any(|first| first.hides(rule)).then_some(at)
+    };
+    rules.iter().enumerate().find_map(hides)
+}
+
+/// The directory of the table of names: the run directory if it is this user's, else one of the
+/// user's own.
+fn names_directory(run: &Path) -> Result<PathBuf, Failure> {
+    let uid = rustix::process::geteuid().as_raw();
+    let is_own = |path: &Path| {
+        let metadata = path.symlink_metadata();
+        metadata.is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == uid)
+    };
+    if is_own(run) {
+        return std::path::absolute(run).attempt("finding the run directory");
+    }
+    let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) if !directory.is_empty() => Path::new(&directory).join("carina"),
+        _ => PathBuf::from(format!("/tmp/carina-{uid}")),
+    };
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(&directory);
+    made.attempt(format!("making {}", directory.display()))?;
+    if !is_own(&directory) {
+        return Err(failed(format!(
+            "{} belongs to another user; set XDG_RUNTIME_DIR to a directory of your own",
+            directory.display()
+        )));
+    }
+    Ok(directory)
+}
+
+/// The value of `LD_PRELOAD`: the library before those that are there already.
+fn preloaded(library: &Path) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    value
+}
+
+/// The library that is put into programs: beside this program where it was built, else where it is
+/// installed.
+fn library() -> Result<PathBuf, Failure> {
+    if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
+        return checked(PathBuf::from(path));
+    }
+    let program = std::env::current_exe().attempt("finding this program")?;
+    let directory = program.parent().unwrap_or(Path::new("/"));
+    let candidates = [
+        directory.join("libcarina_preload.so"),
+        directory.join("../lib/carina/libcarina_preload.so"),
+        PathBuf::from("/usr/lib/carina/libcarina_preload.so"),
+    ];
+    match candidates.iter().find(|candidate| candidate.is_file()) {
+        Some(found) => checked(found.canonicalize().attempt("finding the library")?),
+        None => Err(failed(format!(
+            "the library that is put into programs, libcarina_preload.so, is neither beside {} nor \
+             in {}; install carina whole, or set {LIBRARY_VARIABLE} to the file",
+            program.display(),
+            candidates[1].display(),
+        ))),
+    }
+}
+
+/// The dynamic linker parts `LD_PRELOAD` at colons and spaces.
+fn checked(library: PathBuf) -> Result<PathBuf, Failure> {
+    let bytes = library.as_os_str().as_bytes();
+    if !library.is_file() {
+        return Err(failed(format!("{} is no file", library.display())));
+    }
+    if bytes.iter().any(|byte| b": ".contains(byte)) {
+        return Err(failed(format!(
+            "{}: the dynamic linker takes no path with a space or a colon",
+            library.display()
+        )));
+    }
+    Ok(library)
+}
+
+fn not_wrapped(error: ProgramError) -> Failure {
+    refused(format!("the program is not started: {error}"))
+}
+
+/// What becomes a flow without `--rule`.
+const DEFAULT_RULE: &str = "*.dif.internal -> dif as {name}:{port}";
+
+/// Names the library where it lies elsewhere.
+const LIBRARY_VARIABLE: &str = "CARINA_PRELOAD";

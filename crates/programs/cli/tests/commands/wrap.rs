@@ -1,0 +1,286 @@
+//! Unmodified programs whose TCP connections are flows.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use super::node::{CARINA, Node, both_in_one};
+
+/// A wrapped program that ends with its test.
+struct Wrapped(Child);
+
+impl Drop for Wrapped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wrap(node: &Node, options: &[&str], program: &[&str]) -> Command {
+    let mut command = Command::new(CARINA);
+    command.arg("--run").arg(node.directory.path().join("run"));
+    command.arg("wrap").args(options).args(program);
+    command
+}
+
+fn run(node: &Node, options: &[&str], program: &[&str]) -> Output {
+    wrap(node, options, program).output().unwrap()
+}
+
+/// A program of Python, wrapped, whose first line says that it listens.
+fn serve(node: &Node, options: &[&str], program: &str) -> Wrapped {
+    let mut command = wrap(node, options, &["/usr/bin/python3", "-c", program]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let output = child.stdout.as_mut().unwrap();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    assert_eq!(line, "listening\n");
+    Wrapped(child)
+}
+
+/// Runs a program of Python, wrapped, and gives what it prints.
+fn python(node: &Node, options: &[&str], program: &str) -> String {
+    let output = run(node, options, &["/usr/bin/python3", "-c", program]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn has_python() -> bool {
+    let has = Path::new("/usr/bin/python3").exists();
+    if !has {
+        println!("SKIP: there is no /usr/bin/python3 here");
+    }
+    has
+}
+
+/// Answers each connection, in a child of its own, with what came, its peer and its own address.
+const ECHO: &str = "
+import os, socket, sys
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.bind(('0.0.0.0', 7000)); server.listen(64)
+assert server.getsockname() == ('0.0.0.0', 7000)
+assert server.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+print('listening', flush=True)
+while True:
+    connection, peer = server.accept()
+    if os.fork() == 0:
+        assert connection.getpeername() == peer
+        received = b''
+        while piece := connection.recv(65536): received += piece
+        connection.sendall(received + repr((peer[0], connection.getsockname()[1])).encode())
+        connection.shutdown(socket.SHUT_WR)
+        os._exit(0)
+    connection.close()
+    try: os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError: pass
+";
+
+#[test]
+fn unchanged_programs_reach_each_other_by_name() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let _server = serve(&node, &["--as", "echo"], ECHO);
+    let apps = node.done(&["app", "list"]).to_string();
+    assert!(apps.contains("echo:7000"), "{apps}");
+    let client = "
+import socket
+server = socket.create_connection(('echo.dif.internal', 7000))
+assert server.family == socket.AF_INET and server.getpeername()[1] == 7000
+server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+assert server.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+server.sendall(b'a' * 1000000); server.shutdown(socket.SHUT_WR)
+answer = b''
+while piece := server.recv(65536): answer += piece
+print(len(answer.lstrip(b'a')), server.getsockname()[0] in answer.decode()[1000000:])
+";
+    assert_eq!(
+        python(&node, &[], client).split_whitespace().nth(1),
+        Some("True")
+    );
+    // The kernel has no such port.
+    let plain = std::net::TcpStream::connect("127.0.0.1:7000");
+    assert_eq!(
+        plain.unwrap_err().kind(),
+        std::io::ErrorKind::ConnectionRefused
+    );
+}
+
+#[test]
+fn sockets_that_do_not_block_become_writable_when_connected() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let _server = serve(&node, &["--as", "echo"], ECHO);
+    let client = "
+import asyncio
+async def one(n):
+    reader, writer = await asyncio.open_connection('echo.dif.internal', 7000)
+    writer.write(b'%d ' % n); writer.write_eof()
+    answer = await reader.read(); writer.close()
+    return int(answer.split()[0])
+async def refused():
+    try: await asyncio.open_connection('echo.dif.internal', 7001)
+    except ConnectionRefusedError: return True
+async def main():
+    numbers = await asyncio.gather(*(one(n) for n in range(100)))
+    print(numbers == list(range(100)), await refused())
+asyncio.run(main())
+";
+    assert_eq!(python(&node, &[], client), "True True\n");
+}
+
+#[test]
+fn socket_in_an_epoll_before_it_connects_stays_there() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let _server = serve(&node, &["--as", "echo"], ECHO);
+    let client = "
+import select, socket
+s = socket.socket(); s.setblocking(False)
+epoll = select.epoll(); epoll.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+address = socket.getaddrinfo('echo.dif.internal', 7000)[0][4]
+s.connect_ex(address)
+for _ in range(100):
+    if any(events & select.EPOLLOUT for _, events in epoll.poll(10)): break
+assert s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+s.send(b'x'); s.shutdown(socket.SHUT_WR)
+while not any(events & select.EPOLLIN for _, events in epoll.poll(10)): pass
+print(s.recv(1) == b'x')
+";
+    assert_eq!(python(&node, &[], client), "True\n");
+}
+
+#[test]
+fn rules_decide_what_becomes_a_flow() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let listens = "listen 127.0.0.0/8 -> dif as inner:{port}";
+    let _server = serve(
+        &node,
+        &["--rule", listens],
+        &ECHO.replace("0.0.0.0", "127.0.0.1"),
+    );
+    let connect = "
+import socket
+s = socket.socket(); print(s.connect_ex(('127.0.0.1', 7000)), s.family.name)
+";
+    let of = |rule: &str| python(&node, &["--rule", rule], connect);
+    assert_eq!(
+        of("127.0.0.0/8:7000 -> dif net as inner:{port}"),
+        "0 AF_INET\n"
+    );
+    assert_eq!(of("127.0.0.0/8 -> refuse"), "111 AF_INET\n");
+    // Another port's rule: the kernel, which has no such port.
+    assert_eq!(
+        of("127.0.0.0/8:7001 -> dif as inner:{port}"),
+        "111 AF_INET\n"
+    );
+    assert_eq!(
+        of("127.0.0.0/8 -> dif no-such-dif as inner:{port}"),
+        "113 AF_INET\n"
+    );
+}
+
+#[test]
+fn programs_that_cannot_be_wrapped_are_refused_with_the_reason() {
+    let node = both_in_one();
+    let directory = tempfile::tempdir().unwrap();
+    let script = |name: &str, text: &[u8], mode| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        path.display().to_string()
+    };
+    let set_id = script("set-id", b"#!/bin/sh\n", 0o4755);
+    let text = script("text", b"hello", 0o755);
+    for (options, program, code, says) in [
+        (
+            &[][..],
+            "no-such-program",
+            3,
+            "there is no such program in PATH",
+        ),
+        (&[], "/etc/passwd", 3, "not a file that may be run"),
+        (&[], &set_id, 3, "set-user-ID"),
+        (&[], &text, 3, "neither an ELF program nor a script"),
+        (&["--rule", "*.vm"], "/bin/true", 2, "has no \"->\""),
+        (
+            &["--rule", "* -> tunnel"],
+            "/bin/true",
+            2,
+            "none of kernel, refuse, dif",
+        ),
+        (
+            &["--rule", "* -> dif", "--rule", "*.vm -> kernel"],
+            "/bin/true",
+            2,
+            "never used",
+        ),
+        (&["--dif", "net"], "/bin/true", 2, "--as"),
+    ] {
+        let output = run(&node, options, &[program]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{options:?} {program}: {said}"
+        );
+        assert!(said.contains(says), "{options:?} {program}: {said}");
+    }
+    let mut without_node = Command::new(CARINA);
+    without_node.args(["--run", "/no/such/run", "wrap", "/bin/true"]);
+    let output = without_node.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("/no/such/run"),
+        "{said}"
+    );
+}
+
+#[test]
+fn end_of_either_program_or_of_the_node_ends_the_other_in_time() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let mut server = serve(&node, &["--as", "echo"], ECHO);
+    let waits = "
+import socket
+s = socket.create_connection(('echo.dif.internal', 7000)); print('connected', flush=True)
+try: print('end', s.recv(1))
+except ConnectionResetError: print('reset')
+";
+    let mut client = wrap(&node, &[], &["/usr/bin/python3", "-c", waits]);
+    let mut client = Wrapped(client.stdout(Stdio::piped()).spawn().unwrap());
+    let mut output = BufReader::new(client.0.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "connected\n");
+    // The child that serves the connection lives on: only its own end ends the flow.
+    let children = format!("/proc/{0}/task/{0}/children", server.0.id());
+    let children = std::fs::read_to_string(children).unwrap();
+    let _ = server.0.kill();
+    for child in children.split_whitespace() {
+        let killed = Command::new("kill").args(["-9", child]).status().unwrap();
+        assert!(killed.success());
+    }
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert!(rest == "end b''\n" || rest == "reset\n", "{rest}");
+    let gone = "
+import socket
+try: socket.create_connection(('echo.dif.internal', 7000)); print('connected')
+except OSError as error: print(type(error).__name__)
+";
+    assert_eq!(python(&node, &[], gone), "ConnectionRefusedError\n");
+}

@@ -1,0 +1,189 @@
+//! Registrations that take every flow as a byte stream: listening sockets of programs.
+//!
+//! The node accepts a flow by itself and sends it on the registration, as one message with its
+//! descriptor. Processes that share the registration's descriptor share its flows.
+//!
+//! ```text
+//!             listen                       a flow comes
+//!   Bound ------------> Listening -----------------------------> accepted; message with descriptor
+//!     | a flow comes        | a flow comes, and the program has not read many others
+//!     v                     v
+//!   refused              refused
+//! ```
+//!
+//! Registrations that are shared (`SO_REUSEPORT`) stand in one group: the first, the leader, is
+//! registered in the DIFs; each gets flows in turn. When the leader ends, the next one takes its
+//! place.
+
+use std::os::fd::AsFd;
+
+use carina_api::ipc::Mode;
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
+use carina_sys::unread_bytes;
+use rustix::net::sockopt::socket_send_buffer_size;
+
+use crate::attached_socket::stream_spec_checked;
+use crate::connections::{App, Connection, ConnectionId, Role};
+use crate::core::Core;
+use crate::endpoints::Stage;
+use crate::incoming_flows::IncomingError;
+use crate::ipcps::Registrant;
+
+impl Core {
+    /// Has a registration accept flows from now on.
+    ///
+    /// # Errors
+    /// The registration is asked about each flow instead.
+    pub fn listen(&mut self, id: ConnectionId) -> Result<(), ErrorBody> {
+        let app = self.connections.app_mut(id);
+        let Some(listener) = app.and_then(|app| app.listener.as_mut()) else {
+            let what = "only a registration with \"streams\" listens; this one is asked about each \
+                        flow and responds";
+            return Err(ErrorBody::new(ErrorCode::Conflict, what));
+        };
+        listener.is_listening = true;
+        Ok(())
+    }
+
+    /// Puts a new shared registration into the group of the one that has its name. False when that
+    /// is not shared, is another user's, or is for another DIF.
+    pub fn join_group(
+        &mut self,
+        leader: ConnectionId,
+        id: ConnectionId,
+        dif: Option<&DifName>,
+    ) -> bool {
+        let uid_of = |id| {
+            self.connections
+                .get(id)
+                .map(|conn: &Connection| conn.peer.uid)
+        };
+        if uid_of(leader) != uid_of(id) {
+            return false;
+        }
+        let Some(app) = self.connections.app_mut(leader) else {
+            return false;
+        };
+        let is_same_dif = app.dif.as_ref() == dif;
+        match &mut app.listener {
+            Some(listener) if listener.is_shared && is_same_dif => {
+                listener.followers.push(id);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives what a leader has to the next of its group. Returns the registration when the group
+    /// has no other.
+    pub fn pass_on(&mut self, app: App) -> Option<App> {
+        let Some(listener) = app.listener.clone() else {
+            return Some(app);
+        };
+        let mut rest = listener.followers.into_iter();
+        let next = rest.find(|id| self.connections.app_mut(*id).is_some());
+        let Some((next, heir)) = next.and_then(|id| Some((id, self.connections.app_mut(id)?)))
+        else {
+            return Some(app);
+        };
+        heir.ipcps.clone_from(&app.ipcps);
+        heir.pending_ipcps = app.pending_ipcps;
+        if let Some(listener) = &mut heir.listener {
+            listener.followers = rest.collect();
+        }
+        for ipcp in app.ipcps {
+            if let Some(ipcp) = self.ipcps.get_mut(ipcp) {
+                let name = app.name.clone();
+                ipcp.names.insert(name, Registrant::App(next));
+            }
+        }
+        None
+    }
+
+    /// Accepts a flow for a registration that takes streams.
+    pub fn accept_stream(
+        &mut self,
+        leader: ConnectionId,
+        ipcp: IpcpId,
+        port: PortId,
+        [local, remote]: [&AppName; 2],
+        spec: FlowSpec,
+    ) -> Result<(), IncomingError> {
+        let system = |error: ErrorBody| IncomingError::System(error.message);
+        stream_spec_checked(Mode::Stream, &spec).map_err(system)?;
+        let id = self.next_listener(leader, local)?;
+        let unknown = || IncomingError::NotRegistered(local.clone());
+        let peer = self.connections.get(id).ok_or_else(unknown)?.peer;
+        let app = self.connections.app_mut(id).ok_or_else(unknown)?;
+        let request = app.next_request;
+        app.next_request = app.next_request.wrapping_add(1);
+        self.users.charge(peer.uid, 0, &self.limits)?;
+        let stage = Stage::Accepted {
+            answer: Some((id, request)),
+        };
+        let mut end = self.called_end(ipcp, [local, remote], spec, peer, stage);
+        end.mode = Mode::Stream;
+        self.endpoints.insert(port, end);
+        self.accept_incoming(port).map_err(|error| {
+            self.remove_endpoint(port);
+            system(error)
+        })
+    }
+
+    /// The registration of a group that gets the next flow.
+    fn next_listener(
+        &mut self,
+        leader: ConnectionId,
+        local: &AppName,
+    ) -> Result<ConnectionId, IncomingError> {
+        let app = self.connections.app_mut(leader);
+        let Some(listener) = app.and_then(|app| app.listener.as_mut()) else {
+            return Err(IncomingError::NotRegistered(local.clone()));
+        };
+        listener.turn = listener.turn.wrapping_add(1);
+        let turn = listener.turn;
+        let mut group = listener.followers.clone();
+        group.retain(|id| self.connections.app_mut(*id).is_some());
+        if let Some(listener) = self
+            .connections
+            .app_mut(leader)
+            .and_then(|app| app.listener.as_mut())
+        {
+            listener.followers.clone_from(&group);
+        }
+        group.push(leader);
+        let (mut is_any_listening, members) = (false, group.len());
+        for step in 0..members {
+            let id = group[(turn + step) % members];
+            let Some(connection) = self.connections.get(id) else {
+                continue;
+            };
+            let is_listening = matches!(&connection.role, Role::App(app)
+                if app.listener.as_ref().is_some_and(|listener| listener.is_listening));
+            is_any_listening |= is_listening;
+            if is_listening && has_room(connection) {
+                return Ok(id);
+            }
+        }
+        let local = local.clone();
+        Err(if is_any_listening {
+            IncomingError::Unread(local)
+        } else {
+            IncomingError::NotListening(local)
+        })
+    }
+}
+
+/// Whether the registration takes one more message. A program that does not read is not
+/// disconnected, as others are: its listening socket would be gone.
+fn has_room(connection: &Connection) -> bool {
+    let socket = connection.socket.as_fd();
+    match (unread_bytes(socket), socket_send_buffer_size(socket)) {
+        (Ok(unread), Ok(room)) => unread + FLOW_MESSAGE_BYTES <= room,
+        _ => false,
+    }
+}
+
+/// Memory that the kernel counts for a message with a flow, at most: names and a DIF of 255 bytes
+/// each, each byte escaped, and what the kernel adds.
+const FLOW_MESSAGE_BYTES: usize = 8 << 10;

@@ -1,0 +1,332 @@
+//! `bind`, `listen`, `connect`, `accept`, and the calls that carry an address beside data.
+
+use std::net::SocketAddr;
+
+use carina_wrap::calls::{AcceptFlags, Call, is_pending, local_address, remote_address};
+use carina_wrap::mark::Mark;
+use libc::{c_int, c_void, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use rustix::io::Errno;
+
+use crate::address;
+use crate::process::{ThisProcess, borrowed, last_error};
+use crate::{result, wrap};
+
+/// `bind(2)`.
+///
+/// # Safety
+/// As of `bind(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(socket: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: the caller's promise about the address, and for the descriptor that of the function.
+    let (parsed, descriptor) = unsafe { (address::read(to, length), borrowed(socket)) };
+    if let (Some(wrap), Some(address), Some(socket)) = (wrap(), parsed, descriptor) {
+        match wrap.bind(&ThisProcess, socket, address) {
+            Ok(Call::Kernel) => {}
+            Ok(Call::Done(())) => return 0,
+            Err(error) => return result(Err(error)),
+        }
+    }
+    // SAFETY: the arguments are the caller's, and the kernel checks them.
+    unsafe { libc::syscall(libc::SYS_bind, socket, to, length) as c_int }
+}
+
+/// `listen(2)`.
+///
+/// # Safety
+/// None beyond that of `listen(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(socket: c_int, backlog: c_int) -> c_int {
+    // SAFETY: used during this call only.
+    let descriptor = unsafe { borrowed(socket) };
+    if let (Some(wrap), Some(socket)) = (wrap(), descriptor) {
+        match wrap.listen(&ThisProcess, socket) {
+            Ok(Call::Kernel) => {}
+            Ok(Call::Done(())) => return 0,
+            Err(error) => return result(Err(error)),
+        }
+    }
+    // SAFETY: no pointer is passed.
+    unsafe { libc::syscall(libc::SYS_listen, socket, backlog) as c_int }
+}
+
+/// `connect(2)`.
+///
+/// # Safety
+/// As of `connect(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(socket: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: as of `bind`.
+    let (parsed, descriptor) = unsafe { (address::read(to, length), borrowed(socket)) };
+    if let (Some(wrap), Some(address), Some(socket)) = (wrap(), parsed, descriptor) {
+        match wrap.connect(&ThisProcess, socket, address) {
+            Ok(Call::Kernel) => {}
+            Ok(Call::Done(())) => return 0,
+            Err(error) => return result(Err(error)),
+        }
+    }
+    // SAFETY: as of `bind`.
+    unsafe { libc::syscall(libc::SYS_connect, socket, to, length) as c_int }
+}
+
+/// `accept(2)`.
+///
+/// # Safety
+/// As of `accept(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(
+    socket: c_int,
+    peer: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { accept4(socket, peer, length, 0) }
+}
+
+/// `accept4(2)`.
+///
+/// # Safety
+/// As of `accept4(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    socket: c_int,
+    peer: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: used during this call only.
+    let descriptor = unsafe { borrowed(socket) };
+    if let (Some(wrap), Some(socket)) = (wrap(), descriptor) {
+        let flags = AcceptFlags {
+            nonblock: flags & libc::SOCK_NONBLOCK != 0,
+            cloexec: flags & libc::SOCK_CLOEXEC != 0,
+        };
+        match wrap.accept(socket, flags) {
+            Ok(Call::Kernel) => {}
+            Ok(Call::Done(accepted)) => {
+                // SAFETY: the caller's promise about the room for the address.
+                unsafe { address::write(accepted.peer, peer, length) };
+                return std::os::fd::IntoRawFd::into_raw_fd(accepted.socket);
+            }
+            Err(error) => return result(Err(error)),
+        }
+    }
+    // SAFETY: the arguments are the caller's, and the kernel checks them.
+    unsafe { libc::syscall(libc::SYS_accept4, socket, peer, length, flags) as c_int }
+}
+
+/// `getsockname(2)`.
+///
+/// # Safety
+/// As of `getsockname(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockname(
+    socket: c_int,
+    to: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    if let Some(Ok(address)) = name_of(socket, |socket, mark| {
+        local_address(socket, mark).ok_or(Errno::INVAL)
+    }) {
+        // SAFETY: the caller's promise about the room for the address.
+        unsafe { address::write(address, to, length) };
+        return 0;
+    }
+    // SAFETY: the arguments are the caller's, and the kernel checks them.
+    unsafe { libc::syscall(libc::SYS_getsockname, socket, to, length) as c_int }
+}
+
+/// `getpeername(2)`.
+///
+/// # Safety
+/// As of `getpeername(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(
+    socket: c_int,
+    to: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    let peer = name_of(socket, |socket, mark| {
+        let is_flow =
+            !mark.has(Mark::LISTENER) && !mark.has(Mark::FAILED) && !is_pending(socket, mark);
+        let address = is_flow.then(|| remote_address(socket, mark)).flatten();
+        address.ok_or(Errno::NOTCONN)
+    });
+    match peer {
+        Some(Ok(address)) => {
+            // SAFETY: the caller's promise about the room for the address.
+            unsafe { address::write(address, to, length) };
+            0
+        }
+        Some(Err(error)) => result(Err(error)),
+        // SAFETY: the arguments are the caller's, and the kernel checks them.
+        None => unsafe { libc::syscall(libc::SYS_getpeername, socket, to, length) as c_int },
+    }
+}
+
+fn name_of(
+    socket: c_int,
+    name: impl Fn(std::os::fd::BorrowedFd<'_>, Mark) -> Result<SocketAddr, Errno>,
+) -> Option<Result<SocketAddr, Errno>> {
+    wrap()?;
+    // SAFETY: used during this call only.
+    let socket = unsafe { borrowed(socket) }?;
+    let mark = Mark::of(socket)?;
+    Some(name(socket, mark))
+}
+
+/// `sendto(2)`: a connected stream ignores the address; `MSG_FASTOPEN` connects first.
+///
+/// # Safety
+/// As of `sendto(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    socket: c_int,
+    bytes: *const c_void,
+    count: size_t,
+    flags: c_int,
+    to: *const sockaddr,
+    length: socklen_t,
+) -> ssize_t {
+    let mut flags = flags;
+    // SAFETY: the caller's promise about the address.
+    let connects = flags & libc::MSG_FASTOPEN != 0 && unsafe { opens(socket, to, length) };
+    if connects {
+        // SAFETY: as above.
+        if unsafe { connect(socket, to, length) } != 0 {
+            return -1;
+        }
+        flags &= !libc::MSG_FASTOPEN;
+    }
+    let send = |to: *const sockaddr, length: socklen_t| {
+        // SAFETY: the arguments are the caller's, and the kernel checks them.
+        unsafe {
+            libc::syscall(libc::SYS_sendto, socket, bytes, count, flags, to, length) as ssize_t
+        }
+    };
+    let sent = if connects { -1 } else { send(to, length) };
+    if connects || (sent < 0 && !to.is_null() && is_connected_flow(socket)) {
+        return send(std::ptr::null(), 0);
+    }
+    sent
+}
+
+/// Whether `connect` to this address makes a flow of the socket.
+///
+/// # Safety
+/// As of [`address::read`].
+unsafe fn opens(socket: c_int, to: *const sockaddr, length: socklen_t) -> bool {
+    // SAFETY: the caller's promise, and the descriptor is used during this call only.
+    let (parsed, descriptor) = unsafe { (address::read(to, length), borrowed(socket)) };
+    match (wrap(), parsed, descriptor) {
+        (Some(wrap), Some(address), Some(socket)) => wrap.connects(socket, address),
+        _ => false,
+    }
+}
+
+/// `sendmsg(2)`: a connected stream ignores the address.
+///
+/// # Safety
+/// As of `sendmsg(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are the caller's, and the kernel checks them.
+    let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket, message, flags) as ssize_t };
+    if sent >= 0 || message.is_null() || !is_connected_flow(socket) {
+        return sent;
+    }
+    // SAFETY: the kernel has read the message through this pointer.
+    let mut without_address = unsafe { std::ptr::read(message) };
+    if without_address.msg_name.is_null() {
+        return sent;
+    }
+    without_address.msg_name = std::ptr::null_mut();
+    without_address.msg_namelen = 0;
+    // SAFETY: as above, with a local header.
+    unsafe {
+        libc::syscall(libc::SYS_sendmsg, socket, &raw const without_address, flags) as ssize_t
+    }
+}
+
+/// Whether the send that failed just now failed because of its address, on a socket that is ours.
+fn is_connected_flow(socket: c_int) -> bool {
+    last_error() == Errno::ISCONN
+        && wrap().is_some()
+        // SAFETY: used during this call only.
+        && unsafe { borrowed(socket) }.and_then(Mark::of).is_some()
+}
+
+/// `recvfrom(2)`: a stream gives no address.
+///
+/// # Safety
+/// As of `recvfrom(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    socket: c_int,
+    bytes: *mut c_void,
+    count: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    length: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the arguments are the caller's, and the kernel checks them.
+    let received = unsafe {
+        libc::syscall(
+            libc::SYS_recvfrom,
+            socket,
+            bytes,
+            count,
+            flags,
+            from,
+            length,
+        )
+    };
+    if received >= 0 && !from.is_null() && !length.is_null() && is_ours(socket) {
+        // SAFETY: the kernel has just written through this pointer.
+        unsafe { *length = 0 };
+    }
+    received as ssize_t
+}
+
+/// `recvfrom` of programs that are compiled with checks of buffers (`_FORTIFY_SOURCE`).
+///
+/// # Safety
+/// As of `recvfrom(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    socket: c_int,
+    bytes: *mut c_void,
+    count: size_t,
+    room: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    length: *mut socklen_t,
+) -> ssize_t {
+    if count > room {
+        std::process::abort();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { recvfrom(socket, bytes, count, flags, from, length) }
+}
+
+/// `recvmsg(2)`: a stream gives no address.
+///
+/// # Safety
+/// As of `recvmsg(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are the caller's, and the kernel checks them.
+    let received = unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, flags) };
+    if received >= 0 && !message.is_null() {
+        // SAFETY: the kernel has just written through this pointer.
+        let message = unsafe { &mut *message };
+        if !message.msg_name.is_null() && is_ours(socket) {
+            message.msg_namelen = 0;
+        }
+    }
+    received as ssize_t
+}
+
+fn is_ours(socket: c_int) -> bool {
+    // SAFETY: used during this call only.
+    wrap().is_some() && unsafe { borrowed(socket) }.and_then(Mark::of).is_some()
+}

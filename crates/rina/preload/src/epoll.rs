@@ -1,0 +1,100 @@
+//! Sockets that a program put into an epoll before it connected them (nginx does).
+//!
+//! An epoll watches the open file, not the number: when a socket is replaced, its new file must be
+//! added. The last request for each number is remembered, and used only if the kernel confirms, by
+//! removing the old file, that the epoll still watches it.
+
+use std::os::fd::RawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{c_int, epoll_event};
+
+/// What a program asked of an epoll.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched {
+    epoll: RawFd,
+    socket: RawFd,
+    events: u32,
+    data: u64,
+}
+
+/// `epoll_ctl(2)`: remembers what is added and changed.
+///
+/// # Safety
+/// As of `epoll_ctl(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    socket: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    // SAFETY: the arguments are the caller's, and the kernel checks them.
+    let done = unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, socket, event) };
+    let is_change = operation == libc::EPOLL_CTL_ADD || operation == libc::EPOLL_CTL_MOD;
+    if done == 0 && is_change && socket >= 0 && crate::wrap().is_some() {
+        // SAFETY: the kernel has just read the event through this pointer.
+        let event = unsafe { std::ptr::read_unaligned(event) };
+        let (events, data) = (event.events, event.u64);
+        let watched = Watched {
+            epoll,
+            socket,
+            events,
+            data,
+        };
+        slots()[slot(socket)] = Some(watched);
+    }
+    done as c_int
+}
+
+/// Takes a socket out of the epoll that watches it; `None` when none does.
+pub(crate) fn forget(socket: RawFd) -> Option<Watched> {
+    let watched = slots()[slot(socket)].take();
+    let watched = watched.filter(|watched| watched.socket == socket)?;
+    let mut event = epoll_event { events: 0, u64: 0 };
+    // SAFETY: the event is a local; the kernel checks both descriptors.
+    let removed = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_ctl,
+            watched.epoll,
+            libc::EPOLL_CTL_DEL,
+            socket,
+            &raw mut event,
+        )
+    };
+    (removed == 0).then_some(watched)
+}
+
+/// Adds the file that now has the number.
+pub(crate) fn watch_again(watched: Watched) {
+    let mut event = epoll_event {
+        events: watched.events,
+        u64: watched.data,
+    };
+    // SAFETY: as above.
+    let added = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_ctl,
+            watched.epoll,
+            libc::EPOLL_CTL_ADD,
+            watched.socket,
+            &raw mut event,
+        )
+    };
+    if added == 0 {
+        slots()[slot(watched.socket)] = Some(watched);
+    }
+}
+
+fn slots() -> MutexGuard<'static, [Option<Watched>; SLOTS]> {
+    static WATCHED: Mutex<[Option<Watched>; SLOTS]> = Mutex::new([None; SLOTS]);
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn slot(socket: RawFd) -> usize {
+    socket as usize % SLOTS
+}
+
+/// Numbers of which the last request is remembered: a program has few sockets at a time that it
+/// watches and has not connected yet.
+const SLOTS: usize = 1024;

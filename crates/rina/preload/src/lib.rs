@@ -1,0 +1,56 @@
+//! The library that `carina wrap` puts into a program with `LD_PRELOAD`: the C library's functions
+//! that name addresses. Each asks [`carina_wrap`] first and does what the C library would do when
+//! the socket is not one of Carina's.
+//!
+//! ```text
+//!  program -- connect(fd, address) --> this library -- Wrap::connect --> Done: the answer
+//!                                           |
+//!                                           +-- Kernel: the system call, with the same arguments
+//! ```
+//!
+//! The library has no threads, opens no descriptor that outlives a call, and keeps two things in
+//! memory: the settings, read once, and which sockets the program has put into which epoll.
+
+mod address;
+mod calls;
+mod epoll;
+mod lookup;
+mod options;
+mod process;
+
+use std::sync::OnceLock;
+
+use carina_wrap::calls::Wrap;
+use carina_wrap::settings::{Settings, VARIABLE};
+use libc::c_int;
+use rustix::io::Errno;
+
+/// The calls by the settings in the environment; `None` when the program is not wrapped.
+fn wrap() -> Option<&'static Wrap> {
+    static WRAP: OnceLock<Option<Wrap>> = OnceLock::new();
+    let read = || {
+        let text = std::env::var(VARIABLE).ok()?;
+        match Settings::decode(&text) {
+            Ok(settings) => Some(Wrap::new(settings)),
+            Err(error) => {
+                eprintln!(
+                    "carina wrap: {VARIABLE} in the environment is not as it was set: {error}"
+                );
+                None
+            }
+        }
+    };
+    WRAP.get_or_init(read).as_ref()
+}
+
+/// The result of a C function that gives 0, or -1 and `errno`.
+fn result(outcome: Result<c_int, Errno>) -> c_int {
+    match outcome {
+        Ok(value) => value,
+        Err(error) => {
+            // SAFETY: the C library gives a pointer to this thread's `errno`.
+            unsafe { *libc::__errno_location() = error.raw_os_error() };
+            -1
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! What the socket calls of a wrapped program do.
+//!
+//! A program makes a TCP socket, and the kernel has it until the program says where it belongs:
+//!
+//! ```text
+//!                    +-- rule: kernel, or none --------------> the TCP socket, untouched
+//!  socket() -- connect()
+//!                    +-- rule: dif -- flow allocated --------> one end of an AF_UNIX pair; the
+//!                    |                              remote program or the node has the other
+//!                    +-- refused ----------------------------> the TCP socket, and the error
+//!
+//!           -- bind() +-- rule: kernel, or none -------------> the TCP socket, untouched
+//!                     +-- rule: dif -- name registered ------> the registration: a connection to
+//!                                                              the node, on which flows arrive
+//! ```
+//!
+//! The new socket takes the number of the old one. From then on `read`, `write`, `poll`, `dup`,
+//! `fork` and descriptor passing are the kernel's.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use carina_api::AppName;
+use rustix::event::PollFlags;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{getpeername, getsockname};
+
+use crate::addresses::{UNSPECIFIED, ephemeral_port, in_family, is_of_this_host, of_family};
+use crate::label::Label;
+use crate::mark::Mark;
+use crate::name_table::{address_v4, address_v6};
+use crate::node::{self, Allocation, Wanted};
+use crate::rule::{Decision, Direction};
+use crate::settings::Settings;
+pub use crate::sockets::{AcceptFlags, Descriptors};
+use crate::sockets::{
+    events_now, fill, is_tcp, labelled_pair, set_flags, take_over, unbound_address,
+};
+use crate::unix_name::{bind_label, label_of};
+
+/// A call that Carina handled, or that the kernel shall handle.
+#[derive(Debug)]
+pub enum Call<T> {
+    /// The kernel handles the call: the socket is not, and does not become, a flow.
+    Kernel,
+    /// Handled, with this result.
+    Done(T),
+}
+
+/// A flow that a program accepted.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The program's end.
+    pub socket: OwnedFd,
+    /// The address of the remote program.
+    pub peer: SocketAddr,
+}
+
+/// The calls of programs with these settings.
+#[derive(Debug)]
+pub struct Wrap {
+    settings: Settings,
+}
+
+impl Wrap {
+    /// The calls of programs that were started with `settings`.
+    pub fn new(settings: Settings) -> Wrap {
+        Wrap { settings }
+    }
+
+    /// The two addresses that stand for a host; `None` when no rule makes flows to it.
+    ///
+    /// # Errors
+    /// The table of names is full or cannot be written.
+    pub fn lookup(
+        &self,
+        host: &str,
+    ) -> Result<Option<(Ipv4Addr, Ipv6Addr)>, crate::name_table::NameTableError> {
+        if !self.settings.names(host) {
+            return Ok(None);
+        }
+        let number = self.settings.table().number(host)?;
+        Ok(Some((address_v4(number), address_v6(number))))
+    }
+
+    /// `bind`: registers the name that a rule gives the address.
+    ///
+    /// # Errors
+    /// As `bind(2)`: `EADDRINUSE` when the name is taken, `EACCES` when a rule forbids it.
+    pub fn bind(
+        &self,
+        process: &impl Descriptors,
+        socket: BorrowedFd<'_>,
+        address: SocketAddr,
+    ) -> Result<Call<()>, Errno> {
+        if Mark::of(socket).is_some() {
+            return Err(Errno::INVAL);
+        }
+        if !is_tcp(socket) {
+            return Ok(Call::Kernel);
+        }
+        let attempts = if address.port() == 0 {
+            PORT_ATTEMPTS
+        } else {
+            1
+        };
+        let mut result = Err(Errno::ADDRINUSE);
+        for _ in 0..attempts {
+            let mut address = address;
+            if address.port() == 0 {
+                address.set_port(ephemeral_port()?);
+            }
+            let (name, dif) = match self.decide(Direction::Listen, address)? {
+                Decision::Kernel => return Ok(Call::Kernel),
+                Decision::Refuse => return Err(Errno::ACCESS),
+                Decision::Flow { name, dif } => (name, dif),
+            };
+            let label = Label {
+                this: address,
+                other: None,
+            };
+            let shared = sockopt::socket_reuseport(socket).unwrap_or(false);
+            let node = &self.settings.node;
+            result = node::register(node, label, &name, dif.as_ref(), shared);
+            if !matches!(result, Err(Errno::ADDRINUSE)) {
+                break;
+            }
+        }
+        let registration = result?;
+        let mark = Mark::LISTENER.with_if(address.is_ipv6(), Mark::IPV6);
+        take_over(process, socket, registration, mark)?;
+        Ok(Call::Done(()))
+    }
+
+    /// `listen`: flows to the registered name are accepted from now on.
+    ///
+    /// # Errors
+    /// As `listen(2)`.
+    pub fn listen(
+        &self,
+        process: &impl Descriptors,
+        socket: BorrowedFd<'_>,
+    ) -> Result<Call<()>, Errno> {
+        match Mark::of(socket) {
+            Some(mark) if mark.has(Mark::LISTENER) => {}
+            Some(_) => return Err(Errno::INVAL),
+            None => {
+                // A socket that listens without an address gets the wildcard one and some port.
+                let Some(address) = unbound_address(socket) else {
+                    return Ok(Call::Kernel);
+                };
+                match self.bind(process, socket, address)? {
+                    Call::Kernel => return Ok(Call::Kernel),
+                    Call::Done(()) => {}
+                }
+            }
+        }
+        node::listen(socket)?;
+        Ok(Call::Done(()))
+    }
+
+    /// `accept`: the next flow to the registered name.
+    ///
+    /// # Errors
+    /// As `accept(2)`; `ENETDOWN` when the node has ended.
+    pub fn accept(
+        &self,
+        socket: BorrowedFd<'_>,
+        flags: AcceptFlags,
+    ) -> Result<Call<Accepted>, Errno> {
+        let Some(mark) = Mark::of(socket) else {
+            return Ok(Call::Kernel);
+        };
+        if !mark.has(Mark::LISTENER) {
+            return Err(Errno::INVAL);
+        }
+        let (flow, end) = node::accept(socket)?;
+        if label_of(end.as_fd()).is_none() {
+            let this = self.concrete(label_of(socket).ok_or(Errno::INVAL)?.this);
+            let other = Some(self.address_of_name(flow.remote.as_str(), this.is_ipv6()));
+            // A label that cannot be given costs the program an address, not the connection.
+            let _ = bind_label(end.as_fd(), Label { this, other });
+        }
+        let of_family = Mark::NONE.with_if(mark.has(Mark::IPV6), Mark::IPV6);
+        of_family.set(end.as_fd())?;
+        set_flags(end.as_fd(), flags)?;
+        let peer = remote_address(end.as_fd(), of_family).unwrap_or(UNSPECIFIED);
+        Ok(Call::Done(Accepted { socket: end, peer }))
+    }
+
+    /// `connect`: a flow to the name that a rule gives the address.
+    ///
+    /// # Errors
+    /// As `connect(2)`: `EINPROGRESS` on a socket that does not block when the flow takes longer
+    /// than a millisecond.
+    pub fn connect(
+        &self,
+        process: &impl Descriptors,
+        socket: BorrowedFd<'_>,
+        address: SocketAddr,
+    ) -> Result<Call<()>, Errno> {
+        let mark = Mark::of(socket);
+        if let Some(mark) = mark.filter(|mark| !mark.has(Mark::LISTENER)) {
+            return connect_again(socket, mark).map(Call::Done);
+        }
+        if mark.is_none() && !is_tcp(socket) {
+            return Ok(Call::Kernel);
+        }
+        let (name, dif) = match self.decide(Direction::Connect, address)? {
+            Decision::Kernel => return Ok(Call::Kernel),
+            Decision::Refuse => return Err(Errno::CONNREFUSED),
+            Decision::Flow { name, dif } => (name, dif),
+        };
+        if mark.is_none() && getpeername(socket).is_ok() {
+            return Ok(Call::Kernel);
+        }
+        let this = self.source(socket, address)?;
+        let local = self.name_of_address(this)?;
+        let wanted = Wanted {
+            local: &local,
+            remote: &name,
+            dif: dif.as_ref(),
+            filler: 0,
+            detached: false,
+        };
+        let (ours, theirs) = labelled_pair(this, address)?;
+        let is_six = Mark::NONE.with_if(address.is_ipv6(), Mark::IPV6);
+        if !rustix::fs::fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) {
+            let limit = sockopt::socket_timeout(socket, Timeout::Send)
+                .ok()
+                .flatten();
+            let deadline = Instant::now() + limit.unwrap_or(CONNECT_LIMIT);
+            let allocation = Allocation::start(&self.settings.node, &wanted, theirs)?;
+            if !allocation.finish(deadline)? {
+                let had_limit = limit.is_some();
+                return Err(if had_limit {
+                    Errno::INPROGRESS
+                } else {
+                    Errno::TIMEDOUT
+                });
+            }
+            take_over(process, socket, ours, is_six)?;
+            return Ok(Call::Done(()));
+        }
+        let usual = sockopt::socket_send_buffer_size(&ours)?;
+        let wanted = Wanted {
+            filler: fill(ours.as_fd())?,
+            detached: true,
+            ..wanted
+        };
+        let allocation = Allocation::start(&self.settings.node, &wanted, theirs)?;
+        let is_there = match allocation.finish(Instant::now() + AT_ONCE) {
+            Err(Errno::INTR) => false,
+            finished => finished?,
+        };
+        if is_there {
+            let _ = sockopt::set_socket_send_buffer_size(&ours, usual / 2);
+        }
+        take_over(
+            process,
+            socket,
+            ours,
+            is_six.with_if(!is_there, Mark::PENDING),
+        )?;
+        if is_there {
+            Ok(Call::Done(()))
+        } else {
+            Err(Errno::INPROGRESS)
+        }
+    }
+
+    /// Whether `connect` to this address makes a flow of the socket.
+    pub fn connects(&self, socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
+        let decision = self.decide(Direction::Connect, address);
+        Mark::of(socket).is_none()
+            && is_tcp(socket)
+            && matches!(decision, Ok(Decision::Flow { .. } | Decision::Refuse))
+    }
+
+    /// The name in place of an address of the table.
+    pub fn name(&self, address: IpAddr) -> Option<String> {
+        self.settings.table().name(address).ok().flatten()
+    }
+
+    /// The address that a name of an application stands for: that of its host.
+    fn address_of_name(&self, name: &str, is_six: bool) -> SocketAddr {
+        let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
+        let port = port.parse().unwrap_or(0);
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return SocketAddr::new(of_family(ip, is_six), port);
+        }
+        match self.settings.table().number(host) {
+            Ok(number) if is_six => SocketAddr::new(address_v6(number).into(), port),
+            Ok(number) => SocketAddr::new(address_v4(number).into(), port),
+            Err(_) => SocketAddr::new(of_family(UNSPECIFIED.ip(), is_six), port),
+        }
+    }
+
+    /// The name by which this program calls from an address.
+    fn name_of_address(&self, address: SocketAddr) -> Result<AppName, Errno> {
+        let table = self.settings.table();
+        let host = match table.name(address.ip()).ok().flatten() {
+            Some(host) => host,
+            None if is_of_this_host(address.ip()) => self.settings.host.clone(),
+            None => address.ip().to_canonical().to_string(),
+        };
+        AppName::new(format!("{host}:{}", address.port())).map_err(|_| Errno::NAMETOOLONG)
+    }
+
+    /// The address in place of the wildcard: that of this host.
+    fn concrete(&self, address: SocketAddr) -> SocketAddr {
+        if !address.ip().is_unspecified() {
+            return address;
+        }
+        let mut of_host = self.address_of_name(&self.settings.host, address.is_ipv6());
+        of_host.set_port(address.port());
+        of_host
+    }
+
+    /// The address that a connection comes from: the one that the socket is bound to, else that of
+    /// this host and some port.
+    fn source(&self, socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno> {
+        let bound = match label_of(socket) {
+            Some(label) => Some(label.this),
+            None => getsockname(socket)
+                .ok()
+                .and_then(|name| SocketAddr::try_from(name).ok()),
+        };
+        let mut source = match bound {
+            Some(address) if !address.ip().is_unspecified() => address,
+            _ if to.ip().to_canonical().is_loopback() => SocketAddr::new(to.ip(), 0),
+            _ => self.concrete(SocketAddr::new(
+                of_family(UNSPECIFIED.ip(), to.is_ipv6()),
+                0,
+            )),
+        };
+        source.set_port(match bound.map_or(0, |address| address.port()) {
+            0 => ephemeral_port()?,
+            port => port,
+        });
+        Ok(source)
+    }
+
+    fn decide(&self, direction: Direction, address: SocketAddr) -> Result<Decision, Errno> {
+        let decision = self.settings.decide(direction, address);
+        decision.map_err(|_| Errno::NAMETOOLONG)
+    }
+}
+
+/// The address of this end, of a socket that is ours.
+pub fn local_address(socket: BorrowedFd<'_>, mark: Mark) -> Option<SocketAddr> {
+    let label = label_of(socket)?;
+    Some(in_family(label.this, mark.has(Mark::IPV6)))
+}
+
+/// The address of the remote end, of a socket that is ours.
+pub fn remote_address(socket: BorrowedFd<'_>, mark: Mark) -> Option<SocketAddr> {
+    let label = label_of(socket)?;
+    Some(in_family(label.other?, mark.has(Mark::IPV6)))
+}
+
+/// `SO_ERROR` of a socket that is ours: the outcome of a flow that was under way, else what the
+/// kernel says.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn take_error(socket: BorrowedFd<'_>, mark: Mark) -> Result<Option<Errno>, Errno> {
+    if mark.has(Mark::PENDING) {
+        return Ok(settle(socket, mark)?.err());
+    }
+    Ok(sockopt::socket_error(socket)?.err())
+}
+
+/// Whether the flow that was asked for is known to be there, or still under way.
+pub fn is_pending(socket: BorrowedFd<'_>, mark: Mark) -> bool {
+    mark.has(Mark::PENDING) && !matches!(settle(socket, mark), Ok(Ok(())))
+}
+
+/// The outcome of a flow that was under way.
+fn settle(socket: BorrowedFd<'_>, mark: Mark) -> Result<Result<(), Errno>, Errno> {
+    let events = events_now(socket)?;
+    if !events.intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR) {
+        return Ok(Ok(()));
+    }
+    let settled = mark.without(Mark::PENDING);
+    if !events.intersects(PollFlags::HUP | PollFlags::ERR) {
+        settled.set(socket)?;
+        sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?;
+        return Ok(Ok(()));
+    }
+    settled.with(Mark::FAILED).set(socket)?;
+    // The node lets go of the other end with bytes unread, which the kernel calls a reset.
+    let _ = sockopt::socket_error(socket)?;
+    Ok(Err(Errno::CONNREFUSED))
+}
+
+/// `connect` on a socket that is a flow already.
+fn connect_again(socket: BorrowedFd<'_>, mark: Mark) -> Result<(), Errno> {
+    if mark.has(Mark::FAILED) {
+        return Err(Errno::CONNABORTED);
+    }
+    if !mark.has(Mark::PENDING) {
+        return Err(Errno::ISCONN);
+    }
+    settle(socket, mark)??;
+    let is_over = Mark::of(socket).is_some_and(|mark| !mark.has(Mark::PENDING));
+    if is_over { Ok(()) } else { Err(Errno::ALREADY) }
+}
+
+/// Ports that are tried for a socket that asks for none.
+const PORT_ATTEMPTS: usize = 16;
+
+/// How long `connect` waits on a socket that blocks and has no `SO_SNDTIMEO`: longer than a node
+/// waits for the remote application.
+const CONNECT_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long `connect` waits on a socket that does not block: long enough for a flow within the
+/// host, so that most programs are spared a wait of their own.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// The send buffer that a socket has when its flow is there: the kernel's usual one.
+const SEND_BUFFER_BYTES: usize = 106_496;

@@ -1,0 +1,29 @@
+//! Unmodified programs over flows: what `carina wrap` makes of their socket calls.
+//!
+//! ```text
+//!  program --connect, bind, accept--> carina-preload --> Wrap --ipc.sock--> node --> DIF
+//!     |                                (this crate's calls)                  |
+//!     +------- read, write, poll: the kernel's, on an AF_UNIX socket --------+
+//! ```
+//!
+//! - [`rule`] decides which sockets become flows, [`name_table`] which name an address stands for.
+//! - [`calls`] carries the calls out. The kernel keeps all state of a socket: its two addresses in
+//!   its [`label`], a few bits in its [`mark`]. It goes with the descriptor through `fork`,
+//!   `exec` and `SCM_RIGHTS`, and nothing in the program's memory can contradict it.
+//! - [`settings`] is what `carina wrap` passes on in the environment.
+
+#![forbid(unsafe_code)]
+
+mod addresses;
+pub mod calls;
+pub mod label;
+pub mod mark;
+pub mod name_table;
+mod node;
+pub mod program;
+pub mod rule;
+pub mod settings;
+mod sockets;
+mod unix_name;
+
+pub use unix_name::is_label;

@@ -1,0 +1,259 @@
+//! The table of names: the address that stands for each name, for all programs of one user.
+//!
+//! A program asks for the address of `web.vm` and later connects to that address, perhaps in
+//! another process. Both use this table, a file with one name a line. The number of the line is the
+//! number of the address:
+//!
+//! ```text
+//! line n (from 0)    198.18.0.1 + n        fd63:6172:696e:6100:: + n + 1
+//! ```
+//!
+//! The file only grows; a lock (`flock`) makes one writer of several.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
+
+/// The table in its file.
+#[derive(Debug, Clone)]
+pub struct NameTable {
+    path: PathBuf,
+}
+
+/// Why a name has no address.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NameTableError {
+    /// The file cannot be read or written.
+    #[error("the table of names {path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's refusal.
+        error: io::Error,
+    },
+    /// Not a name of a host.
+    #[error("{0:?} is no name of a host: it has 1 to 253 letters, digits, '.', '-' and '_'")]
+    Name(String),
+    /// Every address is in use.
+    #[error("the table of names {path} has {NAMES_MAX} names, which is the most; remove the file")]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl NameTable {
+    /// The table in the file `path`, which need not exist yet.
+    pub fn new(path: impl Into<PathBuf>) -> NameTable {
+        NameTable { path: path.into() }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The number of a name, which is put into the table when it is not there.
+    ///
+    /// # Errors
+    /// [`NameTableError`]
+    pub fn number(&self, host: &str) -> Result<u16, NameTableError> {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        if !is_host(&host) {
+            return Err(NameTableError::Name(host));
+        }
+        if let Some(number) = position(&self.read()?, &host) {
+            return Ok(number);
+        }
+        let mut file = self.open(true).map_err(|error| self.failed(error))?;
+        let mut add = || {
+            flock(&file, FlockOperation::LockExclusive)?;
+            let names = read_all(&mut file)?;
+            if let Some(number) = position(&names, &host) {
+                return Ok(Some(number));
+            }
+            let number = names.lines().count();
+            if number >= NAMES_MAX {
+                return Ok(None);
+            }
+            file.write_all(format!("{host}\n").as_bytes())?;
+            Ok(Some(number as u16))
+        };
+        let number = add().map_err(|error| self.failed(error))?;
+        number.ok_or_else(|| NameTableError::Full {
+            path: self.path.clone(),
+        })
+    }
+
+    /// The name that an address of the table stands for; `None` for every other address.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn name(&self, address: IpAddr) -> Result<Option<String>, NameTableError> {
+        let Some(number) = number_of(address) else {
+            return Ok(None);
+        };
+        let names = self.read()?;
+        let name = names.lines().nth(number.into());
+        Ok(name.filter(|name| is_host(name)).map(str::to_owned))
+    }
+
+    fn read(&self) -> Result<String, NameTableError> {
+        let read = self.open(false).and_then(|mut file| read_all(&mut file));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.map_err(|error| self.failed(error)),
+        }
+    }
+
+    fn open(&self, to_write: bool) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).append(to_write).create(to_write);
+        let no_link = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        options.mode(0o600).custom_flags(no_link).open(&self.path)
+    }
+
+    fn failed(&self, error: io::Error) -> NameTableError {
+        NameTableError::File {
+            path: self.path.clone(),
+            error,
+        }
+    }
+}
+
+/// The IPv4 address with this number.
+pub fn address_v4(number: u16) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(FIRST_V4) + u32::from(number))
+}
+
+/// The IPv6 address with this number.
+pub fn address_v6(number: u16) -> Ipv6Addr {
+    Ipv6Addr::from(u128::from(FIRST_V6) + u128::from(number))
+}
+
+/// The number of an address of the table; `None` for every other address.
+pub fn number_of(address: IpAddr) -> Option<u16> {
+    let offset = match address.to_canonical() {
+        IpAddr::V4(address) => u128::from(u32::from(address).checked_sub(u32::from(FIRST_V4))?),
+        IpAddr::V6(address) => u128::from(address).checked_sub(u128::from(FIRST_V6))?,
+    };
+    u16::try_from(offset)
+        .ok()
+        .filter(|number| usize::from(*number) < NAMES_MAX)
+}
+
+fn position(names: &str, host: &str) -> Option<u16> {
+    let position = names.lines().take(NAMES_MAX).position(|name| name == host);
+    position.and_then(|number| u16::try_from(number).ok())
+}
+
+fn read_all(file: &mut File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    Read::by_ref(file)
+        .take(FILE_BYTES_MAX)
+        .read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn is_host(host: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    (1..=253).contains(&host.len()) && host.bytes().all(is_allowed)
+}
+
+/// The first address: the range 198.18.0.0/15 is set aside for tests of devices (RFC 2544), and no
+/// network routes it.
+const FIRST_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+
+/// The first address: of the unique local range fd00::/8 (RFC 4193).
+const FIRST_V6: Ipv6Addr = Ipv6Addr::new(0xfd63, 0x6172, 0x696e, 0x6100, 0, 0, 0, 1);
+
+/// Most names of one table.
+const NAMES_MAX: usize = 65_000;
+
+/// Most bytes of the file that are read: every name as long as a name can be.
+const FILE_BYTES_MAX: u64 = NAMES_MAX as u64 * 254;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> (tempfile::TempDir, NameTable) {
+        let directory = tempfile::tempdir().unwrap();
+        let table = NameTable::new(directory.path().join("names"));
+        (directory, table)
+    }
+
+    #[test]
+    fn name_keeps_its_number_and_its_address_leads_back() {
+        let (_directory, table) = table();
+        assert_eq!(table.name(address_v4(0).into()).unwrap(), None);
+        assert_eq!(table.number("web.vm").unwrap(), 0);
+        assert_eq!(table.number("db.vm.").unwrap(), 1);
+        assert_eq!(table.number("WEB.vm").unwrap(), 0);
+        let again = NameTable::new(table.path());
+        assert_eq!(again.number("db.vm").unwrap(), 1);
+        for address in [IpAddr::from(address_v4(1)), address_v6(1).into()] {
+            assert_eq!(again.name(address).unwrap().as_deref(), Some("db.vm"));
+        }
+        let mapped = IpAddr::from(address_v4(0).to_ipv6_mapped());
+        assert_eq!(again.name(mapped).unwrap().as_deref(), Some("web.vm"));
+        assert_eq!(again.name(address_v4(2).into()).unwrap(), None);
+    }
+
+    #[test]
+    fn writers_at_once_agree() {
+        let (_directory, table) = table();
+        let numbers = |from: usize| {
+            let table = table.clone();
+            std::thread::spawn(move || {
+                let name = |n: usize| format!("host{}.vm", (n + from) % 50);
+                (0..50)
+                    .map(|n| (name(n), table.number(&name(n)).unwrap()))
+                    .collect::<std::collections::BTreeMap<_, _>>()
+            })
+        };
+        let found: Vec<_> = [0, 10, 20].map(numbers).into_iter().collect();
+        let found: Vec<_> = found.into_iter().map(|it| it.join().unwrap()).collect();
+        assert!(found.iter().all(|numbers| *numbers == found[0]));
+        let different: std::collections::BTreeSet<_> = found[0].values().collect();
+        assert_eq!(different.len(), 50);
+    }
+
+    #[test]
+    fn names_that_would_break_the_file_are_refused() {
+        let (_directory, table) = table();
+        for name in ["", "a\nb", "a b", "ä.vm", &"a".repeat(254)] {
+            let error = table.number(name).unwrap_err();
+            assert!(matches!(error, NameTableError::Name(_)), "{name}: {error}");
+        }
+        assert!(!table.path().exists());
+    }
+
+    #[test]
+    fn garbage_in_the_file_gives_no_name() {
+        let (_directory, table) = table();
+        std::fs::write(table.path(), b"\xff\xfe\0\n\nok.vm\n").unwrap();
+        assert_eq!(table.name(address_v4(0).into()).unwrap(), None);
+        assert_eq!(table.name(address_v4(1).into()).unwrap(), None);
+        assert_eq!(table.number("ok.vm").unwrap(), 2);
+    }
+
+    #[test]
+    fn addresses_of_others_have_no_number() {
+        for address in [
+            "198.18.0.0",
+            "198.18.253.233",
+            "10.0.0.1",
+            "::1",
+            "fd63:6172:696e:6100::",
+        ] {
+            assert_eq!(number_of(address.parse().unwrap()), None, "{address}");
+        }
+    }
+}

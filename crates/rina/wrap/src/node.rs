@@ -1,0 +1,218 @@
+//! The messages of a wrapped program to its node.
+//!
+//! A call keeps no descriptor that its program does not know: a request has a connection of its
+//! own, which is closed when the answer is there. Only a registration stays, and that is the
+//! program's listening socket itself.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use carina_api::ipc::{self, Flow, MESSAGE_BYTES_MAX, Mode, Reply, Request, VERSION};
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    sendmsg, socket_with,
+};
+
+use crate::label::Label;
+use crate::unix_name::bind_label;
+
+/// A flow that was asked for.
+pub(crate) struct Allocation {
+    connection: OwnedFd,
+}
+
+/// What is asked of the node with a flow.
+pub(crate) struct Wanted<'a> {
+    pub local: &'a AppName,
+    pub remote: &'a AppName,
+    pub dif: Option<&'a DifName>,
+    /// Bytes that the node takes off the descriptor before it is handed on.
+    pub filler: u32,
+    /// The allocation goes on when its connection is closed.
+    pub detached: bool,
+}
+
+impl Allocation {
+    /// Asks for a flow whose remote end is given `end`.
+    pub fn start(node: &Path, wanted: &Wanted<'_>, end: OwnedFd) -> Result<Allocation, Errno> {
+        let connection = connection(None)?;
+        connect_to_node(&connection, node)?;
+        let request = Request::Allocate {
+            version: VERSION,
+            local: wanted.local.clone(),
+            remote: wanted.remote.clone(),
+            dif: wanted.dif.cloned(),
+            spec: FlowSpec::reliable(),
+            mode: Mode::Stream,
+            membarrier: false,
+            ring_bytes: None,
+            filler: wanted.filler,
+            detached: wanted.detached,
+        };
+        send(connection.as_fd(), &request, &[end.as_fd()])?;
+        Ok(Allocation { connection })
+    }
+
+    /// Waits for the answer until `deadline`; false when it has not come by then.
+    ///
+    /// # Errors
+    /// Why there is no flow; `EINTR` when a signal came first.
+    pub fn finish(&self, deadline: Instant) -> Result<bool, Errno> {
+        if !wait_readable(self.connection.as_fd(), deadline)? {
+            return Ok(false);
+        }
+        match receive(self.connection.as_fd(), RecvFlags::DONTWAIT)? {
+            Some((Reply::Flow(_), _)) => Ok(true),
+            Some((Reply::Error(refusal), _)) => Err(errno(&refusal.error)),
+            Some(_) => Err(Errno::PROTO),
+            None => Err(Errno::CONNABORTED),
+        }
+    }
+}
+
+/// Registers a name. Flows to it are accepted when [`listen`] has been called; each arrives as one
+/// message with a descriptor.
+pub(crate) fn register(
+    node: &Path,
+    label: Label,
+    name: &AppName,
+    dif: Option<&DifName>,
+    shared: bool,
+) -> Result<OwnedFd, Errno> {
+    let connection = connection(Some(label))?;
+    connect_to_node(&connection, node)?;
+    let request = Request::Register {
+        version: VERSION,
+        name: name.clone(),
+        dif: dif.cloned(),
+        streams: true,
+        shared,
+    };
+    send(connection.as_fd(), &request, &[])?;
+    let deadline = Instant::now() + REGISTRATION_LIMIT;
+    if !wait_readable(connection.as_fd(), deadline)? {
+        return Err(Errno::TIMEDOUT);
+    }
+    match receive(connection.as_fd(), RecvFlags::DONTWAIT)? {
+        Some((Reply::Registered(_), _)) => Ok(connection),
+        Some((Reply::Error(refusal), _)) => Err(match refusal.error.code {
+            ErrorCode::DuplicateName => Errno::ADDRINUSE,
+            ErrorCode::AccessDenied => Errno::ACCESS,
+            _ => Errno::ADDRNOTAVAIL,
+        }),
+        Some(_) => Err(Errno::PROTO),
+        None => Err(Errno::CONNABORTED),
+    }
+}
+
+/// Says on a registration that flows are accepted from now on.
+pub(crate) fn listen(registration: BorrowedFd<'_>) -> Result<(), Errno> {
+    send(registration, &Request::Listen {}, &[])
+}
+
+/// Takes the next flow off a registration, waiting as the descriptor's own flags say.
+///
+/// # Errors
+/// `EAGAIN`, `EINTR`; `ENETDOWN` when the node has ended.
+pub(crate) fn accept(registration: BorrowedFd<'_>) -> Result<(Flow, OwnedFd), Errno> {
+    for _ in 0..OTHER_MESSAGES_MAX {
+        match receive(registration, RecvFlags::empty())? {
+            Some((Reply::Flow(flow), Some(end))) => return Ok((flow, end)),
+            // A flow whose program gave up, or whose descriptor did not fit into this process.
+            Some(_) => {}
+            None => return Err(Errno::NETDOWN),
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+fn connection(label: Option<Label>) -> Result<OwnedFd, Errno> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let connection = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    if let Some(label) = label {
+        bind_label(connection.as_fd(), label)?;
+    }
+    Ok(connection)
+}
+
+fn connect_to_node(connection: &OwnedFd, node: &Path) -> Result<(), Errno> {
+    // The kernel holds a connect(2) to a full queue for as long as it would hold a send(2).
+    set_socket_timeout(connection, Timeout::Send, Some(NODE_LIMIT))?;
+    connect(connection, &SocketAddrUnix::new(node)?).map_err(|error| match error {
+        Errno::NOENT | Errno::CONNREFUSED => Errno::NETUNREACH,
+        Errno::AGAIN => Errno::TIMEDOUT,
+        error => error,
+    })
+}
+
+fn send(to: BorrowedFd<'_>, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let bytes = ipc::encode(request).map_err(|_| Errno::MSGSIZE)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    let bytes = [IoSlice::new(&bytes)];
+    rustix::io::retry_on_intr(|| sendmsg(to, &bytes, &mut control, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// One message and its descriptor; `None` at the end. A message outside the protocol is `EPROTO`.
+fn receive(
+    from: BorrowedFd<'_>,
+    flags: RecvFlags,
+) -> Result<Option<(Reply, Option<OwnedFd>)>, Errno> {
+    let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut buffer)];
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(from, &mut slices, &mut control, flags)?;
+    let mut end = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut rights) = message {
+            end = rights.next();
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let reply = ipc::decode(&buffer[..received.bytes]).map_err(|_| Errno::PROTO)?;
+    Ok(Some((reply, end)))
+}
+
+fn wait_readable(connection: BorrowedFd<'_>, deadline: Instant) -> Result<bool, Errno> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let limit = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+    let mut fds = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
+    Ok(poll(&mut fds, Some(&limit))? > 0)
+}
+
+/// What a refused flow is to a program that calls `connect`.
+fn errno(error: &ErrorBody) -> Errno {
+    match error.code {
+        ErrorCode::TimedOut => Errno::TIMEDOUT,
+        ErrorCode::LinkDown => Errno::NETUNREACH,
+        ErrorCode::AccessDenied => Errno::ACCESS,
+        ErrorCode::NotFound | ErrorCode::SpecNotMet => Errno::HOSTUNREACH,
+        ErrorCode::LimitReached => Errno::AGAIN,
+        _ => Errno::CONNREFUSED,
+    }
+}
+
+/// How long the node may take to take a connection or a message.
+const NODE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long the node may take to register a name.
+const REGISTRATION_LIMIT: Duration = Duration::from_secs(30);
+
+/// Messages that are no flows, which one call of `accept` skips.
+const OTHER_MESSAGES_MAX: usize = 64;

@@ -1,0 +1,126 @@
+//! What `carina wrap` tells the programs that it starts, in one variable of their environment.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use carina_api::NameError;
+use serde::{Deserialize, Serialize};
+
+use crate::name_table::NameTable;
+use crate::rule::{Address, Decision, Direction, Rule};
+
+/// The settings of wrapped programs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The rules, in order: the first that fits decides.
+    pub rules: Vec<Rule>,
+    /// The node's socket of applications, `ipc.sock`.
+    pub node: PathBuf,
+    /// The file of the table of names.
+    pub names: PathBuf,
+    /// The name of this host in DIFs: its programs' connections come from it.
+    pub host: String,
+}
+
+impl Settings {
+    /// Reads the value of [`VARIABLE`].
+    ///
+    /// # Errors
+    /// It is not what `carina wrap` writes.
+    pub fn decode(text: &str) -> Result<Settings, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// The value of [`VARIABLE`].
+    ///
+    /// # Errors
+    /// A path is not text.
+    pub fn encode(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+
+    /// The table of names.
+    pub fn table(&self) -> NameTable {
+        NameTable::new(&self.names)
+    }
+
+    /// What a socket with this address becomes.
+    ///
+    /// # Errors
+    /// The name of the application would be too long.
+    pub fn decide(&self, direction: Direction, socket: SocketAddr) -> Result<Decision, NameError> {
+        // A table that cannot be read has no names: rules of addresses hold still.
+        let host = self.table().name(socket.ip()).ok().flatten();
+        let address = Address { host, socket };
+        let rule = self
+            .rules
+            .iter()
+            .find(|rule| rule.fits(direction, &address));
+        match rule {
+            Some(rule) => rule.decide(&address),
+            None => Ok(Decision::Kernel),
+        }
+    }
+
+    /// Whether connections to a host with this name become flows.
+    pub fn names(&self, host: &str) -> bool {
+        let host = host.trim_end_matches('.');
+        self.rules.iter().any(|rule| rule.names(host))
+    }
+}
+
+/// The variable of the environment that holds the settings.
+pub const VARIABLE: &str = "CARINA_WRAP";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(directory: &std::path::Path) -> Settings {
+        let rules = [
+            "*:22 -> kernel",
+            "*.vm -> dif n",
+            "listen 0.0.0.0 -> dif as me:{port}",
+        ];
+        Settings {
+            rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+            node: "/run/carina/ipc.sock".into(),
+            names: directory.join("names"),
+            host: "me".into(),
+        }
+    }
+
+    #[test]
+    fn settings_pass_through_the_environment() {
+        let settings = settings("/tmp".as_ref());
+        let text = settings.encode().unwrap();
+        assert_eq!(Settings::decode(&text).unwrap(), settings);
+        assert!(Settings::decode(&text.replace("*.vm -> dif n", "*.vm")).is_err());
+        assert!(Settings::decode("{}").is_err());
+    }
+
+    #[test]
+    fn first_rule_that_fits_decides_by_name_of_the_address() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = settings(directory.path());
+        let number = settings.table().number("web.vm").unwrap();
+        let at = |port| SocketAddr::new(crate::name_table::address_v4(number).into(), port);
+        let name = |decision| match decision {
+            Decision::Flow { name, .. } => name.to_string(),
+            other => format!("{other:?}"),
+        };
+        let of = |direction, at| name(settings.decide(direction, at).unwrap());
+        assert_eq!(of(Direction::Connect, at(80)), "web.vm:80");
+        assert_eq!(of(Direction::Connect, at(22)), "Kernel");
+        assert_eq!(
+            of(Direction::Connect, "10.0.0.1:80".parse().unwrap()),
+            "Kernel"
+        );
+        assert_eq!(
+            of(Direction::Listen, "0.0.0.0:80".parse().unwrap()),
+            "me:80"
+        );
+        assert!(settings.names("web.vm.") && !settings.names("web.example"));
+    }
+}

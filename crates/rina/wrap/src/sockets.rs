@@ -1,0 +1,148 @@
+//! Steps on sockets that the calls are made of.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, FdFlags};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrAny, SocketFlags, SocketType, accept_with, connect,
+    getsockname, listen, send, socket_with,
+};
+
+use crate::label::Label;
+use crate::mark::Mark;
+use crate::unix_name::bind_label;
+
+/// The process whose calls are handled.
+pub trait Descriptors {
+    /// Puts `new` at the number of `old`, with `old`'s close-on-exec flag.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn replace(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<(), Errno>;
+}
+
+/// How an accepted descriptor is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcceptFlags {
+    /// `SOCK_NONBLOCK`.
+    pub nonblock: bool,
+    /// `SOCK_CLOEXEC`.
+    pub cloexec: bool,
+}
+
+/// Two ends of a stream: the program's with the label `this`, and the remote one, whose own address
+/// is `other`.
+pub(crate) fn labelled_pair(
+    this: SocketAddr,
+    other: SocketAddr,
+) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let make = || {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        socket_with(family, kind, SocketFlags::CLOEXEC, None)
+    };
+    let (ours, listener) = (make()?, make()?);
+    let labels = [(this, other), (other, this)].map(|(this, other)| Label {
+        this,
+        other: Some(other),
+    });
+    bind_label(ours.as_fd(), labels[0])?;
+    bind_label(listener.as_fd(), labels[1])?;
+    listen(&listener, 1)?;
+    connect(&ours, &getsockname(&listener)?)?;
+    let theirs = accept_with(&listener, SocketFlags::CLOEXEC)?;
+    Ok((ours, theirs))
+}
+
+/// Makes a socket unwritable, so that `poll` says when the flow is there. Gives the bytes that the
+/// node must take off the other end.
+pub(crate) fn fill(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
+    sockopt::set_socket_send_buffer_size(socket, 0)?;
+    for filler in 0..FILLER_BYTES_MAX {
+        if !events_now(socket)?.contains(PollFlags::OUT) {
+            return Ok(filler);
+        }
+        send(socket, b"\0", SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    }
+    Err(Errno::NOBUFS)
+}
+
+/// Puts `new` in the place of the program's socket, with what the program has set on that.
+pub(crate) fn take_over(
+    process: &impl Descriptors,
+    old: BorrowedFd<'_>,
+    new: OwnedFd,
+    mark: Mark,
+) -> Result<(), Errno> {
+    let has_no_delay = Mark::of(old).map_or_else(
+        || sockopt::tcp_nodelay(old).unwrap_or(false),
+        |mark| mark.has(Mark::NODELAY),
+    );
+    mark.with_if(has_no_delay, Mark::NODELAY).set(new.as_fd())?;
+    for which in [Timeout::Send, Timeout::Recv] {
+        let limit = sockopt::socket_timeout(old, which).ok().flatten();
+        sockopt::set_socket_timeout(&new, which, limit)?;
+    }
+    sockopt::set_socket_keepalive(&new, sockopt::socket_keepalive(old).unwrap_or(false))?;
+    sockopt::set_socket_reuseaddr(&new, sockopt::socket_reuseaddr(old).unwrap_or(false))?;
+    if let Ok(Some(linger)) = sockopt::socket_linger(old) {
+        sockopt::set_socket_linger(&new, Some(linger))?;
+    }
+    let flags = rustix::fs::fcntl_getfl(old)? & OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&new, flags)?;
+    process.replace(old, new)
+}
+
+pub(crate) fn set_flags(socket: BorrowedFd<'_>, flags: AcceptFlags) -> Result<(), Errno> {
+    let nonblock = if flags.nonblock {
+        OFlags::NONBLOCK
+    } else {
+        OFlags::empty()
+    };
+    rustix::fs::fcntl_setfl(socket, nonblock)?;
+    let cloexec = if flags.cloexec {
+        FdFlags::CLOEXEC
+    } else {
+        FdFlags::empty()
+    };
+    rustix::io::fcntl_setfd(socket, cloexec)
+}
+
+pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
+    let is_inet = sockopt::socket_domain(socket)
+        .is_ok_and(|family| [AddressFamily::INET, AddressFamily::INET6].contains(&family));
+    is_inet
+        && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+        && matches!(
+            sockopt::socket_protocol(socket),
+            Ok(Some(rustix::net::ipproto::TCP))
+        )
+}
+
+/// The wildcard address and port 0 when a TCP socket has no address yet.
+pub(crate) fn unbound_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
+    if !is_tcp(socket) {
+        return None;
+    }
+    let name: SocketAddrAny = getsockname(socket).ok()?;
+    SocketAddr::try_from(name)
+        .ok()
+        .filter(|name| name.port() == 0)
+}
+
+pub(crate) fn events_now(socket: BorrowedFd<'_>) -> Result<PollFlags, Errno> {
+    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut fds, Some(&now))?;
+    Ok(fds[0].revents())
+}
+
+/// Most bytes that make a socket unwritable. Each is a message of its own to the kernel, and with
+/// the smallest buffer two are enough.
+const FILLER_BYTES_MAX: u32 = 64;

@@ -1,0 +1,42 @@
+//! Names of `AF_UNIX` sockets that are labels.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketAddrUnix, bind, getsockname};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::label::Label;
+
+/// Gives a socket its label.
+pub(crate) fn bind_label(socket: BorrowedFd<'_>, label: Label) -> Result<(), Errno> {
+    for _ in 0..ATTEMPTS {
+        let name = SocketAddrUnix::new_abstract_name(label.encode(random()?).as_bytes())?;
+        match bind(socket, &name) {
+            Err(Errno::ADDRINUSE) => {}
+            bound => return bound,
+        }
+    }
+    Err(Errno::ADDRINUSE)
+}
+
+/// The label of a socket; `None` when it has none.
+pub(crate) fn label_of(socket: BorrowedFd<'_>) -> Option<Label> {
+    let name = SocketAddrUnix::try_from(getsockname(socket).ok()?).ok()?;
+    Label::decode(name.abstract_name()?)
+}
+
+/// Whether an address that the kernel reports is a label.
+pub fn is_label(address: &SocketAddrAny) -> bool {
+    let name = SocketAddrUnix::try_from(address.clone());
+    name.is_ok_and(|name| name.abstract_name().and_then(Label::decode).is_some())
+}
+
+pub(crate) fn random() -> Result<u32, Errno> {
+    let mut bytes = [0; 4];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+/// Random numbers to try: with 65,536 sockets one in 65,536 is taken.
+const ATTEMPTS: usize = 8;
