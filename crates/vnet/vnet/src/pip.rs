@@ -1,6 +1,10 @@
-//! A physical infrastructure provider: holds parts of networks for VNPs, and has them made.
+//! A physical infrastructure provider (PIP): reserves parts of networks for VNPs, and has agents
+//! make them.
 //!
-//! The machine does no I/O. It is handed messages and the time, writes to a store, and gives
+//! The state machine does no I/O. It receives messages and the time, writes to a store, and returns
+//! messages. Everything that must survive the process is in the store, so that the process may end
+//! at any point, and several processes may serve one provider: transactions of the store detect
+//! conflicts between their reservations.
 //! messages back. All that it must not forget is in the store, so that it may end at any point, and
 //! several of them may serve one provider: what they promise is compared in the store.
 //!
@@ -12,9 +16,9 @@
 //!      +----------------------------------------- every host has let go ------+
 //! ```
 //!
-//! What is held is on a lease of the store, and goes without the provider. What is made stays as
-//! long as its VNP names it. A part that changes is held beside what it was; hosts keep both
-//! accounted for until they have let go of the old.
+//! A reservation (`held`) is on a lease of the store, and expires even without the provider. A part
+//! that is made stays as long as its VNP renews it. A changed part is reserved beside the old one;
+//! the hosts account for both until they have released the old one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -57,7 +61,7 @@ pub use self::view::{
     GroundLinkView, HostView, LinkView, NodeView, PartState, PartView, PipView, Share,
 };
 
-/// A provider's machine.
+/// The state machine of a provider.
 #[derive(Debug)]
 pub struct Pip<S> {
     ground: Ground,
