@@ -20,7 +20,7 @@ impl Document {
         };
         for access in extended.values() {
             let Some(rate) = access.rate else {
-                continue; // The judge says so.
+                continue; // The check of documents reports this.
             };
             for user in &access.users {
                 let node = Node {

@@ -35,7 +35,7 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: 
                 far,
             }));
             if is_whole {
-                break; // Both ends are in it.
+                break; // The first end's part has both ends.
             }
         }
     }

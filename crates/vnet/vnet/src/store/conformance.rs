@@ -193,7 +193,7 @@ fn changes_bring_a_copy_up_to_date(subject: &mut dyn Subject) {
     for (number, step) in steps.iter().enumerate() {
         done(store.commit(now, step));
         if number % 3 == 1 {
-            continue; // Two steps at a time now and then.
+            continue; // Sometimes two steps are read at once.
         }
         let changes = reader
             .changes(now, &range, seen)

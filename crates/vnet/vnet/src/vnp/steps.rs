@@ -30,7 +30,7 @@ impl<S: Store> Vnp<S> {
             self.write(now, vnet, &then);
             let is_written = |now: &Arc<Record>| **now == then;
             if !self.records.get(&vnet).is_some_and(is_written) {
-                return; // Another wrote, or it is gone.
+                return; // Another process wrote, or the record is deleted.
             }
         }
     }
