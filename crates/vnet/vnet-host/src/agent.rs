@@ -323,18 +323,19 @@ impl Agent {
         way::trace(&*network.vnet()?, &part, &self.vnets.vnet(name), query)
     }
 
-    /// Runs a shell command in a node.
+    /// Runs a shell command in a node, and returns its output when it has ended.
     ///
     /// # Errors
-    /// There is no such network or node, or it does not answer.
+    /// There is no such network or node, it does not answer, or the command does not end within
+    /// `limit`.
     pub fn run(&self, name: &str, node: &str, command: &str, limit: Duration) -> Result<Output> {
         self.network(name)?.vnet()?.run(node, command, limit)
     }
 
-    /// As [`Agent::run`], until no one waits for it any more: then it is killed.
+    /// Like [`Agent::run`], but also kills the command when the caller no longer waits for it.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Agent::run`], or the caller no longer waits.
     pub fn run_until(
         &self,
         name: &str,

@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    /// Runs a shell command in it to its end.
+    /// Runs a shell command in the node, and returns its output when it has ended.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         let is_cancelled = &AtomicBool::new(false);
         match &self.system {
@@ -144,7 +144,7 @@ impl Node {
         }
     }
 
-    /// As [`Node::run`], until no one waits for it any more: then it is killed.
+    /// Like [`Node::run`], but also kills the command when the caller no longer waits for it.
     pub fn run_until(&self, command: &str, until: Until<'_>) -> Result<Output> {
         match &self.system {
             System::Namespace(node) => node.run(command, until),
