@@ -6,10 +6,6 @@
 //! pair is linked with probability 0.5, drawn again until all nodes are connected; a node needs 0
 //! to 20, a link 0 to 50. Gaps between arrivals are Poisson numbers of mean 1/η; lifetimes are
 //! exponential with mean 500. Each node of a request needs a host of its own.
-//! capacities of hosts and links are whole numbers of 50 to 100. A request has 2 to 10 nodes; each
-//! pair is linked with probability 0.5, drawn again until all nodes are connected; a node wants 0
-//! to 20, a link 0 to 50. Gaps between arrivals are Poisson numbers of mean 1/η; lifetimes are
-//! exponential with mean 500. Each node of a request has a host of its own.
 
 mod draw;
 mod topology;

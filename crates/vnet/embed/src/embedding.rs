@@ -21,7 +21,6 @@ impl Embedding {
     ///
     /// If all prices are 1 this is the cost of Yu, Yi, Rexford and Chiang, *Rethinking Virtual
     /// Network Embedding* (2008): rates times hops.
-    /// Embedding* (2008): rates times hops.
     ///
     /// # Panics
     /// If the embedding belongs to another request or substrate.

@@ -5,9 +5,6 @@
 //! relaxations are tried, each of one node, one link or one pair of nodes. The reported one changes
 //! the request least, as a share of what was requested. If none suffices alone, all rates are
 //! lowered together.
-//! Several are tried, each of one node, one link or one pair; the one that changes the request
-//! least is taken, as a share of what was wanted. Where none alone helps, all rates are lowered
-//! together.
 
 mod matching;
 mod relaxing;

@@ -4,9 +4,6 @@
 //! starts the placement grows node by node (`growth`): the next node goes to the host from which
 //! the links to its placed neighbours cost least, and these links are routed at once. The cheapest
 //! placement of all starts is then improved by moving and swapping nodes (`improvement`).
-//! starts the placement grows node by node (`growth`): the next node goes where the links to its
-//! placed neighbours cost least, and these are routed at once. The cheapest placement of all starts
-//! is then improved by moving and swapping nodes (`improvement`).
 
 mod growth;
 mod improvement;

@@ -6,17 +6,12 @@
 //! [`Residual`], and returns an [`Embedding`], which the residual then [takes](Residual::take), or
 //! a [`Refusal`]. For a refused request [`explain`](explanation::explain) finds the binding
 //! constraint and the smallest relaxation that would fit.
-//! network: nodes that want processors, memory, network cards and a location, and links that want a
-//! rate and a largest delay. An [`Embedder`] looks at what is free, the [`Residual`], and answers
-//! with an [`Embedding`], which the residual then [takes](Residual::take), or with a [`Refusal`],
-//! for which [`explain`](explanation::explain) finds the constraint that binds and the smallest
-//! relaxation that would fit.
 //!
 //! - [`joint::Joint`] is Carina's embedder: it places nodes and links together.
 //! - [`ranked::Ranked`] places nodes by rank and routes links afterwards, as the published
 //!   baselines do.
 //! - [`cases`] draws the substrates and requests of published evaluations from a seed;
-//! [`online::Online`] simulates requests that arrive and end.
+//!   [`online::Online`] simulates requests that arrive and end.
 //!
 //! IDs are integers; names belong to the caller. The crate does no I/O, reads no clock and starts
 //! no thread. `docs/explanation/embedding.md` describes the algorithms and their sources.

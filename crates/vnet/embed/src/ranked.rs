@@ -4,9 +4,6 @@
 //! with room for it. Then each link takes the first of the ten shortest paths between the hosts of
 //! its ends that has its rate. The placement of nodes takes links into account only as far as the
 //! measure does.
-//! room for it, and so on; then each link takes the first of the ten shortest paths between the
-//! hosts of its ends that has its rate. What the links need plays no part in placing the nodes,
-//! beyond what is in the measure.
 
 mod rank;
 mod shortest_paths;

@@ -5,10 +5,6 @@
 //! prices are 1 it is a breadth-first search. With a limit each host may keep several labels, none
 //! of which is both dearer and slower than another (C. Joksch, *The shortest route problem with
 //! constraints*, 1966).
-//! Shortest-path forest with topological ordering*, 1969): prices are small integers, and with
-//! prices of 1 it is a breadth-first search. With a bound each host may keep several labels, of
-//! which none is both dearer and slower than another (C. Joksch, *The shortest route problem with
-//! constraints*, 1966).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -4,23 +4,14 @@
 //! - inputs: `input`: frames from the node
 //! - outputs: `output`: frames to the node
 //! - configuration: `key`: private key of the tunnels; `listen`: address and UDP port to listen on;
-//! `netns`: file of the network namespace in which to listen (default: the graph's); `address`: the
-//! access point's IPv4 address on the link; `mac`: its MAC address; `node_mac`: the node's MAC
-//! address; `mtu`: bytes of the largest packet; `desk`: receives users' requests, and provides
-//! orders
+//!   `netns`: file of the network namespace in which to listen (default: the graph's); `address`:
+//!   the access point's IPv4 address on the link; `mac`: its MAC address; `node_mac`: the node's MAC
+//!   address; `mtu`: bytes of the largest packet; `desk`: receives users' requests, and provides
+//!   orders
 //! - counters: `users`: number of users who have joined; `drop_…`: one for each reason of
 //!   [`Discard`]
 //! - cost: one copy, and encryption or decryption, in each direction; a system call per burst of
 //!   datagrams
-//! - outputs: `output`: frames for the node
-//! - configuration: `key`: private key of the tunnels; `listen`: addresses and ports of UDP, the
-//!   first that is free of families that the system has; `netns`: file of the network namespace
-//!   where it listens, that of the graph where nothing is said; `address`: its IPv4 address on the
-//!   link; `mac`: its MAC address; `node_mac`: the node's; `mtu`: bytes of the largest packet;
-//!   `desk`: where requests of users go and orders come from
-//! - counters: `users`: who has joined; `drop_…`: one for each reason of
-//!   [`Discard`]
-//! - cost: one copy, and encryption or decryption, each way; a system call for a burst of datagrams
 //!
 //! The app answers ARP requests for its own address and for those of joined users, and echo
 //! requests to its own address. Orders take effect within 50 ms.

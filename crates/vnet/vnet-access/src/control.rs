@@ -3,7 +3,6 @@
 //!
 //! A tunnel carries only IP packets, so that messages that are not for the network must be packets,
 //! too.
-//! too.
 
 use std::net::Ipv4Addr;
 

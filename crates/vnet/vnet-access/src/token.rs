@@ -3,8 +3,6 @@
 //! A token is a JSON Web Signature in compact form (RFC 7515) with the algorithm EdDSA (RFC 8037),
 //! so that common tools can show its content. The header is a fixed text: a token with another
 //! header, and thus with another algorithm, is refused.
-//! 8037), so that the tools that people have show what stands in it. The header is one fixed text:
-//! a token with another header, and so with another algorithm, is no token.
 //!
 //! ```text
 //!   eyJhbGciOiJFZERTQSJ9 . claims in JSON . Ed25519 signature over what is before

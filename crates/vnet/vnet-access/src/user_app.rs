@@ -4,19 +4,12 @@
 //! - inputs: `input`: frames from this system
 //! - outputs: `output`: frames to this system
 //! - configuration: `key`: private key of this end; `point`: address of the access point;
-//! `point_key`: its public key; `address`: address of the user; `watch`: receives messages of the
-//! access point
+//!   `point_key`: its public key; `address`: address of the user; `watch`: receives messages of the
+//!   access point
 //! - counters: `drop_not_ours`: packets from or to other addresses than the user's;
-//! `drop_stranger`: datagrams that do not come from the access point; `drop_no_frame`;
-//! `drop_no_room`: the system accepted no more datagrams
+//!   `drop_stranger`: datagrams that do not come from the access point; `drop_no_frame`;
+//!   `drop_no_room`: the system accepted no more datagrams
 //! - cost: one copy, and encryption or decryption, in each direction
-//! - outputs: `output`: frames for it
-//! - configuration: `key`: private key of this end; `point`: where the access point listens;
-//!   `point_key`: its public key; `address`: the user's; `watch`: where news go
-//! - counters: `drop_not_ours`: packets from or to other addresses than the user's;
-//!   `drop_stranger`: datagrams of other origin than the access point; `drop_no_frame`;
-//!   `drop_no_room`: the system sent no more
-//! - cost: one copy, and encryption or decryption, each way
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -4,9 +4,6 @@
 //! socket. A viewer that connects gets the last 4 KiB, and from then on all output. The first
 //! viewer who types becomes the writer, until that viewer disconnects, or has typed nothing for a
 //! minute while another one types. A viewer who only watches does not block the keyboard.
-//! and serves a Unix socket. A viewer that connects gets the last 4 KiB, and from then on what the
-//! node says. Who types first writes, until they leave, or type nothing for a minute while another
-//! does: one who only watches keeps no one from the keyboard.
 
 use std::collections::VecDeque;
 use std::fs;

@@ -65,8 +65,7 @@ impl FlowSocket {
 /// - inputs: `input`: frames to send as SDUs
 /// - outputs: `output`: frames received as SDUs
 /// - counters: `drop_no_flow`; `drop_full`: the flow accepts nothing at present; `drop_long`: an
-///   SDU is
-/// longer than a frame
+///   SDU is longer than a frame
 #[derive(Clone, Debug)]
 pub struct FlowPortConfig(pub Option<Arc<FlowSocket>>);
 

@@ -2,7 +2,6 @@
 //!
 //! The impairments are stored in a file beside the record, so that they last across restarts of the
 //! agent until they are removed.
-//! whatever agent runs.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -3,8 +3,6 @@
 //! A machine that moves to another QEMU on the same host needs a new tap while the old one is still
 //! in use. Therefore each end of a link has two names for its port; except during a move, only one
 //! of the two exists. Which one is read from the namespace of the ports and stored nowhere else.
-//! each end of a link has two names for its port, of which one is there but for that moment. Which
-//! it is shows in the namespace of the ports, and is kept nowhere else.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -24,7 +24,6 @@ pub struct HostSettings {
 ///
 /// The agent owns the tunnel addresses and answers ARP requests for them. The kernel should have
 /// none of these addresses, because it would answer packets of tunnels with ICMP errors.
-/// have none of them, for it would answer the packets of tunnels with errors of ICMP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underlay {
     /// Name of the interface.

@@ -3,7 +3,6 @@
 //!
 //! The locations name the substrate. They are for those who run the host, not for operators of
 //! networks.
-//! networks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

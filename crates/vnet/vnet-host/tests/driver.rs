@@ -2,7 +2,6 @@
 //!
 //! Commands go over the browser's pipe, each as JSON followed by a zero byte. (Chrome DevTools
 //! Protocol, domains Target, Page, Runtime and Input; `--remote-debugging-pipe`)
-//! Protocol, domains Target, Page, Runtime and Input; `--remote-debugging-pipe`)
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;

@@ -4,9 +4,6 @@
 //! `range`, `txn`, `lease` and `compaction`. Several members are tried in turn. A request that
 //! changes something is sent to one member only; if its answer is lost, [`StoreError::Unavailable`]
 //! says that the change may have been made.
-//! `lease` and `compaction`. Several members are tried in turn. A request that changes something is
-//! sent to one member only; if the answer is lost, [`StoreError::Unavailable`] says that it may
-//! have been done.
 //!
 //! Changes since a revision are computed from two ranges, one of them at that revision: etcd keeps
 //! its history until it is compacted. Leases use etcd's clock, in whole seconds.

@@ -3,8 +3,6 @@
 //! A certificate has one DNS name, `NAME.ROLE.carina`, as its subject alternative name. A caller
 //! verifies that the other side has the name of the role it means to reach, as browsers do (RFC
 //! 9525). The called role reads the caller's name and grants it the rights of the caller's role.
-//! looks for the name of the role that it means to reach, as browsers do (RFC 9525); who is called
-//! reads the caller's name and gives it the rights of that role.
 
 use std::fmt;
 use std::str::FromStr;

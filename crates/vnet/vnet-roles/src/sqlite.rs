@@ -4,9 +4,6 @@
 //! survives the end of the process and of the machine. Several processes may open the file. One
 //! writes at a time; the others wait up to 5 s, and then report that the store does not answer. The
 //! command `sqlite3 FILE 'select key, cast(value as text) from entry'` prints the content.
-//! survives the death of the process and of the machine. Several processes may have the file open;
-//! one writes at a time, and the others wait for 5 s before they say that the store does not
-//! answer. `sqlite3 FILE 'select key, cast(value as text) from entry'` shows what is in it.
 //!
 //! Calls block for as long as the disk takes. Therefore a role calls its store on its own thread.
 

@@ -2,7 +2,6 @@
 //!
 //! A flow is a socket whose messages are SDUs. What TLS writes is cut into SDUs; an SDU is read
 //! completely before its bytes are passed to TLS.
-//! is cut into SDUs, and an SDU is read whole before its bytes are handed out.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -3,8 +3,6 @@
 //! Recent samples are about a second apart, or less if something has changed. When there is no room
 //! left, every second sample of the older half is removed, so that old times remain covered, at
 //! larger distances.
-//! is no room every second one of the older half goes, so that what is long ago stays, at larger
-//! distances.
 
 use std::collections::VecDeque;
 use std::mem::size_of;

@@ -5,9 +5,6 @@
 //! loopback address. Every user of this machine, and every web site in a browser, can reach that
 //! address. Therefore each request except those for the page's own files must carry a token: a
 //! random number that is in the page's URL behind `#`, a part that browsers do not send.
-//! address. Every user of this machine, and every page in a browser, can reach that: each request
-//! but those for the page itself has to bear a token, a random number that stands in the address
-//! behind `#`, which browsers keep to themselves.
 
 use std::fs::File;
 use std::io::{self, Read};

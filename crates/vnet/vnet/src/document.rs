@@ -2,7 +2,6 @@
 //!
 //! A document is written in TOML, in XML (`vnet.xsd`) or in JSON. In all three forms nodes and
 //! links are separate lists.
-//! apart in all of them.
 //!
 //! ```toml
 //! [vnet]

@@ -3,7 +3,6 @@
 //! A grant is a set of verbs. It may be limited to some nodes, and may expire. A grant belongs to
 //! one network and is removed with it: a later network of the same name has no grants. Anything
 //! that is not granted is refused.
-//! and goes with it: a later network of the same name has none. What is not granted is refused.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -6,10 +6,6 @@
 //! interface gets the next free one of `eth0`, `eth1`, … A layout takes the previous one into
 //! account: a link that was in it keeps its number, interfaces and addresses, whatever other links
 //! are added or removed.
-//! it, and the MAC addresses `02:` uid `:` link `:` end. An end without an interface in the
-//! document gets the next free one of `eth0`, `eth1`, … A layout is made with regard to the one
-//! before it: a link that was there keeps its number, and so its interfaces and addresses, whatever
-//! comes or goes beside it.
 
 mod access;
 mod nics;

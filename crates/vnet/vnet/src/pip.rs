@@ -5,8 +5,6 @@
 //! messages. Everything that must survive the process is in the store, so that the process may end
 //! at any point, and several processes may serve one provider: transactions of the store detect
 //! conflicts between their reservations.
-//! messages back. All that it must not forget is in the store, so that it may end at any point, and
-//! several of them may serve one provider: what they promise is compared in the store.
 //!
 //! ```text
 //!           Reserve            Commit              Release, or the lease ends

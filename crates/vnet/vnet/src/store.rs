@@ -5,9 +5,6 @@
 //! revisions before it writes. If two processes decide on the same state, one writes, and the other
 //! gets a conflict and reads again. A key may be attached to a lease, and is deleted when the lease
 //! ends.
-//! raises by one. What a role decides on, it has read at a revision; a [`Transaction`] compares
-//! before it writes, so that of two who decide on the same state one writes and the other reads
-//! again. Keys may hang on a lease, and go with it.
 //!
 //! Time is an argument, so that simulations can use a [`memory::MemoryStore`]. A store with a clock
 //! of its own, such as etcd, ignores the argument. Every store must pass the cases of

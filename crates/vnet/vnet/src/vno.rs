@@ -3,8 +3,6 @@
 //! The state machine does no I/O; the requests are in the store. A VNO sends each request to its
 //! VNP until the VNP has answered, and repeats it from time to time. It knows its own documents and
 //! their conditions, but nothing of the substrate: [`FromVnp`] has no words for it.
-//! answered, and then again from time to time. It knows its own documents and conditions, and
-//! nothing of what carries them: [`FromVnp`] has no words for it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -3,8 +3,6 @@
 //! The state machine does no I/O; everything that must survive the process is in the store. For
 //! each network it reads the current step and does what comes next, so that it may end at any point
 //! and continue after a restart.
-//! network it reads how far it is and does what comes next, so that it may end at any point and go
-//! on after a restart.
 //!
 //! ```text
 //!                 no: Waiting (queue) or refused
@@ -17,12 +15,11 @@
 //!
 //! - The record of what each provider is asked for is written before the first message is sent.
 //! - All providers are asked at the same time. If one refuses, all release their parts before the
-//!   next attempt: a
-//! VNP never waits while it has reservations, so that two VNPs never wait for each other.
+//!   next attempt: a VNP never waits while it has reservations, so that two VNPs never wait for each
+//!   other.
 //! - Each attempt has a number, the round, by which late messages are recognized.
 //! - The VNP repeatedly names to each provider the parts that it wants, and providers report the
-//!   parts that were not
-//! named.
+//!   parts that were not named.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

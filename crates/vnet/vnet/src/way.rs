@@ -3,7 +3,6 @@
 //! A trace sends ICMP echo requests (RFC 792) and watches all ports of the network meanwhile. The
 //! last port that has seen a frame and the first that has not show which node or link lost it; the
 //! counters of the link give the reason.
-//! where no longer, says who has lost it; the counters of the link say why.
 
 mod dropped;
 mod expected;

@@ -3,8 +3,6 @@
 //! Serde reads a tuple or an array of fixed length from the first items of a list, and leaves it to
 //! the format to notice further ones. `serde_json` does, `toml` does not: it would read `[a, b, c]`
 //! as the pair `(a, b)`. [`Whole`] refuses the excess items, in every list of a value.
-//! the format to notice more of them. `serde_json` does, `toml` does not: `[a, b, c]` would be the
-//! pair `(a, b)`. [`Whole`] refuses what is left over, in every list of a value.
 
 use std::fmt;
 

@@ -2,7 +2,6 @@
 //!
 //! Once it is sent, it stays paused here until its provider has decided where it runs. The file
 //! `NODE.away` in the directory of moves records that, for an agent that restarts meanwhile.
-//! so, `NODE.away` in the directory of moves, for an agent that begins anew meanwhile.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -3,8 +3,6 @@
 //! The new ports are made, and opened by the engine, before the machine moves. While the machine is
 //! paused, the engine's links are switched to the new ports; the old ports are removed afterwards.
 //! The loss is measured by echo requests at 1 kHz from a neighbour.
-//! it stands still the engine's links are joined to them, and those that it had go afterwards. What
-//! is lost meanwhile is counted by echos at 1 kHz from a neighbour.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

@@ -2,7 +2,6 @@
 //!
 //! An answer contains what a user needs to reach the access point, and nothing else of the host:
 //! addresses that its provider has configured (`carina vnet agent --users-at`), a port and a key.
-//! that its provider has chosen (`carina vnet agent --users-at`), a port and a key.
 
 use std::collections::BTreeSet;
 

@@ -3,8 +3,6 @@
 //! A browser with the token in the page's address has the rights of the operator. The page shows
 //! the operator's networks with their nodes and links as the operator knows them, and nothing of
 //! the substrate. Its paths are the same as those of an agent's page, where they mean the same.
-//! the operator, with their nodes and links as the operator knows them; there is no word in it of
-//! what carries them. Its paths are those of an agent's page, where they mean the same.
 
 mod consoles;
 mod remote_frames;

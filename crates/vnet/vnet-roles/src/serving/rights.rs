@@ -2,7 +2,6 @@
 //!
 //! A delegate learns of a network only if it has a grant for it. About other networks it gets the
 //! same answers as about networks that do not exist.
-//! as of networks that are not there.
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_time::Instant;

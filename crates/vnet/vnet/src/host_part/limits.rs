@@ -3,8 +3,6 @@
 //! A host reports its limits to its provider. The provider checks a part against them before it
 //! reserves anything. With the same function the host checks the parts that its provider sends, and
 //! the documents that an operator plans or applies at the host itself.
-//! for it. The host judges by the same function the parts that its provider wants it to make, and
-//! what an operator at the host plans or makes.
 
 use std::collections::BTreeSet;
 

@@ -3,8 +3,6 @@
 //! An access point is a link whose far end is at users. Access point *n* has the prefix
 //! `10.128.0.0/23 + 512n`. The node has the first address, the access point the second, users the
 //! others. A user keeps the same address when other users are added or removed.
-//! `10.128.0.0/23 + 512n`: the node has its first address, the access point the second, users the
-//! others. A user keeps the address when others come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;

@@ -3,8 +3,6 @@
 //! A card is a link whose far end is a physical card of the host. Card *n* of a network has the
 //! prefix `10.160.0.0/30 + 4n`, of which the node has the first address. Devices beyond the card
 //! are not part of the network and have addresses of their own.
-//! `10.160.0.0/30 + 4n`, of which its node has the first address: what is at the other end of the
-//! wire is not the network's, and has others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;

@@ -2,7 +2,6 @@
 //!
 //! The mark is in the store and is compared like a promise: a process of the provider that has not
 //! read the mark cannot place anything on the host.
-//! that has not read it places anything there.
 
 use std::collections::BTreeSet;
 

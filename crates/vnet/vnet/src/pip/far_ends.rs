@@ -2,7 +2,6 @@
 //!
 //! A provider cannot ask the other provider. It makes sure that the ends a VNP names conflict
 //! neither with its own hosts nor with the network of another VNP.
-//! own, nor of another VNP's network.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

@@ -4,8 +4,6 @@
 //! VNP; when it has moved, it tells them. The tag of a link does not change. Agreeing does not bind
 //! the other provider: the provider of a link's end alone decides where that end is, and the other
 //! provider always follows.
-//! when it has; the tag of a link stays. What a provider beyond has agreed to binds it to nothing:
-//! where a link leads is decided by the provider at its end alone, and it follows in any case.
 
 use std::collections::BTreeMap;
 

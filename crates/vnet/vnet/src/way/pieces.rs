@@ -4,7 +4,6 @@
 //!
 //! The clocks of hosts differ. Times are those of the host of the sending node, and ports on other
 //! hosts have none.
-//! other hosts have none.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
