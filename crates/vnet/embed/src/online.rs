@@ -111,6 +111,9 @@ impl<'c> Online<'c> {
     ///
     /// # Errors
     /// The embedding does not fit, or violates a constraint of the request.
+    ///
+    /// # Panics
+    /// If no request waits for an answer.
     pub fn handle_answer(&mut self, answer: Result<Embedding, Refusal>) -> Result<(), Misfit> {
         let index = self.asked.take().expect("an answer follows a request");
         let Ok(embedding) = answer else {

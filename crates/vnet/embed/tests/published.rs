@@ -1,5 +1,8 @@
 //! Checks that the baselines accept as many requests as published, which validates the generator of
 //! cases, and that Carina accepts more.
+//!
+//! The published numbers are from table 3 of *Virne: A Comprehensive Benchmark for Virtual Network
+//! Embedding* (2026).
 
 use carina_embed::Embedder;
 use carina_embed::cases::{Case, Setting, Topology};

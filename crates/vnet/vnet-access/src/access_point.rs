@@ -1,5 +1,16 @@
 //! The access point as a state machine: users' datagrams on one side, the network's packets on the
 //! other.
+//!
+//! ```text
+//!   datagram -> [cookie, limit] -> handshake by key --- a user -----> own address? -> rate
+//!                               -> session by index -'     |           -> packet into the network
+//!                                                          `- a guest -> request, nothing else
+//! ```
+//!
+//! The access point identifies a user by the public key of the user's system. Each user has one
+//! address. Packets from another address are dropped, and so are packets to an address whose user
+//! has not joined. Packets from a tunnel get only into this network, because each state machine
+//! serves one network.
 
 mod echo;
 mod peer;

@@ -1,5 +1,14 @@
 //! The agent of a PIP's host: carries out operators' requests to nodes, and exchanges nodes with
 //! the agents of other hosts.
+//!
+//! ```text
+//!   PIP <--calls, reports-- Service (vnet-roles) --Hosting--> OpenAgent --> Agent (vnet-host)
+//!                                                                      |
+//!   agent of another host <--TLS: nodes on the move--> Gate ------> Inside: requests to nodes
+//! ```
+//!
+//! This crate joins the protocol of the roles with the agent of a host, so that neither of them
+//! depends on the other: the process of a PIP contains no code for QEMU or the engine.
 
 #![forbid(unsafe_code)]
 #![deny(unreachable_pub)]

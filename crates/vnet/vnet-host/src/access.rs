@@ -1,4 +1,16 @@
 //! The access points of a network on this host, through which end users join.
+//!
+//! ```text
+//!   node           namespace of ports                       host
+//!  +------+      +--------------------------------------+
+//!  | ethN |------| l{n}.0 - bucket - wireguard_access ==|== UDP, in the namespace of the underlay
+//!  +------+      +--------------------------|-----------+
+//!                                          desk -- register: access-NAME.json
+//! ```
+//!
+//! The engine never waits for a decision: it puts requests on the desk. A thread per access point
+//! decides about them, stores the decisions, and puts the admitted users on the desk, where the
+//! engine finds them.
 
 mod address;
 mod refusals;

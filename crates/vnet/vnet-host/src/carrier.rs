@@ -1,4 +1,13 @@
 //! Carriers: encapsulations of links to other hosts.
+//!
+//! ```text
+//!                  the graph of a network
+//!   +----------------------------------------------------------+
+//!   | port - bucket - [arp] - tunnel - tunnel_mux - af_packet ==|== underlay
+//!   |                                   |  |                    |
+//!   |            other links to hosts --+--+                    |
+//!   +----------------------------------------------------------+
+//! ```
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,5 +1,18 @@
 //! Confines a virtual machine: control groups with limits (cgroups(7)), a user ID of its own, and a
 //! filter of system calls (seccomp(2)).
+//!
+//! ```text
+//!   /sys/fs/cgroup/carina-UID/NODE                       version 2
+//!   /sys/fs/cgroup/CONTROLLER/AGENT'S/carina-UID/NODE    version 1
+//! ```
+//!
+//! The QEMU process is in these groups. Groups of version 1 are below the agent's own group, and
+//! thus within its limits. Groups of version 2 are not: a group of version 2 that contains
+//! processes cannot have child groups with limits. The paths of the groups are written to a file of
+//! the network before the groups are made.
+//!
+//! If the kernel or the agent's privileges do not permit one of these measures, the machine runs
+//! without it, and the network's events say so.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,17 @@
 //! The protocol by which an agent sends a guest to another agent.
+//!
+//! ```text
+//!   source                                destination
+//!     | -- offer: name, hardware --------------> |   starts a QEMU for the guest
+//!     | <------------------------------ reply -- |
+//!     | -- pieces of QEMU's stream, an end ----> |   the guest is paused at both ends
+//!     | -- sent: how long it was paused -------> |
+//!     | <------------------------------ reply -- |
+//! ```
+//!
+//! A message is JSON text after its length in four bytes, most significant byte first. A piece has
+//! the same format; a piece of length 0 is the end. The protocol does not encrypt or authenticate:
+//! the connection that carries it must do so.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

@@ -1,4 +1,15 @@
 //! The Carina node of a host, whose DIFs carry links to other hosts as flows.
+//!
+//! ```text
+//!    host 192.0.2.1                                host 192.0.2.2
+//!    engine -- flow link.7 ====================== flow link.7 -- engine
+//!              member ---- DIF 192.0.2.1-192.0.2.2 ---- member
+//!              shim underlay --- Ethernet --- shim underlay
+//! ```
+//!
+//! Each pair of hosts with such links has a DIF of its own. Its first member is that of the host
+//! with the lower address, so that the hosts need not negotiate this. The node ends with the last
+//! link that needs it, or with its agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,5 +1,16 @@
 //! Images that users add for their machines: files stored by the hash of their content, under
 //! names.
+//!
+//! ```text
+//!   STORE/blobs/SHA256               a disk, kernel or initramfs; never changed
+//!   STORE/names/NAME.json            the image of a name
+//!   STORE/nodes/UID/NODE.HASH.qcow2  what a node has written, over the disk with that hash
+//!   STORE/nodes/UID/NODE.iso         the volume for cloud-init in the node
+//!   STORE/lock                       locked while images are added or removed
+//! ```
+//!
+//! `STORE` is `$CARINA_IMAGES`, or `/var/lib/carina/images` by default. It is not in the run
+//! directory, because that is in memory, which is too small for disks.
 
 mod adding;
 mod leftovers;

@@ -1,5 +1,19 @@
 //! Makes a node a member of its network's DIF: runs a Carina node inside it, with a shim IPCP for
 //! each link that is a flow.
+//!
+//! ```text
+//!   node left                            node right
+//!   +------------------+                 +------------------+
+//!   | echo server left |                 | echo server right|
+//!   | member left  ----|---- DIF NAME ---|---- member right |
+//!   | shim link.0      |   DIF link.0    |      shim link.0 |
+//!   | eth0             |==== link 0 =====|             eth0 |
+//!   +------------------+                 +------------------+
+//! ```
+//!
+//! All of this is done by commands inside the node, which are the same in a virtual machine and in
+//! a namespace. For a namespace, `CARINA_RUN` names the directory of the Carina node's sockets; in
+//! a machine they are at the default place.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,4 +1,29 @@
 //! The configuration of a process: which roles it serves, from a TOML file.
+//!
+//! ```toml
+//! keys = "keys"                # paths are relative to the directory of this file
+//!
+//! [[pip]]
+//! name = "uk"
+//! listen = "127.0.0.1:7101"    # or dif:NAME
+//! store = "uk.db"              # or etcd://ADDRESS,ADDRESS
+//! inventory = "uk.toml"
+//!
+//! [[vnp]]
+//! name = "net"
+//! listen = "127.0.0.1:7100"
+//! store = "net.db"
+//! pips = { uk = ["127.0.0.1:7101"] }
+//! networks_per_vno = 1000      # largest number of networks of one operator; default 1000
+//!
+//! [[vno]]
+//! name = "acme"
+//! listen = "127.0.0.1:7099"
+//! store = "acme.db"
+//! vnp = "net"
+//! vnp_at = ["127.0.0.1:7100"]
+//! web = "127.0.0.1:8099"       # optional: address of the operator's web page
+//! ```
 
 use std::collections::BTreeMap;
 use std::fs;

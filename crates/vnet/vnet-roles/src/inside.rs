@@ -1,5 +1,15 @@
 //! Requests of an operator to the nodes of its networks: to run a command, to watch a console, to
 //! send an echo request, to capture or impair frames.
+//!
+//! ```text
+//!  operator --ask--> VNO --ask--> VNP --ask--> PIP : requests wait here : <--fetches-- agent
+//!           <-----------------------------answer------------------------------------------
+//! ```
+//!
+//! Each role checks that the network and the node belong to the caller, and adds the caller's name
+//! to the request. The agent logs on whose behalf it gives whom access to which node. A request is
+//! carried out at most once: if its answer is lost, it is not repeated. Answers contain names of
+//! the operator's document and output of the node, and nothing about the host.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;

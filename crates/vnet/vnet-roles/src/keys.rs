@@ -1,5 +1,15 @@
 //! Keys and certificates of roles: an authority, the certificates that it issues, and TLS with
 //! both.
+//!
+//! ```text
+//!   DIR/ca.pem  ca.key               the authority; its key stays where certificates are made
+//!   DIR/NAME.ROLE.pem  NAME.ROLE.key a party's certificate and key
+//!   DIR/revoked.pem                  the authority's revocation list, if it has revoked any
+//! ```
+//!
+//! A party needs its own two files and `ca.pem`. Keys are ECDSA keys on P-256, in files of mode
+//! 0600. A certificate is valid until its validity period ends, or until the authority revokes it
+//! ([`revocation`]).
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,13 @@
 //! Messages between roles, as JSON.
+//!
+//! ```text
+//! VNO --ToVnp--> VNP --ToPip--> PIP --ToAgent--> agent
+//!     <-FromVnp-     <-FromPip-     <-FromAgent-
+//! ```
+//!
+//! Every message may be lost, be late, or arrive twice. Therefore it names the network and the
+//! round that it is about, and a receiver answers it in the same way each time. Messages below a
+//! VNP contain names of hosts and providers; [`FromVnp`] contains none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -9,6 +9,11 @@
 //! Time is an argument, so that simulations can use a [`memory::MemoryStore`]. A store with a clock
 //! of its own, such as etcd, ignores the argument. Every store must pass the cases of
 //! [`conformance`].
+//!
+//! ```text
+//! range at 7 --> decide --> commit: if as of 7, write --> Done(8), or Conflict: read again
+//!     \-----> changes after 7 --> changes after 9 --> ... --> Compacted: range again
+//! ```
 
 use std::cell::RefCell;
 use std::fmt;

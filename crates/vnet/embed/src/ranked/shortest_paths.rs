@@ -1,4 +1,6 @@
 //! Finds the shortest simple paths between two hosts, by hops.
+//!
+//! J. Yen, *Finding the K shortest loopless paths in a network*, 1971.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

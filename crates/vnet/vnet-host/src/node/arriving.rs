@@ -1,4 +1,12 @@
 //! A machine that arrives from another host.
+//!
+//! ```text
+//!   prepare ---------> take -----------> resume, settle
+//!   a QEMU awaits it   it is paused       it runs here, like one that was started here
+//! ```
+//!
+//! Until it runs, the machine has files and ports apart from those of other machines. The file
+//! `NODE.arrival` in the directory of moves records them, for an agent that restarts meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,14 @@
 //! Machines that continue in another QEMU: on the same host, or from a file.
+//!
+//! ```text
+//!   begin --> prepare --> send --------------> settle
+//!             a QEMU      the guest is         it runs in the new QEMU;
+//!             awaits it   paused at both ends  the old QEMU has ended
+//! ```
+//!
+//! A file in the directory of the new QEMU records which QEMU has the machine: `NODE.dest`, which
+//! is renamed to `NODE.moved` when the machine runs in the new QEMU. An agent that starts and finds
+//! one of these files continues from there ([`recover`]).
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,11 @@
 //! Revoked certificates: the authority's revocation list (RFC 5280, section 5), which roles read,
 //! and read again when it changes.
+//!
+//! ```text
+//!   DIR/issued.txt     at the authority: serial number, role and name of each certificate
+//!   DIR/revoked.txt    at the authority: serial number, role, name, seconds since 1970
+//!   DIR/revoked.pem    the signed list, to be copied to the directories with the roles' keys
+//! ```
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};

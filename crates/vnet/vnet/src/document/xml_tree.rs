@@ -33,6 +33,9 @@ pub struct Element {
 
 /// Parses XML of another program and returns its root element. Text and processing instructions are
 /// accepted.
+///
+/// # Errors
+/// The text is too long, is not XML, nests too deeply, or declares entities.
 pub fn parse_foreign(text: &str) -> Result<Element, DocumentError> {
     if text.len() > TEXT_MAX {
         return Err(wrong(1, format!("more than {TEXT_MAX} bytes")));

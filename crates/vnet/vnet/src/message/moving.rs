@@ -1,4 +1,19 @@
 //! Messages between a PIP and its agents about nodes that move from one host to another.
+//!
+//! ```text
+//!   source                     PIP                    destination
+//!     |                         | -- Receive ------------> |
+//!     |                         | <------------- Awaited - |
+//!     | <--------------- Send - |                          |
+//!     | ============ the guest, over mutual TLS =========> |
+//!     |                         | <------------- Arrived - |
+//!     |              writes the new placement              |
+//!     | <------------ Set ----- | ------- Set -----------> |
+//! ```
+//!
+//! Once the guest has arrived, it is paused at both ends. It then runs at the host that the
+//! placement in the PIP's store names. Until the PIP writes a new placement, the guest can continue
+//! at its source ([`ToAgent::EndMove`](super::ToAgent::EndMove)).
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +58,15 @@ pub struct SendNode {
 
 /// Tunnel ends of links between providers that move together with a node. The sender repeats each
 /// message until it is answered.
+///
+/// ```text
+///   PIP of the node            VNP             other PIP
+///     | -- Repoint, undecided -> | -------------> |   before anything is made anywhere
+///     | <---------------- answer ---------------- |
+///     |          the node moves                   |
+///     | -- Repoint, decided ---> | -------------> |   its hosts redirect their links
+///     | <---------------- answer ---------------- |
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repoint {

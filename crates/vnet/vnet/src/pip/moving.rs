@@ -1,4 +1,19 @@
 //! Moves of running nodes to another host of the provider.
+//!
+//! ```text
+//!   begin_move      the destination is ready          every host matches its part
+//!  (nothing) ----> undecided --------------> decided ----------------------------> moved
+//!                    |   resources of both placements are reserved    |
+//!                    +---> given up: a host refuses or fails, the time is over
+//! ```
+//!
+//! If links of the node lead to other providers, these are asked first, and nothing is made
+//! anywhere until they agree ([`repointing`](super::repointing)).
+//!
+//! Only the store records where a node is. One write changes that, when the destination has the
+//! whole node. Before this write the node is at its source, even if a process fails; after it, at
+//! its destination. A host that reports a move other than the current one is ordered to end that
+//! move.
 
 mod planning;
 
