@@ -9,9 +9,9 @@
 //! ```text
 //!           Reserve            Commit              Release, or the lease ends
 //!  (nothing) -----> held -----------------> made -----------------------> leaving
-//!      ^             | Cancel, or the lease  ^ |  hosts get orders again until|
-//!      +-------------+ of the store ends     +-+  they have what they should  |
-//!      +----------------------------------------- every host has let go ------+
+//!      ^             | Cancel, or the lease  ^ |  orders are repeated until   |
+//!      +-------------+ of the store ends     +-+  every host matches its part |
+//!      +----------------------------------------- every host has removed it --+
 //! ```
 //!
 //! A reservation (`held`) is on a lease of the store, and expires even without the provider. A part

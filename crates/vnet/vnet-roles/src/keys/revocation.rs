@@ -320,7 +320,7 @@ mod tests {
         let error = Tls::of(&keys, &uk).unwrap_err().to_string();
         assert!(error.contains("revoked"), "{error}");
         Tls::of(&keys, &de).unwrap();
-        // A copy of the certificate elsewhere is revoked, too, once the list is there.
+        // A copy of the certificate elsewhere is revoked, too, once the list is copied there.
         fs::copy(keys.list(), there.list()).unwrap();
         let error = Tls::of(&there, &uk).unwrap_err().to_string();
         assert!(error.contains("revoked"), "{error}");
