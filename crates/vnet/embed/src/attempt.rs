@@ -1,4 +1,4 @@
-//! A placement that is tried: what is free beside it, what it has placed so far, and its cost.
+//! A placement in progress: what it has placed so far, what is left free, and its cost.
 
 use crate::embedding::Embedding;
 use crate::id::{HostId, LinkId, NodeId, VirtualLinkId};
@@ -6,26 +6,27 @@ use crate::request::Request;
 use crate::residual::{Amounts, Residual};
 use crate::search::{Demand, Tree, UNREACHED};
 
-/// A placement that is tried.
+/// A placement in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt<'a> {
     pub(crate) request: &'a Request,
     before: &'a Residual,
     free: Residual,
-    /// Whether the location and labels of each host are right for each node, and it has room.
+    /// For each node and host: whether the host's location and labels suit the node and an empty
+    /// host would have room for it.
     accepts: Vec<bool>,
     host_of: Vec<Option<u32>>,
-    /// How many nodes each host has.
+    /// Number of nodes on each host.
     occupants: Vec<u32>,
-    /// Of each link that is routed, its path from its first end to its second.
+    /// The path of each routed link, from its first end to its second.
     paths: Vec<Vec<u32>>,
-    /// Rates times prices of what is routed.
+    /// The cost of the routed links: rates times prices.
     cost: u128,
     order: Vec<VirtualLinkId>,
 }
 
 impl<'a> Attempt<'a> {
-    /// Nothing placed yet.
+    /// A placement in which nothing is placed yet.
     pub(crate) fn new(before: &'a Residual, request: &'a Request) -> Attempt<'a> {
         let hosts = before.hosts().len();
         let nodes = request.nodes();
@@ -57,32 +58,32 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// What is free beside what is placed.
+    /// The resources that are left free.
     pub(crate) fn free(&self) -> &Residual {
         &self.free
     }
 
-    /// How many hosts there are.
+    /// Number of hosts of the substrate.
     pub(crate) fn hosts(&self) -> u32 {
         self.occupants.len() as u32
     }
 
-    /// Rates times prices of the links that are routed.
+    /// The cost of the routed links: rates times prices.
     pub(crate) fn cost(&self) -> u128 {
         self.cost
     }
 
-    /// The host of a node that is placed.
+    /// The host of a node; `None` if the node is not placed.
     pub(crate) fn host_of(&self, node: NodeId) -> Option<u32> {
         self.host_of[node.index()]
     }
 
-    /// All links, the largest rate first.
+    /// All links, sorted by falling rate.
     pub(crate) fn links_by_rate(&self) -> &[VirtualLinkId] {
         &self.order
     }
 
-    /// Takes everything back.
+    /// Removes everything from the placement.
     pub(crate) fn clear(&mut self) {
         self.free.reset_to(self.before);
         self.host_of.fill(None);
@@ -91,12 +92,12 @@ impl<'a> Attempt<'a> {
         self.cost = 0;
     }
 
-    /// Whether a host would be right for a node if it were empty of other nodes of the request.
+    /// Whether a host suits a node if no other node of the request is on it.
     pub(crate) fn accepts(&self, node: NodeId, host: u32) -> bool {
         self.accepts[node.index() * self.occupants.len() + host as usize]
     }
 
-    /// Whether a node may be placed on a host beside those that are placed.
+    /// Whether a node may be placed on a host, given the nodes that are already placed.
     pub(crate) fn may_place(&self, node: NodeId, host: u32) -> bool {
         if !self.accepts(node, host) {
             return false;
@@ -135,7 +136,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Routes a link, whose ends are placed, on the cheapest path; says whether there is one.
+    /// Routes a link between two placed nodes on the cheapest path; returns whether there is one.
     pub(crate) fn route(&mut self, link: VirtualLinkId, tree: &mut Tree) -> bool {
         let [Some(first), Some(second)] = self.ends(link) else {
             return false;
@@ -144,8 +145,8 @@ impl<'a> Attempt<'a> {
         tree.price(first) != UNREACHED && self.route_along(link, tree, second)
     }
 
-    /// Routes a link along a tree that begins at one of its ends, if all links of that path still
-    /// have its rate; says whether.
+    /// Routes a link along a tree with its root at the host of one of its ends. Returns false if
+    /// the links of that path do not have the rate any more.
     pub(crate) fn route_along(&mut self, link: VirtualLinkId, tree: &Tree, root: u32) -> bool {
         let [Some(first), Some(second)] = self.ends(link) else {
             return false;
@@ -159,8 +160,8 @@ impl<'a> Attempt<'a> {
         self.route_on(link, path)
     }
 
-    /// Routes a link on a path from its first end to its second, if all links of it have its rate;
-    /// says whether.
+    /// Routes a link on a path from its first end to its second. Returns false if the path's links
+    /// do not have the rate.
     pub(crate) fn route_on(&mut self, link: VirtualLinkId, mut path: Vec<u32>) -> bool {
         let rate = self.demand(link).rate;
         let is_free = path
@@ -178,7 +179,7 @@ impl<'a> Attempt<'a> {
         is_free
     }
 
-    /// Takes a link off its path.
+    /// Removes a link from its path.
     pub(crate) fn unroute(&mut self, link: VirtualLinkId) {
         let mut path = std::mem::take(&mut self.paths[link.index()]);
         let rate = self.demand(link).rate;
@@ -200,7 +201,7 @@ impl<'a> Attempt<'a> {
         u128::from(rate) * path.iter().map(price).sum::<u128>()
     }
 
-    /// What is placed, as an embedding, when all nodes and links are.
+    /// The placement as an embedding; `None` unless all nodes and links are placed.
     pub(crate) fn embedding(&self) -> Option<Embedding> {
         let hosts = self.host_of.iter().map(|host| host.map(HostId));
         let path = |path: &Vec<u32>| path.iter().copied().map(LinkId).collect();
@@ -210,7 +211,7 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Becomes an embedding that fits.
+    /// Replaces the placement by an embedding that fits.
     pub(crate) fn load(&mut self, embedding: &Embedding) {
         self.clear();
         for (index, host) in embedding.hosts.iter().enumerate() {

@@ -1,10 +1,11 @@
-//! Cases of published evaluations, drawn by seed: a substrate, and requests that come and go.
+//! Cases of published evaluations, drawn from a seed: a substrate, and requests that arrive and
+//! end.
 //!
 //! The setting is that of *Virne: A Comprehensive Benchmark for Virtual Network Embedding* (2026):
-//! capacities of hosts and links are whole numbers of 50 to 100. A request has 2 to 10 nodes; each
-//! pair is linked with probability 0.5, drawn again until all nodes are connected; a node wants 0
+//! capacities of hosts and links are integers from 50 to 100. A request has 2 to 10 nodes; each
+//! pair is linked with probability 0.5, drawn again until all nodes are connected; a node needs 0
 //! to 20, a link 0 to 50. Gaps between arrivals are Poisson numbers of mean 1/η; lifetimes are
-//! exponential with mean 500. Each node of a request has a host of its own.
+//! exponential with mean 500. Each node of a request needs a host of its own.
 
 mod draw;
 mod topology;
@@ -20,14 +21,14 @@ use crate::substrate::{Substrate, SubstrateError};
 
 pub use self::topology::Topology;
 
-/// What cases are drawn from.
+/// Parameters from which a case is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// The substrate's shape.
+    /// The shape of the substrate.
     pub topology: Topology,
-    /// The rate of arrivals, η: requests in a unit of time, [`ETA_MIN`] to [`ETA_MAX`].
+    /// The arrival rate η, requests per unit of time: [`ETA_MIN`] to [`ETA_MAX`].
     pub eta: f64,
-    /// How many requests come.
+    /// Number of requests.
     pub requests: usize,
 }
 
@@ -36,53 +37,53 @@ pub struct Setting {
 pub struct Case {
     /// The substrate.
     pub substrate: Arc<Substrate>,
-    /// The requests.
+    /// The requests with their times.
     pub arrivals: Vec<Arrival>,
 }
 
-/// A request with its time.
+/// A request with its times.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// When it comes.
+    /// Time of arrival.
     pub at: Tick,
-    /// How long it lives if it is accepted.
+    /// Lifetime of the request if it is accepted.
     pub life: Tick,
-    /// What is wanted.
+    /// The request.
     pub request: Request,
 }
 
-/// A time of a case: millionths of its unit, which has no name.
+/// A time of a case, in millionths of the case's abstract unit of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// So many units of time.
+    /// The time of `units` units.
     #[must_use]
     pub fn from_units(units: f64) -> Tick {
         Tick((units * TICKS) as u64)
     }
 
-    /// In units of time.
+    /// The time in units.
     #[must_use]
     pub fn as_units(self) -> f64 {
         self.0 as f64 / TICKS
     }
 }
 
-/// Ticks of a unit.
+/// Ticks per unit of time.
 const TICKS: f64 = 1e6;
 
-/// The lowest rate of arrivals.
+/// The lowest arrival rate.
 pub const ETA_MIN: f64 = 0.000_1;
 
-/// The highest rate of arrivals.
+/// The highest arrival rate.
 pub const ETA_MAX: f64 = 1000.0;
 
 impl Case {
-    /// The case of a seed: the same setting and seed give the same case.
+    /// Draws the case of a seed. The same setting and seed give the same case.
     ///
     /// # Errors
-    /// A rate of arrivals beyond its bounds.
+    /// The arrival rate is out of range.
     pub fn draw(setting: Setting, seed: u64) -> Result<Case, CaseError> {
         let eta = setting.eta;
         if !(ETA_MIN..=ETA_MAX).contains(&eta) {
@@ -146,20 +147,20 @@ fn connected_pairs(random: &mut Random, count: usize) -> Vec<[usize; 2]> {
 
 const LIFE_MEAN: f64 = 500.0;
 
-/// Why there is no case.
+/// Why a case cannot be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaseError {
-    /// A rate of arrivals beyond its bounds.
+    /// The arrival rate is out of range.
     #[error("a rate of arrivals of {eta}; {ETA_MIN} to {ETA_MAX} is possible")]
     Eta {
-        /// The rate.
+        /// The arrival rate.
         eta: f64,
     },
-    /// A substrate that is not possible.
+    /// The drawn substrate is invalid.
     #[error("the substrate: {0}")]
     Substrate(#[from] SubstrateError),
-    /// A request that is not possible.
+    /// A drawn request is invalid.
     #[error("a request: {0}")]
     Request(#[from] RequestError),
 }

@@ -1,40 +1,42 @@
-//! What places requests, and its answer.
+//! The interface of embedding algorithms.
 
 use crate::embedding::Embedding;
 use crate::id::{NodeId, VirtualLinkId};
 use crate::request::Request;
 use crate::residual::Residual;
 
-/// An algorithm that places requests. It changes nothing: [`Residual::take`] does.
+/// An algorithm that finds placements for requests. It reserves nothing; [`Residual::take`] does
+/// that.
 pub trait Embedder {
-    /// Places a request on what is free.
+    /// Finds a placement for a request on free resources.
     ///
     /// # Errors
-    /// No place was found. That is no proof that there is no place.
+    /// No placement was found. One may exist nevertheless.
     fn embed(&mut self, residual: &Residual, request: &Request) -> Result<Embedding, Refusal>;
 }
 
-/// Where the search for a place ended; [`explain`](crate::explanation::explain) says more.
+/// Where the search for a placement ended; [`explain`](crate::explanation::explain) gives the
+/// binding constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No host is right for a node.
+    /// No host suits a node.
     #[error("no host has what node {} needs", node.0)]
     NoHost {
         /// The node.
         node: NodeId,
     },
-    /// No path between the hosts of its ends is right for a link.
+    /// No path between the hosts of a link's ends suits the link.
     #[error("no path has what link {} needs", link.0)]
     NoPath {
         /// The link.
         link: VirtualLinkId,
     },
-    /// There are hosts for each node, but none of those left for this one has paths to its
-    /// neighbours.
+    /// Each node has suitable hosts, but none of those left for this node has paths to the hosts of
+    /// its neighbours.
     #[error("no host that is left for node {} has paths to its neighbours", node.0)]
     NoPlace {
-        /// The node at which the search that came farthest ended.
+        /// The node at which the most successful attempt ended.
         node: NodeId,
     },
 }

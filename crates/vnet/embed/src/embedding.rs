@@ -1,4 +1,4 @@
-//! An embedding: where each node and each link of a request is.
+//! Embeddings: a host for each node and a path for each link of a request.
 
 use carina_time::Duration;
 
@@ -6,25 +6,24 @@ use crate::id::{HostId, LinkId};
 use crate::request::Request;
 use crate::substrate::Substrate;
 
-/// Where the nodes and links of a request are.
+/// A host for each node and a path for each link of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Embedding {
     /// The host of each node.
     pub hosts: Vec<HostId>,
-    /// The path of each link, from the host of its first end to that of its second; empty where
-    /// both are the same.
+    /// The path of each link, from the host of its first end to that of its second; empty if both
+    /// ends are on one host.
     pub paths: Vec<Vec<LinkId>>,
 }
 
 impl Embedding {
-    /// What the request takes of the substrate: processors, and rate times price on each link of
-    /// each path.
+    /// The cost of the embedding: processors, plus rate times price for each link of each path.
     ///
-    /// With prices of 1 it is the cost of Yu, Yi, Rexford and Chiang, *Rethinking Virtual Network
-    /// Embedding* (2008): rates times hops.
+    /// If all prices are 1 this is the cost of Yu, Yi, Rexford and Chiang, *Rethinking Virtual
+    /// Network Embedding* (2008): rates times hops.
     ///
     /// # Panics
-    /// When the embedding is of another request or substrate.
+    /// If the embedding belongs to another request or substrate.
     #[must_use]
     pub fn cost(&self, substrate: &Substrate, request: &Request) -> u128 {
         let cpu: u128 = request
@@ -40,20 +39,20 @@ impl Embedding {
     }
 }
 
-/// What a unit of rate costs on a path.
+/// The price of a unit of rate on a path: the sum of its links' prices.
 ///
 /// # Panics
-/// When the path names a missing link.
+/// If the path names a link that the substrate does not have.
 #[must_use]
 pub fn price(substrate: &Substrate, path: &[LinkId]) -> u64 {
     let price = |link: &LinkId| u64::from(substrate.links()[link.index()].price);
     path.iter().map(price).sum()
 }
 
-/// How long a path takes.
+/// The delay of a path: the sum of its links' delays.
 ///
 /// # Panics
-/// When the path names a missing link.
+/// If the path names a link that the substrate does not have.
 #[must_use]
 pub fn delay(substrate: &Substrate, path: &[LinkId]) -> Duration {
     let delay = |link: &LinkId| substrate.links()[link.index()].delay;

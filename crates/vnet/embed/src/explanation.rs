@@ -1,10 +1,10 @@
-//! Why a request does not fit, and what would: the constraint that binds, and the smallest
-//! relaxation with which an embedder does place the request.
+//! Explains why a request does not fit: the binding constraint, and the smallest relaxation with
+//! which an embedder places the request.
 //!
-//! A relaxation is only named after the embedder has placed the request that is relaxed so.
-//! Several are tried, each of one node, one link or one pair; the one that changes the request
-//! least is taken, as a share of what was wanted. Where none alone helps, all rates are lowered
-//! together.
+//! A relaxation is reported only after the embedder has placed the relaxed request. Several
+//! relaxations are tried, each of one node, one link or one pair of nodes. The reported one changes
+//! the request least, as a share of what was requested. If none suffices alone, all rates are
+//! lowered together.
 
 mod matching;
 mod relaxing;
@@ -20,90 +20,92 @@ use crate::residual::{Amounts, Residual};
 
 pub use self::words::{Names, Numbered};
 
-/// Why a request does not fit.
+/// Why a request does not fit, and what would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// What binds.
+    /// The binding constraint.
     pub constraint: Constraint,
-    /// The smallest change with which the request is placed, if one was found.
+    /// The smallest change with which the request is placed; `None` if none was found.
     pub relaxation: Option<Relaxation>,
 }
 
-/// What binds.
+/// A constraint that keeps a request from being placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Constraint {
-    /// No host, where the node may be, is right for it.
+    /// No host at the node's allowed locations suits the node.
     Host {
         /// The node.
         node: NodeId,
-        /// What they lack.
+        /// What these hosts lack.
         lack: Lack,
     },
-    /// These nodes need a host each, and fewer hosts are right for any of them.
+    /// Each of these nodes needs a host of its own, and they have fewer suitable hosts together
+    /// than they are.
     Hosts {
         /// The nodes.
         nodes: Vec<NodeId>,
-        /// The hosts.
+        /// The hosts that suit at least one of the nodes.
         hosts: Vec<HostId>,
     },
-    /// There are hosts, but no path for this link between those that its ends can have.
+    /// The ends of this link have suitable hosts, but there is no suitable path between any of
+    /// them.
     Link {
         /// The link.
         link: VirtualLinkId,
     },
-    /// Each node has a host that is right for it alone, but not beside the others.
+    /// Each node has a suitable host, but this one has none left once others are placed.
     Node {
         /// The node.
         node: NodeId,
     },
-    /// There are hosts, but what the links need together is not there.
+    /// Hosts suffice, but not the rates that all links need together.
     Together,
 }
 
-/// What hosts lack.
+/// What hosts lack for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// The location.
+    /// No host is at an allowed location.
     Location,
-    /// A label, or several on one host.
+    /// No host has all the labels.
     Labels,
-    /// Processors: the most that one has.
+    /// No host has enough processors; the largest free amount.
     Cpu(u64),
-    /// Memory: the most that one has.
+    /// No host has enough memory; the largest free amount.
     Memory(u64),
-    /// Network cards: the most that one has.
+    /// No host has enough network cards; the largest free number.
     Nics(u64),
-    /// Each is there, but not on one host.
+    /// Every requirement is met by some host, but no host meets all.
     OneHostWithAll,
 }
 
-/// A change of the request.
+/// A change of a request that makes it easier to place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Relaxation {
-    /// The node with so many processors.
+    /// Lower the node's processors to this amount.
     Cpu(NodeId, u64),
-    /// The node with so much memory.
+    /// Lower the node's memory to this amount.
     Memory(NodeId, u64),
-    /// The node with so many network cards.
+    /// Lower the node's network cards to this number.
     Nics(NodeId, u64),
-    /// The node at any location.
+    /// Allow the node at any location.
     AnyLocation(NodeId),
-    /// The node without labels.
+    /// Drop the node's labels.
     NoLabels(NodeId),
-    /// The two nodes on one host.
+    /// Allow the two nodes on one host.
     NotApart([NodeId; 2]),
-    /// The link with this rate.
+    /// Lower the link's rate to this amount.
     Rate(VirtualLinkId, u64),
-    /// The link with this delay.
+    /// Raise the link's largest delay to this duration.
     Delay(VirtualLinkId, Duration),
-    /// All links with so many of a hundred parts of their rates.
+    /// Lower the rates of all links to this percentage.
     AllRates(u64),
 }
 
-/// Finds out why an embedder does not place a request; nothing if it does. It asks the embedder
-/// some ten to some hundred times.
+/// Explains why an embedder does not place a request; `None` if it does place it. Calls the
+/// embedder some 10 to 100 times.
 pub fn explain(
     residual: &Residual,
     request: &Request,
@@ -147,11 +149,11 @@ fn binding(residual: &Residual, request: &Request, relaxation: Option<&Relaxatio
     }
 }
 
-/// What all hosts lack for a node alone.
+/// What all hosts lack for a node alone; `None` if some host suits it.
 fn lack(residual: &Residual, request: &Request, node: NodeId) -> Option<Lack> {
     let node = &request.nodes()[node.index()];
     let free = (0..).map(HostId::of).zip(residual.hosts());
-    // A host that it must not be on is as good as full.
+    // A host from which the node is barred counts as full.
     let free = free.map(|(host, free)| {
         if node.barred.contains(&host) {
             Amounts::default()

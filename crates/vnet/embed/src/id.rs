@@ -1,4 +1,4 @@
-//! Ids: integers from 0, each of a type of its own.
+//! IDs: integers from 0, a separate type for each kind of thing.
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -7,13 +7,13 @@ macro_rules! ids {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The place in the list that it numbers.
+            /// The index in the list that the ID refers to.
             #[must_use]
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
 
-            /// The id of a place in a list; lists are shorter than 2^32.
+            /// The ID of an index; lists have fewer than 2^32 elements.
             #[must_use]
             pub const fn of(index: usize) -> Self {
                 Self(index as u32)
@@ -23,18 +23,18 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A host of the substrate: its place in the list of hosts.
+    /// A host of the substrate: index in its list of hosts.
     HostId;
-    /// A link of the substrate: its place in the list of links.
+    /// A link of the substrate: index in its list of links.
     LinkId;
-    /// A provider of hosts; the caller numbers them.
+    /// A provider of hosts; numbered by the caller.
     ProviderId;
-    /// Where a host is; the caller numbers locations.
+    /// A location of hosts; numbered by the caller.
     Location;
-    /// A property of a host, such as huge pages; the caller numbers them.
+    /// A property of hosts, such as huge pages; numbered by the caller.
     Label;
-    /// A node of a request: its place in the list of nodes.
+    /// A node of a request: index in its list of nodes.
     NodeId;
-    /// A link of a request: its place in the list of links.
+    /// A link of a request: index in its list of links.
     VirtualLinkId;
 }

@@ -1,9 +1,9 @@
-//! Carina's embedder: nodes and links are placed together.
+//! Carina's embedder, which places nodes and links together.
 //!
-//! A host is never judged apart from where the neighbours of its node went. From each of some
-//! starts the placement grows node by node (`growth`): the next node goes where the links to its
-//! placed neighbours cost least, and these are routed at once. The cheapest placement of all starts
-//! is then improved by moving and swapping nodes (`improvement`).
+//! A host is never rated without regard to where the node's neighbours are. From each of several
+//! starts the placement grows node by node (`growth`): the next node goes to the host from which
+//! the links to its placed neighbours cost least, and these links are routed at once. The cheapest
+//! placement of all starts is then improved by moving and swapping nodes (`improvement`).
 
 mod growth;
 mod improvement;
@@ -18,22 +18,23 @@ use crate::joint::growth::Growth;
 use crate::request::{Request, Sharing};
 use crate::residual::Residual;
 
-/// Carina's embedder. The same residual and request give the same embedding.
+/// Carina's embedder. It is deterministic: the same residual and request give the same embedding.
 #[derive(Clone, Copy, Debug)]
 pub struct Joint {
-    /// Hosts for the first node that are tried, at least 1.
+    /// Most hosts that are tried for the first node, at least 1.
     pub starts: usize,
-    /// Hosts for each further node that are tried, at least 1.
+    /// Most hosts that are tried for each further node, at least 1.
     pub candidates: usize,
-    /// Rounds of moving and swapping nodes; 0: none.
+    /// Most rounds of moving and swapping nodes; 0: none.
     pub rounds: usize,
-    /// Whether the first placement is taken: it is asked whether a request fits, not where best.
+    /// Whether to return the first placement found, for callers that only ask whether a request
+    /// fits.
     pub takes_first: bool,
 }
 
 impl Joint {
-    /// One that places the same requests as the default, and the sooner for not looking for the
-    /// cheapest placement.
+    /// An embedder that places the same requests as the default one, but faster, because it does
+    /// not look for the cheapest placement.
     #[must_use]
     pub fn first() -> Joint {
         Joint {
@@ -73,7 +74,8 @@ impl Embedder for Joint {
         }
         let substrate = residual.substrate();
         if best.is_none() || substrate.price_min() < substrate.price_max() {
-            // Where the order was wrong, or cut a request between providers badly.
+            // Other orders are tried, because the usual one may be unfavourable, or may split a
+            // request badly among providers.
             let usual = growth.first();
             let others = (0..request.nodes().len()).map(NodeId::of);
             let starts = self.starts / ORDERS_MAX;
@@ -100,7 +102,7 @@ impl Embedder for Joint {
 }
 
 impl Joint {
-    /// Grows placements from some starts; keeps the cheapest in `best`.
+    /// Grows placements from several starts, and keeps the cheapest one in `best`.
     fn grow(
         &self,
         attempt: &mut Attempt,
@@ -125,7 +127,7 @@ impl Joint {
     }
 }
 
-/// The hosts that can take the first node, those with the most rate around them first.
+/// The hosts that suit the first node, sorted by falling free rate around them.
 fn starts(attempt: &Attempt, growth: &Growth, most: usize) -> Vec<u32> {
     let can = |host: &u32| attempt.accepts(growth.first(), *host);
     let mut hosts: Vec<u32> = (0..attempt.hosts()).filter(can).collect();
@@ -134,7 +136,7 @@ fn starts(attempt: &Attempt, growth: &Growth, most: usize) -> Vec<u32> {
     hosts
 }
 
-/// Of each host, the rate that is free on its links.
+/// For each host, the sum of the free rates of its links.
 fn strengths(residual: &Residual) -> Vec<u64> {
     let substrate = residual.substrate();
     let strength = |host: u32| {
@@ -145,7 +147,7 @@ fn strengths(residual: &Residual) -> Vec<u64> {
     (0..residual.hosts().len() as u32).map(strength).collect()
 }
 
-/// The least that a unit of rate of a link can cost: a link within a host costs nothing.
+/// The lowest price of a unit of rate: zero if a link may stay within a host.
 fn price_min(residual: &Residual, request: &Request) -> u128 {
     match request.sharing() {
         Sharing::Never => u128::from(residual.substrate().price_min()),
@@ -153,5 +155,5 @@ fn price_min(residual: &Residual, request: &Request) -> u128 {
     }
 }
 
-/// How many nodes are tried as the first, where the usual one is not enough.
+/// Number of other nodes that are tried as the first one if the usual first node does not succeed.
 const ORDERS_MAX: usize = 8;

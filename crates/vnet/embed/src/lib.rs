@@ -1,19 +1,20 @@
-//! Virtual networks placed on a substrate: each node on a host, each link on a path.
+//! Places virtual networks on a substrate: each node on a host, each link on a path.
 //!
-//! A [`Substrate`] is hosts and links of one or several providers. A [`Request`] is a virtual
-//! network: nodes that want processors, memory, network cards and a location, and links that want a
-//! rate and a largest delay. An [`Embedder`] looks at what is free, the [`Residual`], and answers
-//! with an [`Embedding`], which the residual then [takes](Residual::take), or with a [`Refusal`],
-//! for which [`explain`](explanation::explain) finds the constraint that binds and the smallest
-//! relaxation that would fit.
+//! A [`Substrate`] consists of the hosts and links of one or several providers. A [`Request`] is a
+//! virtual network: nodes that need processors, memory, network cards and a location, and links
+//! that need a rate and have a largest delay. An [`Embedder`] looks at the free resources, the
+//! [`Residual`], and returns an [`Embedding`], which the residual then [takes](Residual::take), or
+//! a [`Refusal`]. For a refused request [`explain`](explanation::explain) finds the binding
+//! constraint and the smallest relaxation that would fit.
 //!
-//! - [`joint::Joint`] is Carina's embedder: nodes and links are placed together.
-//! - [`ranked::Ranked`] places nodes by rank and routes afterwards: the published baselines.
-//! - [`cases`] draws the substrates and requests of published evaluations, by seed;
-//!   [`online::Online`] lets requests come and go.
+//! - [`joint::Joint`] is Carina's embedder: it places nodes and links together.
+//! - [`ranked::Ranked`] places nodes by rank and routes links afterwards, as the published
+//!   baselines do.
+//! - [`cases`] draws the substrates and requests of published evaluations from a seed;
+//!   [`online::Online`] simulates requests that arrive and end.
 //!
-//! Ids are integers, names are the caller's. Nothing here does I/O, reads a clock or starts a
-//! thread. `docs/explanation/embedding.md` describes the algorithms and where they come from.
+//! IDs are integers; names belong to the caller. The crate does no I/O, reads no clock and starts
+//! no thread. `docs/explanation/embedding.md` describes the algorithms and their sources.
 #![forbid(unsafe_code)]
 
 mod attempt;

@@ -1,4 +1,4 @@
-//! A run of a case: requests come, are placed or refused, live, and give back what they had.
+//! Runs a case: requests arrive, are placed or refused, live, and return their resources.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,56 +9,56 @@ use crate::embedding::Embedding;
 use crate::request::Request;
 use crate::residual::{Misfit, Residual};
 
-/// A run of a case. Nothing is moved once it is placed.
+/// A run of a case. A request is not moved once it is placed.
 #[derive(Clone, Debug)]
 pub struct Online<'c> {
     arrivals: &'c [Arrival],
     residual: Residual,
     next: usize,
-    /// The request that waits for its answer.
+    /// Index of the request that waits for its answer.
     asked: Option<usize>,
-    /// When those that live end.
+    /// End times of the living requests.
     ends: BinaryHeap<Reverse<(Tick, usize)>>,
     living: Vec<Option<Embedding>>,
     now: Tick,
     tally: Tally,
-    /// What is taken now of all processors and of all rates.
+    /// The processors and the rates that are in use now.
     taken: [u64; 2],
 }
 
-/// What a run has come to.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Requests that came.
+    /// Number of requests that arrived.
     pub arrived: usize,
-    /// Those that were placed.
+    /// Number of requests that were placed.
     pub accepted: usize,
-    /// The sum of revenue times lifetime of those.
+    /// Sum of revenue times lifetime of the placed requests.
     pub revenue: f64,
-    /// The sum of cost times lifetime of those.
+    /// Sum of cost times lifetime of the placed requests.
     pub cost: f64,
-    /// Processor capacity that was taken, times how long.
+    /// Processor capacity in use, integrated over time.
     pub cpu_time: f64,
-    /// Rate that was taken on links, times how long.
+    /// Rate in use on all links, integrated over time.
     pub rate_time: f64,
-    /// When the last of them came.
+    /// Time of the last arrival.
     pub end: Tick,
 }
 
 impl Tally {
-    /// How many of a hundred requests were placed; 0 where none came.
+    /// Percentage of the requests that were placed; 0 if none arrived.
     #[must_use]
     pub fn acceptance_percent(&self) -> f64 {
         100.0 * ratio(self.accepted as f64, self.arrived as f64)
     }
 
-    /// Long-term revenue over cost: both count for as long as the requests live.
+    /// Long-term revenue over cost, each weighted by lifetime.
     #[must_use]
     pub fn revenue_to_cost(&self) -> f64 {
         ratio(self.revenue, self.cost)
     }
 
-    /// Revenue of placed requests for their lifetimes, by unit of time of the run.
+    /// Revenue times lifetime of placed requests, per unit of time of the run.
     #[must_use]
     pub fn average_revenue(&self) -> f64 {
         ratio(self.revenue, self.end.as_units())
@@ -70,7 +70,7 @@ fn ratio(part: f64, all: f64) -> f64 {
 }
 
 impl<'c> Online<'c> {
-    /// A run that is about to begin.
+    /// A run that has not begun.
     #[must_use]
     pub fn new(case: &'c Case) -> Online<'c> {
         Online {
@@ -86,8 +86,8 @@ impl<'c> Online<'c> {
         }
     }
 
-    /// The next request, when all whose life ended before have given back what they had; nothing
-    /// when there are no more. It needs an answer before the next.
+    /// The next request, after all requests that ended before its arrival have returned their
+    /// resources; `None` after the last request. It must be answered before the next call.
     #[must_use]
     pub fn poll_request(&mut self) -> Option<&'c Request> {
         let arrival = self.arrivals.get(self.next)?;
@@ -107,13 +107,13 @@ impl<'c> Online<'c> {
         Some(&arrival.request)
     }
 
-    /// Takes the answer to the last request.
+    /// Processes the answer to the last request.
     ///
     /// # Errors
-    /// An embedding that does not fit, or that breaks a constraint of the request.
+    /// The embedding does not fit, or violates a constraint of the request.
     ///
     /// # Panics
-    /// When no request waits for an answer.
+    /// If no request waits for an answer.
     pub fn handle_answer(&mut self, answer: Result<Embedding, Refusal>) -> Result<(), Misfit> {
         let index = self.asked.take().expect("an answer follows a request");
         let Ok(embedding) = answer else {
@@ -133,19 +133,19 @@ impl<'c> Online<'c> {
         Ok(())
     }
 
-    /// What is free now.
+    /// The resources that are free now.
     #[must_use]
     pub fn residual(&self) -> &Residual {
         &self.residual
     }
 
-    /// What the run has come to.
+    /// The results so far.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// How many of a hundred units of processors, and of rates, were taken on average over time.
+    /// Percentages of processors and of rates in use, averaged over time.
     #[must_use]
     pub fn utilisation_percent(&self) -> [f64; 2] {
         let substrate = self.residual.substrate();
@@ -177,7 +177,7 @@ impl<'c> Online<'c> {
     }
 }
 
-/// The processors, and the rates on all links, that an embedding needs.
+/// The processors, and the sum of rates on all links, that an embedding needs.
 fn needs(request: &Request, embedding: &Embedding) -> [u64; 2] {
     let cpu = request.nodes().iter().map(|node| node.cpu).sum();
     let both = request.links().iter().zip(&embedding.paths);

@@ -1,9 +1,9 @@
-//! The published baselines: nodes are placed by rank, and links routed afterwards.
+//! The published baselines, which place nodes by rank and route links afterwards.
 //!
-//! Nodes and hosts are ranked by the same measure. The first node goes to the first host that has
-//! room for it, and so on; then each link takes the first of the ten shortest paths between the
-//! hosts of its ends that has its rate. What the links need plays no part in placing the nodes,
-//! beyond what is in the measure.
+//! Nodes and hosts are ranked by the same measure. Each node, in this order, goes to the first host
+//! with room for it. Then each link takes the first of the ten shortest paths between the hosts of
+//! its ends that has its rate. The placement of nodes takes links into account only as far as the
+//! measure does.
 
 mod rank;
 mod shortest_paths;
@@ -18,7 +18,7 @@ use crate::residual::Residual;
 
 pub use self::rank::Measure;
 
-/// An embedder that ranks and then routes. It keeps the shortest paths of a substrate.
+/// An embedder that ranks and then routes. It caches the shortest paths of a substrate.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     measure: Measure,
@@ -75,5 +75,5 @@ impl Ranked {
     }
 }
 
-/// How many paths between two hosts are tried.
+/// Number of paths between two hosts that are tried.
 const PATHS: usize = 10;

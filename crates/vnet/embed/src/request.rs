@@ -1,4 +1,4 @@
-//! A request: the nodes and links of a virtual network, and what each of them wants.
+//! Requests: the nodes and links of a virtual network, and what each of them needs.
 
 use carina_time::Duration;
 
@@ -8,74 +8,74 @@ use crate::substrate::Host;
 /// A node of a virtual network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Processor capacity that it takes of its host.
+    /// Processor capacity that it needs.
     pub cpu: u64,
-    /// Memory that it takes.
+    /// Memory that it needs.
     pub memory: u64,
-    /// Physical network cards that it takes.
+    /// Physical network cards that it needs.
     pub nics: u64,
-    /// Where it may be; anywhere when empty.
+    /// Allowed locations; anywhere if empty.
     pub locations: Vec<Location>,
-    /// What its host must have.
+    /// Labels that its host must have.
     pub labels: Vec<Label>,
-    /// Nodes that must be on other hosts. It holds both ways if either node names the other.
+    /// Nodes that must not share its host. It suffices that one node of a pair names the other.
     pub apart_from: Vec<NodeId>,
-    /// Hosts that it must not be on, though they have what it needs.
+    /// Hosts that it must not be placed on, even if they suit it otherwise.
     pub barred: Vec<HostId>,
 }
 
 impl Node {
-    /// Whether the location and the labels of a host are right for this node.
+    /// Whether the location and labels of a host suit this node.
     #[must_use]
     pub fn accepts(&self, host: &Host) -> bool {
         self.accepts_location(host) && self.labels.iter().all(|label| host.labels.contains(label))
     }
 
-    /// Whether the location of a host is right for this node.
+    /// Whether the location of a host suits this node.
     #[must_use]
     pub fn accepts_location(&self, host: &Host) -> bool {
         self.locations.is_empty() || self.locations.contains(&host.location)
     }
 }
 
-/// A link of a virtual network; it takes its rate on each link of its path.
+/// A link of a virtual network. It uses its rate on each substrate link of its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualLink {
     /// The nodes at its ends.
     pub ends: [NodeId; 2],
-    /// What it carries, in the unit of the substrate's links.
+    /// Rate, in the unit of the substrate's links.
     pub rate: u64,
-    /// The longest delay of its path.
+    /// Largest delay of the path.
     pub delay_max: Option<Duration>,
 }
 
-/// Whether nodes of one request may be on one host.
+/// Whether nodes of one request may share a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Each node has a host of its own, as in published evaluations.
+    /// Each node needs a host of its own, as in published evaluations.
     Never,
-    /// They may, unless `apart_from` says otherwise. A link within a host takes no rate.
+    /// Nodes may share a host, except for pairs in `apart_from`. A link within a host uses no rate.
     UnlessApart,
 }
 
-/// A virtual network that is wanted.
+/// A virtual network to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     nodes: Vec<Node>,
     links: Vec<VirtualLink>,
     sharing: Sharing,
-    /// Of each node, its links and the nodes at their other ends.
+    /// For each node, its links with the nodes at their other ends.
     incident: Vec<Vec<(VirtualLinkId, NodeId)>>,
-    /// Of each node, the nodes that must be on other hosts, in order.
+    /// For each node, the nodes that must not share its host, sorted.
     apart: Vec<Vec<NodeId>>,
 }
 
 impl Request {
-    /// A request of these nodes and links.
+    /// Creates a request from nodes and links.
     ///
     /// # Errors
-    /// No node, or too many; the first link or `apart_from` that names a missing node or the same
-    /// node twice; the first amount beyond [`AMOUNT_MAX`].
+    /// There is no node, or too many; a link or `apart_from` names a missing node, or the same node
+    /// twice; or an amount exceeds [`AMOUNT_MAX`]. Only the first fault is reported.
     pub fn new(
         nodes: Vec<Node>,
         links: Vec<VirtualLink>,
@@ -137,21 +137,22 @@ impl Request {
         self.sharing
     }
 
-    /// The links at a node, each with the node at its other end.
+    /// The links of a node, each with the node at its other end.
     #[must_use]
     pub fn incident(&self, node: NodeId) -> &[(VirtualLinkId, NodeId)] {
         &self.incident[node.index()]
     }
 
-    /// Whether two different nodes must be on different hosts.
+    /// Whether two different nodes must not share a host.
     #[must_use]
     pub fn are_apart(&self, a: NodeId, b: NodeId) -> bool {
         self.sharing == Sharing::Never || self.apart[a.index()].binary_search(&b).is_ok()
     }
 
-    /// What an operator pays for while this request lives: all its processors and rates.
+    /// The revenue of the request per unit of time: the sum of all its processors and rates.
     ///
-    /// The revenue of Yu, Yi, Rexford and Chiang, *Rethinking Virtual Network Embedding* (2008).
+    /// This is the revenue of Yu, Yi, Rexford and Chiang, *Rethinking Virtual Network Embedding*
+    /// (2008).
     #[must_use]
     pub fn revenue(&self) -> u128 {
         let cpu: u128 = self.nodes.iter().map(|node| u128::from(node.cpu)).sum();
@@ -206,51 +207,51 @@ fn check_link(link: VirtualLinkId, wanted: &VirtualLink, nodes: usize) -> Result
     }
 }
 
-/// What is wrong with the nodes and links of a request.
+/// Why a request is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// No node, or more than are possible.
+    /// The request has no node, or too many.
     #[error("{nodes} nodes; 1 to {NODES_MAX} are possible")]
     Nodes {
-        /// How many.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// More links than are possible.
+    /// The request has too many links.
     #[error("{links} links; at most {LINKS_MAX} are possible")]
     Links {
-        /// How many.
+        /// Number of links.
         links: usize,
     },
-    /// A node wants more than is possible.
+    /// A node needs more than the largest allowed amount.
     #[error("node {}: {what} {amount}; at most {AMOUNT_MAX} is possible", node.0)]
     NodeAmount {
         /// The node.
         node: NodeId,
-        /// Of what.
+        /// The kind of resource.
         what: &'static str,
-        /// How much.
+        /// The amount.
         amount: u64,
     },
-    /// A link wants more than is possible.
+    /// A link needs more than the largest allowed rate.
     #[error("link {}: rate {rate}; at most {AMOUNT_MAX} is possible", link.0)]
     LinkRate {
         /// The link.
         link: VirtualLinkId,
-        /// How much.
+        /// The rate.
         rate: u64,
     },
-    /// An end that is not in the list.
+    /// A link ends at a node that is not in the list.
     #[error("link {}: its end is node {}, and there are {nodes} nodes", link.0, node.0)]
     NoSuchNode {
         /// The link.
         link: VirtualLinkId,
-        /// Its end.
+        /// The missing node.
         node: NodeId,
-        /// How many nodes there are.
+        /// Number of nodes in the list.
         nodes: usize,
     },
-    /// Both ends are the same node.
+    /// Both ends of a link are the same node.
     #[error("link {}: both its ends are node {}", link.0, node.0)]
     ToItself {
         /// The link.
@@ -258,17 +259,17 @@ pub enum RequestError {
         /// The node.
         node: NodeId,
     },
-    /// A node to keep apart from is not in the list.
+    /// `apart_from` names a node that is not in the list.
     #[error("node {}: apart from node {}, and there are {nodes} nodes", node.0, other.0)]
     ApartFromMissing {
-        /// The node.
+        /// The node that has the `apart_from`.
         node: NodeId,
-        /// The other.
+        /// The missing node.
         other: NodeId,
-        /// How many nodes there are.
+        /// Number of nodes in the list.
         nodes: usize,
     },
-    /// A node that is to be kept apart from itself.
+    /// A node names itself in `apart_from`.
     #[error("node {}: apart from itself", node.0)]
     ApartFromItself {
         /// The node.
@@ -282,7 +283,7 @@ pub const NODES_MAX: usize = 1000;
 /// The largest number of links of a request.
 pub const LINKS_MAX: usize = 20_000;
 
-/// The largest amount of anything that a node or a link may want: sums stay below 2^64.
+/// The largest amount that a node or link may need; sums then stay below 2^64.
 pub const AMOUNT_MAX: u64 = 1 << 48;
 
 #[cfg(test)]

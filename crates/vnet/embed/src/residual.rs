@@ -1,4 +1,5 @@
-//! What is free of a substrate: embeddings take of it and give back exactly what they took.
+//! The free resources of a substrate, from which embeddings are taken and to which they are given
+//! back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::id::{HostId, LinkId, NodeId, VirtualLinkId};
 use crate::request::{Node, Request};
 use crate::substrate::{Host, Substrate};
 
-/// What is free of a substrate.
+/// The free resources of a substrate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Residual {
     substrate: Arc<Substrate>,
@@ -18,7 +19,7 @@ pub struct Residual {
     rates: Vec<u64>,
 }
 
-/// Amounts of what a host has.
+/// Amounts of a host's resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     /// Processor capacity.
@@ -30,7 +31,7 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// What a host has when it is empty.
+    /// The resources of an empty host.
     #[must_use]
     pub fn of_host(host: &Host) -> Amounts {
         Amounts {
@@ -40,7 +41,7 @@ impl Amounts {
         }
     }
 
-    /// What a node takes.
+    /// The resources that a node needs.
     #[must_use]
     pub fn of_node(node: &Node) -> Amounts {
         Amounts {
@@ -50,7 +51,7 @@ impl Amounts {
         }
     }
 
-    /// Whether all of `part` is in it.
+    /// Whether every amount is at least that of `part`.
     #[must_use]
     pub fn contains(self, part: Amounts) -> bool {
         self.cpu >= part.cpu && self.memory >= part.memory && self.nics >= part.nics
@@ -74,7 +75,7 @@ impl Amounts {
 }
 
 impl Residual {
-    /// All of a substrate.
+    /// The residual of an unused substrate.
     #[must_use]
     pub fn new(substrate: Arc<Substrate>) -> Residual {
         let hosts = substrate.hosts().iter().map(Amounts::of_host).collect();
@@ -86,10 +87,10 @@ impl Residual {
         }
     }
 
-    /// What is free as the caller counts it; nothing is more than there is.
+    /// A residual with the given free amounts, which are capped at what the substrate has.
     ///
     /// # Panics
-    /// When the lists have not one element for each host and link.
+    /// If the lists do not have one element for each host and link.
     #[must_use]
     pub fn of_free(substrate: Arc<Substrate>, hosts: &[Amounts], rates: &[u64]) -> Residual {
         let mut residual = Residual::new(substrate);
@@ -112,19 +113,19 @@ impl Residual {
         &self.substrate
     }
 
-    /// What is free of each host.
+    /// The free resources of each host.
     #[must_use]
     pub fn hosts(&self) -> &[Amounts] {
         &self.hosts
     }
 
-    /// The rate that is free on each link.
+    /// The free rate of each link.
     #[must_use]
     pub fn rates(&self) -> &[u64] {
         &self.rates
     }
 
-    /// Takes what an embedding needs, after [`Residual::check`].
+    /// Checks an embedding with [`Residual::check`], then takes the resources that it needs.
     ///
     /// # Errors
     /// The embedding does not fit; nothing was taken.
@@ -140,11 +141,11 @@ impl Residual {
         Ok(())
     }
 
-    /// Gives back what an embedding took.
+    /// Gives back the resources of an embedding.
     ///
     /// # Errors
-    /// More would be free than there is, so the embedding was not taken, or was given back already.
-    /// Nothing was given back.
+    /// More would be free than the substrate has: the embedding was not taken, or was already given
+    /// back. Nothing was given back.
     pub fn give_back(&mut self, request: &Request, embedding: &Embedding) -> Result<(), NotTaken> {
         self.check_shape(request, embedding).map_err(|_| NotTaken)?;
         let sums = Sums::of(request, embedding);
@@ -170,11 +171,11 @@ impl Residual {
         Ok(())
     }
 
-    /// Checks that an embedding keeps every constraint of its request, and that all it needs is
-    /// free.
+    /// Checks that an embedding satisfies every constraint of its request, and that all the
+    /// resources it needs are free.
     ///
     /// # Errors
-    /// The first constraint that is broken.
+    /// The first violated constraint.
     pub fn check(&self, request: &Request, embedding: &Embedding) -> Result<(), Misfit> {
         self.check_shape(request, embedding)?;
         self.check_nodes(request, embedding)?;
@@ -290,7 +291,7 @@ impl Residual {
         self.rates[link.index()] += rate;
     }
 
-    /// Becomes what `other`, of the same substrate, is.
+    /// Copies `other`, a residual of the same substrate.
     pub(crate) fn reset_to(&mut self, other: &Residual) {
         self.hosts.copy_from_slice(&other.hosts);
         self.rates.copy_from_slice(&other.rates);
@@ -325,35 +326,35 @@ impl Sums {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misfit {
-    /// It has not one host for each node and one path for each link.
+    /// The embedding does not have one host for each node and one path for each link.
     #[error("{hosts} hosts and {paths} paths are not one for each node and link")]
     Shape {
-        /// Its hosts.
+        /// Number of hosts in the embedding.
         hosts: usize,
-        /// Its paths.
+        /// Number of paths in the embedding.
         paths: usize,
     },
-    /// A host that the substrate does not have.
+    /// The substrate has no such host.
     #[error("there is no host {}", host.0)]
     NoSuchHost {
         /// The host.
         host: HostId,
     },
-    /// A link that the substrate does not have.
+    /// The substrate has no such link.
     #[error("there is no link {}", link.0)]
     NoSuchLink {
         /// The link.
         link: LinkId,
     },
-    /// The location or a label is wrong, or the node must not be there.
+    /// The host's location or labels do not suit the node, or the node is barred from the host.
     #[error("host {} lacks a location or label that node {} needs, or is barred", host.0, node.0)]
     WrongHost {
         /// The node.
         node: NodeId,
-        /// Its host.
+        /// The host.
         host: HostId,
     },
-    /// Two nodes that must be apart are on one host.
+    /// Two nodes that must not share a host are on one host.
     #[error("nodes {} and {} must be apart, and are on host {}", nodes[0].0, nodes[1].0, host.0)]
     NotApart {
         /// The nodes.
@@ -361,45 +362,45 @@ pub enum Misfit {
         /// Their host.
         host: HostId,
     },
-    /// A path that does not go from host to host, or passes one twice.
+    /// A path does not lead from one end's host to the other's, or visits a host twice.
     #[error("the path of link {} does not lead from its one end to the other", link.0)]
     BrokenPath {
-        /// The link.
+        /// The link that has the path.
         link: VirtualLinkId,
     },
-    /// A path that takes too long.
+    /// The delay of a path exceeds the limit.
     #[error("the path of link {} takes {delay}, and may take {delay_max}", link.0)]
     SlowPath {
-        /// The link.
+        /// The link that has the path.
         link: VirtualLinkId,
-        /// How long it takes.
+        /// The delay of the path.
         delay: Duration,
-        /// How long it may take.
+        /// The largest allowed delay.
         delay_max: Duration,
     },
-    /// A host has less than its nodes need.
+    /// The nodes on a host need more than is free.
     #[error("host {} has {free:?}, and its nodes need {wanted:?}", host.0)]
     HostFull {
         /// The host.
         host: HostId,
-        /// What its nodes need.
+        /// What the nodes need.
         wanted: Amounts,
         /// What is free.
         free: Amounts,
     },
-    /// A link has less than the paths over it need.
+    /// The paths over a link need more rate than is free.
     #[error("link {} has a rate of {free}, and its paths need {wanted}", link.0)]
     LinkFull {
         /// The link.
         link: LinkId,
-        /// What the paths need.
+        /// The rate that the paths need.
         wanted: u64,
-        /// What is free.
+        /// The free rate.
         free: u64,
     },
 }
 
-/// An embedding that was to be given back was not taken.
+/// The error for giving back an embedding that was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the embedding is not one that was taken: more would be free than there is")]
 pub struct NotTaken;

@@ -1,9 +1,9 @@
-//! Cheapest paths from one host, over links with enough rate.
+//! Finds the cheapest paths from one host, over links with enough rate.
 //!
-//! Without a bound of delay this is Dijkstra's algorithm with buckets (R. Dial, *Algorithm 360:
-//! Shortest-path forest with topological ordering*, 1969): prices are small integers, and with
-//! prices of 1 it is a breadth-first search. With a bound each host may keep several labels, of
-//! which none is both dearer and slower than another (C. Joksch, *The shortest route problem with
+//! Without a limit of delay this is Dijkstra's algorithm with buckets (R. Dial, *Algorithm 360:
+//! Shortest-path forest with topological ordering*, 1969): prices are small integers, and if all
+//! prices are 1 it is a breadth-first search. With a limit each host may keep several labels, none
+//! of which is both dearer and slower than another (C. Joksch, *The shortest route problem with
 //! constraints*, 1966).
 
 use std::cmp::Reverse;
@@ -13,43 +13,44 @@ use carina_time::Duration;
 
 use crate::residual::Residual;
 
-/// What is wanted of paths.
+/// The requirements of a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     /// The rate that each link must have.
     pub(crate) rate: u64,
-    /// The longest delay of the path.
+    /// The largest delay of the path.
     pub(crate) delay_max: Option<Duration>,
 }
 
-/// Cheapest paths from one host. Filled again and again, it allocates nothing.
+/// The cheapest paths from one host. A tree can be filled repeatedly without allocating memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     /// The price of the path to each host, or [`UNREACHED`].
     prices: Vec<u32>,
     /// The last link of the path to each host.
     last_link: Vec<u32>,
-    /// The host before it, or, with a bound of delay, the label before that of the host.
+    /// The previous host on the path to each host; with a limit of delay, the previous label.
     before: Vec<u32>,
     buckets: Vec<Vec<u32>>,
     labels: Vec<Label>,
     /// The cheapest label of each host.
     label_of: Vec<u32>,
     least_delay: Vec<Option<Duration>>,
-    /// The price and the delay of the fastest label of each host so far, also of those that wait.
+    /// For each host, the price and delay of its fastest label so far, including labels still in
+    /// the queue.
     fastest: Vec<(u32, Duration)>,
     queue: BinaryHeap<Reverse<Waiting>>,
     is_bounded: bool,
 }
 
-/// The price, the delay in ns and the number of a label, in this order of weight.
+/// A label's price, delay in ns and number, packed so that labels compare in this order.
 type Waiting = u128;
 
 fn waiting(price: u32, delay: Duration, label: u32) -> Waiting {
     (u128::from(price) << 96) | (u128::from(delay.as_nanos()) << 32) | u128::from(label)
 }
 
-/// A path with a price and a delay.
+/// The last step of a path to a host; a path is a chain of labels.
 #[derive(Clone, Copy, Debug)]
 struct Label {
     host: u32,
@@ -57,13 +58,14 @@ struct Label {
     before: u32,
 }
 
-/// The price of a host to which no path leads.
+/// The price of a host that no path reaches.
 pub(crate) const UNREACHED: u32 = u32::MAX;
-/// No path is dearer.
+/// A limit that no path's price exceeds.
 pub(crate) const PRICE_ANY: u32 = UNREACHED - 1;
 
 impl Tree {
-    /// Finds the cheapest paths from a host to all others, or until the one to `until` is found.
+    /// Finds the cheapest paths from a host to all others; if `until` is given, stops after the
+    /// path to that host.
     pub(crate) fn fill(
         &mut self,
         residual: &Residual,
@@ -74,7 +76,7 @@ impl Tree {
         self.fill_within(residual, from, demand, until, PRICE_ANY);
     }
 
-    /// The same, but for paths that are dearer than `most`: these are not found.
+    /// Like [`Tree::fill`], but ignores paths with a price above `most`.
     pub(crate) fn fill_within(
         &mut self,
         residual: &Residual,
@@ -95,13 +97,13 @@ impl Tree {
         }
     }
 
-    /// What a unit of rate costs on the path to a host, or [`UNREACHED`].
+    /// The price of a unit of rate on the path to a host, or [`UNREACHED`].
     pub(crate) fn price(&self, host: u32) -> u32 {
         self.prices[host as usize]
     }
 
-    /// Appends the links of the path to a host, which was reached, from that host back to the
-    /// first.
+    /// Appends the links of the path to a host, which must be reached, in the order from that host
+    /// back to the root.
     pub(crate) fn path_back(&self, host: u32, path: &mut Vec<u32>) {
         debug_assert_ne!(self.price(host), UNREACHED);
         if self.is_bounded {
@@ -129,7 +131,8 @@ impl Tree {
     ) {
         let substrate = residual.substrate();
         let rates = residual.rates();
-        // A price differs from the present one by 1 to the highest price: no bucket holds two.
+        // Prices in the queue differ from the current one by at most the highest link price, so
+        // that no bucket holds two different prices.
         let buckets = substrate.price_max() as usize + 1;
         if self.buckets.len() < buckets {
             self.buckets.resize_with(buckets, Vec::new);
@@ -195,7 +198,8 @@ impl Tree {
             let delay = Duration::from_nanos((first >> 32) as u64);
             let host = self.labels[label as usize].host;
             let at = host as usize;
-            // Labels come by price, so an earlier one of this host is no dearer.
+            // Labels come in the order of price, so that an earlier label of this host is not
+            // dearer.
             if self.least_delay[at].is_some_and(|least| least <= delay) {
                 continue;
             }
@@ -219,7 +223,8 @@ impl Tree {
                 if price > most {
                     continue;
                 }
-                // One that waits and is neither dearer nor slower comes first.
+                // A label that is still in the queue, and is neither dearer nor slower, makes this
+                // one useless.
                 let fastest = &mut self.fastest[beside.host as usize];
                 if fastest.0 <= price && fastest.1 <= then {
                     continue;
@@ -239,7 +244,7 @@ impl Tree {
     }
 }
 
-/// What is before the first label.
+/// The predecessor of the first label.
 const NO_LABEL: u32 = u32::MAX;
 
 #[cfg(test)]
@@ -258,7 +263,8 @@ mod tests {
         }
     }
 
-    /// Two ways from 0 to 3: one cheap and slow by 1, one dear and fast by 2; 4 is alone.
+    /// Two paths from 0 to 3: a cheap and slow one over 1, and a dear and fast one over 2. Host 4
+    /// is isolated.
     fn two_ways() -> Residual {
         let links = vec![
             link(0, 1, 50, 20, 1),

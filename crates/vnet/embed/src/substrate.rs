@@ -1,41 +1,41 @@
-//! The substrate: hosts, the links between them, and the providers that own both.
+//! The substrate: hosts, the links between them, and the providers that own them.
 
 use carina_time::Duration;
 
 use crate::id::{HostId, Label, LinkId, Location, ProviderId};
 
-/// A machine that can carry nodes of virtual networks.
+/// A host that can carry nodes of virtual networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Processor capacity; any unit, the same in all hosts and requests.
+    /// Processor capacity, in any unit that all hosts and requests share.
     pub cpu: u64,
-    /// Memory; any unit, the same in all hosts and requests.
+    /// Memory, in any unit that all hosts and requests share.
     pub memory: u64,
-    /// Physical network cards that a node can have for itself.
+    /// Physical network cards that nodes can have exclusively.
     pub nics: u64,
-    /// Where it is.
+    /// Location of the host.
     pub location: Location,
-    /// What else it has.
+    /// Labels of the host.
     pub labels: Vec<Label>,
-    /// Who owns it.
+    /// Provider that owns the host.
     pub provider: ProviderId,
 }
 
-/// A link between two hosts; both directions share its rate.
+/// A link between two hosts. Both directions share its rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its two ends.
+    /// The hosts at its ends.
     pub ends: [HostId; 2],
-    /// Its capacity; any unit, the same in all links and requests.
+    /// Capacity, in any unit that all links and requests share.
     pub rate: u64,
-    /// How long it takes from one end to the other.
+    /// Delay from one end to the other.
     pub delay: Duration,
-    /// What a unit of rate costs on it, 1 to [`PRICE_MAX`].
+    /// Price of a unit of rate, 1 to [`PRICE_MAX`].
     pub price: u32,
 }
 
 impl Link {
-    /// A link without delay, of price 1.
+    /// A link without delay, with price 1.
     #[must_use]
     pub fn new(a: HostId, b: HostId, rate: u64) -> Link {
         Link {
@@ -47,18 +47,19 @@ impl Link {
     }
 }
 
-/// Hosts and links, with what leads where.
+/// The hosts and links of a substrate, with an index of each host's links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Substrate {
     hosts: Vec<Host>,
     links: Vec<Link>,
-    /// Of each host, where its part of `beside` begins; one more at the end.
+    /// For each host, the index in `beside` where its entries begin; with one more element at the
+    /// end.
     first: Vec<u32>,
     beside: Vec<Beside>,
     prices: [u32; 2],
 }
 
-/// What lies beside a host: a link, and the host at its other end.
+/// A neighbour of a host: a link, and the host at its other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beside {
     pub(crate) host: u32,
@@ -67,12 +68,12 @@ pub(crate) struct Beside {
 }
 
 impl Substrate {
-    /// A substrate of these hosts and links. A link between two providers costs
-    /// `provider_price` a unit of rate beside its own price.
+    /// Creates a substrate from hosts and links. The price of a link between two providers is
+    /// raised by `provider_price`.
     ///
     /// # Errors
-    /// The first link that has no host at an end, the same host at both, or an impossible price;
-    /// or too many hosts.
+    /// A link names a missing host, or the same host twice, or its price is out of range; or there
+    /// are too many hosts. Only the first fault is reported.
     pub fn new(
         hosts: Vec<Host>,
         mut links: Vec<Link>,
@@ -111,13 +112,13 @@ impl Substrate {
         &self.hosts
     }
 
-    /// The links, by [`LinkId`], with the price that they have between providers.
+    /// The links, by [`LinkId`]. Prices include the surcharge for links between providers.
     #[must_use]
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The end of a link that `from` is not.
+    /// The end of a link that is not `from`.
     #[must_use]
     pub fn other_end(&self, link: LinkId, from: HostId) -> HostId {
         let [a, b] = self.links[link.index()].ends;
@@ -129,12 +130,12 @@ impl Substrate {
         &self.beside[self.first[at] as usize..self.first[at + 1] as usize]
     }
 
-    /// The lowest price of a link; 1 where there is no link.
+    /// The lowest price of a link; 1 if there are no links.
     pub(crate) fn price_min(&self) -> u32 {
         self.prices[0]
     }
 
-    /// The highest price of a link; 1 where there is no link.
+    /// The highest price of a link; 1 if there are no links.
     pub(crate) fn price_max(&self) -> u32 {
         self.prices[1]
     }
@@ -182,27 +183,27 @@ fn adjacency(hosts: usize, links: &[Link]) -> (Vec<u32>, Vec<Beside>) {
     (first, beside)
 }
 
-/// What is wrong with a list of hosts and links.
+/// Why a list of hosts and links is not a valid substrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubstrateError {
-    /// More hosts than are possible.
+    /// There are too many hosts.
     #[error("{hosts} hosts; at most {HOSTS_MAX} are possible")]
     Hosts {
-        /// How many.
+        /// Number of hosts.
         hosts: usize,
     },
-    /// An end that is not in the list.
+    /// A link ends at a host that is not in the list.
     #[error("link {}: its end is host {}, and there are {hosts} hosts", link.0, host.0)]
     NoSuchHost {
         /// The link.
         link: LinkId,
-        /// Its end.
+        /// The missing host.
         host: HostId,
-        /// How many hosts there are.
+        /// Number of hosts in the list.
         hosts: usize,
     },
-    /// Both ends are the same host.
+    /// Both ends of a link are the same host.
     #[error("link {}: both its ends are host {}", link.0, host.0)]
     ToItself {
         /// The link.
@@ -210,18 +211,18 @@ pub enum SubstrateError {
         /// The host.
         host: HostId,
     },
-    /// A price that is not possible.
+    /// The price of a link is out of range.
     #[error("link {}: price {price}; 1 to {PRICE_MAX} is possible, with that between providers",
         link.0)]
     Price {
         /// The link.
         link: LinkId,
-        /// Its price.
+        /// The price.
         price: u32,
     },
 }
 
-/// The highest price of a link: prices of paths stay far below 2^32.
+/// The highest price of a link; prices of paths then stay far below 2^32.
 pub const PRICE_MAX: u32 = 10_000;
 
 /// The largest number of hosts.

@@ -1,4 +1,4 @@
-//! Why a request does not fit, and what would.
+//! Tests of explanations: why a request does not fit, and what would.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use carina_time::Duration;
 
 use crate::random_cases;
 
-/// Two hosts in each of two countries, in a ring; 10 ms between the countries.
+/// Two hosts in each of two countries, connected in a ring, with 10 ms between the countries.
 fn ring() -> Residual {
     let host = |location| Host {
         cpu: 4,
@@ -72,7 +72,7 @@ fn link(a: u32, b: u32, rate: u64, delay_ms: Option<u64>) -> VirtualLink {
     }
 }
 
-/// The words for a request that does not fit on the ring, and its constraint and relaxation.
+/// The text for a request that does not fit on the ring, with its constraint and relaxation.
 fn refused(nodes: Vec<Node>, links: Vec<VirtualLink>) -> (String, Constraint, Relaxation) {
     let request = Request::new(nodes, links, Sharing::Never).expect("the request is well formed");
     let why = explain(&ring(), &request, &mut Joint::default()).expect("it does not fit");
@@ -138,7 +138,8 @@ fn rates_are_lowered_together_where_none_alone_helps() {
     let nodes = vec![node(&[0]), node(&[1])];
     let links = vec![link(0, 1, 100, None); 4];
     let (words, constraint, relaxation) = refused(nodes, links);
-    // Two paths of 80 lead from one country to the other, with two links on each.
+    // Two paths with a rate of 80 lead from one country to the other, and each would carry two
+    // links.
     assert_eq!(constraint, Constraint::Together);
     assert_eq!(relaxation, Relaxation::AllRates(40));
     assert!(words.ends_with("40 % of all rates would fit"), "{words}");

@@ -1,4 +1,4 @@
-//! Placements of virtual networks: what holds for each of them, and how good they are.
+//! Tests of placements: properties that each must have, and how good they are.
 
 mod explanations;
 mod optimum;

@@ -1,4 +1,4 @@
-//! Carina's embedder beside the cheapest embedding there is, on small cases.
+//! Compares Carina's embedder with the cheapest possible embedding, on small cases.
 
 use carina_embed::cases::{Case, Setting, Topology};
 use carina_embed::joint::Joint;
@@ -9,7 +9,7 @@ use carina_random::Random;
 use crate::oracle::{Answer, cheapest, cheapest_of_all, cost_of_links};
 use crate::random_cases;
 
-/// Steps after which the oracle gives up a case.
+/// Steps after which the oracle gives a case up.
 const STEPS: u64 = 3_000_000;
 
 #[test]
@@ -38,11 +38,11 @@ fn oracle_finds_what_trying_everything_finds() {
     );
 }
 
-/// What came of the comparison of many cases.
+/// The result of comparing many cases.
 #[derive(Debug, Default)]
 struct Comparison {
     ratios: Vec<f64>,
-    /// Requests that Carina refused though they can be placed.
+    /// Requests that Carina refused although they can be placed.
     false_refusals: usize,
     /// Requests that cannot be placed.
     impossible: usize,
@@ -63,7 +63,7 @@ impl Comparison {
         }
     }
 
-    /// The cost of the whole embedding, processors too, over the least one.
+    /// Adds the ratio of the embedding's cost, including processors, to the least cost.
     fn push(&mut self, cost: u128, least: u128, request: &carina_embed::Request) {
         let cpu: u128 = request
             .nodes()
@@ -97,7 +97,7 @@ fn cost_is_near_the_optimum_in_living_networks() {
         let mut comparison = Comparison::default();
         while let Some(request) = online.poll_request() {
             let is_small = request.nodes().len() <= nodes_max;
-            // Not before the network is full of others.
+            // Only after other requests have filled the network.
             if is_small && online.tally().arrived > 100 && comparison.ratios.len() < wanted {
                 comparison.add(online.residual(), request);
             }
@@ -130,7 +130,7 @@ fn cost_is_near_the_optimum_under_every_constraint() {
     );
     assert!(placed > 300, "{placed} were placed");
     assert!(comparison.mean() <= 1.02, "{}", comparison.mean());
-    // A refusal is no proof; but it must seldom be wrong.
+    // A refusal proves nothing, but it must be wrong only rarely.
     let refused = comparison.false_refusals + comparison.impossible;
     assert!(comparison.false_refusals * 50 <= refused, "{comparison:?}");
 }

@@ -1,4 +1,4 @@
-//! Thousands of random networks and requests: what holds for each of them.
+//! Tests properties of embeddings on thousands of random networks and requests.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::random_cases;
 
-/// Checks an embedding without any code of the crate but its types: returns what it takes of each
+/// Checks an embedding without any code of the crate but its types. Returns what it takes of each
 /// host (processors, memory, cards) and of each link.
 fn verify(
     substrate: &Substrate,
@@ -54,7 +54,7 @@ fn verify(
     (of_hosts, of_links)
 }
 
-/// What is taken of a substrate, counted apart from [`Residual`].
+/// The resources taken of a substrate, counted independently of [`Residual`].
 #[derive(Default)]
 struct Taken {
     hosts: BTreeMap<u32, [u64; 3]>,
@@ -95,7 +95,7 @@ impl Taken {
     }
 }
 
-/// Requests come and go at random; returns how many were placed.
+/// Lets random requests arrive and end; returns how many were placed.
 fn run(seed: u64, embedder: &mut impl Embedder) -> usize {
     let mut random = Random::new(seed);
     let substrate = random_cases::substrate(&mut random, 14);
@@ -156,7 +156,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// An embedding that was tampered with is refused or verified, and never taken in part.
+    /// A modified embedding is either refused or valid, and never taken partially.
     #[test]
     fn changed_embeddings_are_checked_whole(seed: u64, at: usize, to in 0_u32..20) {
         let mut random = Random::new(seed);

@@ -1,4 +1,4 @@
-//! Requests over several providers.
+//! Tests of requests over several providers.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use carina_embed::{
     Embedder, Embedding, HostId, Location, NodeId, ProviderId, Request, Residual, Substrate,
 };
 
-/// Three providers, each a ring of four hosts in a location of its own; a full mesh of links
-/// between their first hosts.
+/// Three providers, each with a ring of four hosts in a location of its own. Their first hosts are
+/// fully meshed.
 fn three_providers(provider_price: u32) -> Residual {
     let host = |index: u32| Host {
         cpu: 10,
@@ -27,7 +27,7 @@ fn three_providers(provider_price: u32) -> Residual {
     Residual::new(Arc::new(substrate.expect("all ends are hosts")))
 }
 
-/// A chain of nodes, each at a location or anywhere.
+/// A chain of nodes, each at the given location, or anywhere.
 fn chain(locations: &[Option<u32>]) -> Request {
     let node = |location: &Option<u32>| Node {
         cpu: 6,

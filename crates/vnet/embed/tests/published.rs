@@ -1,7 +1,8 @@
-//! The baselines accept as much as is published for them, which checks the generator of cases, and
-//! Carina accepts more.
+//! Checks that the baselines accept as many requests as published, which validates the generator of
+//! cases, and that Carina accepts more.
 //!
-//! Published: table 3 of *Virne: A Comprehensive Benchmark for Virtual Network Embedding* (2026).
+//! The published numbers are from table 3 of *Virne: A Comprehensive Benchmark for Virtual Network
+//! Embedding* (2026).
 
 use carina_embed::Embedder;
 use carina_embed::cases::{Case, Setting, Topology};
@@ -9,7 +10,7 @@ use carina_embed::joint::Joint;
 use carina_embed::online::Online;
 use carina_embed::ranked::{Measure, Ranked};
 
-/// The mean acceptance of so many seeds, of a hundred.
+/// The mean acceptance over `seeds` seeds, in percent.
 fn acceptance(topology: Topology, eta: f64, seeds: u64, embedder: &mut dyn Embedder) -> f64 {
     let setting = Setting {
         topology,
@@ -46,7 +47,8 @@ fn baselines_accept_what_is_published() {
                 "{} {measure:?}: {ours:.1}, published {published}",
                 topology.name()
             );
-            // BRAIN differs more from draw to draw: two networks live in it on average.
+            // BRAIN varies more from draw to draw, because only two networks are alive in it on
+            // average.
             let near = match topology {
                 Topology::Brain => 5.0,
                 _ => 3.0,

@@ -1,18 +1,20 @@
-//! **wireguard_access**: lets end users into a network over WireGuard, at the link of a node.
+//! **wireguard_access**: an app that lets end users into a network over WireGuard, at the link of a
+//! node.
 //!
-//! - inputs: `input`: frames of the node
-//! - outputs: `output`: frames for the node
-//! - configuration: `key`: private key of the tunnels; `listen`: addresses and ports of UDP, the
-//!   first that is free of families that the system has; `netns`: file of the network namespace
-//!   where it listens, that of the graph where nothing is said; `address`: its IPv4 address on the
-//!   link; `mac`: its MAC address; `node_mac`: the node's; `mtu`: bytes of the largest packet;
-//!   `desk`: where requests of users go and orders come from
-//! - counters: `users`: who has joined; `drop_…`: one for each reason of
+//! - inputs: `input`: frames from the node
+//! - outputs: `output`: frames to the node
+//! - configuration: `key`: private key of the tunnels; `listen`: address and UDP port to listen on;
+//!   `netns`: file of the network namespace in which to listen (default: the graph's); `address`:
+//!   the access point's IPv4 address on the link; `mac`: its MAC address; `node_mac`: the node's MAC
+//!   address; `mtu`: bytes of the largest packet; `desk`: receives users' requests, and provides
+//!   orders
+//! - counters: `users`: number of users who have joined; `drop_…`: one for each reason of
 //!   [`Discard`]
-//! - cost: one copy, and encryption or decryption, each way; a system call for a burst of datagrams
+//! - cost: one copy, and encryption or decryption, in each direction; a system call per burst of
+//!   datagrams
 //!
-//! It answers ARP for its own address and for those of users who have joined, and echos to its own
-//! address. Orders take effect within 50 ms.
+//! The app answers ARP requests for its own address and for those of joined users, and echo
+//! requests to its own address. Orders take effect within 50 ms.
 
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -39,46 +41,46 @@ use crate::discard::Discard;
 use crate::key::{PrivateKey, PublicKey};
 use crate::tunnel::DATAGRAM_MAX;
 
-/// The configuration of an access point.
+/// The configuration of an access point's app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessConfig {
     /// Private key of the tunnels.
     pub key: PrivateKey,
-    /// Where it listens.
+    /// Address and UDP port to listen on.
     pub listen: SocketAddr,
-    /// File of the network namespace where it does.
+    /// File of the network namespace in which to listen; `None`: the graph's.
     pub netns: Option<PathBuf>,
-    /// Its address on the link.
+    /// IPv4 address of the access point on the link.
     pub address: Ipv4Addr,
-    /// Its MAC address.
+    /// MAC address of the access point.
     pub mac: MacText,
-    /// The node's MAC address.
+    /// MAC address of the node.
     pub node_mac: MacText,
-    /// Bytes of the largest packet.
+    /// Bytes of the largest IP packet.
     pub mtu: u16,
-    /// Where requests go, and orders come from.
+    /// The desk that receives requests and provides orders.
     pub desk: Desk,
 }
 
-/// The app.
+/// The running app.
 pub struct AccessApp {
     point: AccessPoint,
     socket: DatagramSocket,
     desk: Desk,
     pool: Pool,
     mac: [u8; 6],
-    /// MAC addresses and type in front of what goes to the node.
+    /// Ethernet header of frames to the node.
     header: [u8; ETHER],
     users: Counter,
     dropped: Vec<Counter>,
     frames: Vec<Frame>,
-    /// One datagram.
+    /// A buffer for one datagram.
     copy: Vec<u8>,
-    /// Datagrams that the system refused to send.
+    /// Number of datagrams that the system refused to send.
     lost: usize,
 }
 
-/// Why there is no such app.
+/// Why the app cannot be created.
 #[derive(Debug, thiserror::Error)]
 enum AccessError {
     #[error("netns = {}: {source}", path.display())]
@@ -155,7 +157,7 @@ impl AccessConfig {
     }
 }
 
-/// What the machine gives, on its way out.
+/// Sends and delivers what the state machine returns.
 struct Exit<'a> {
     socket: &'a mut DatagramSocket,
     desk: &'a Desk,
@@ -211,7 +213,8 @@ impl FrameApp for AccessApp {
             return;
         }
         let now = ports.now();
-        // Answers are queued at the socket that still has the burst: each is copied out of it.
+        // Answers are queued at the socket that still holds the received burst; therefore each
+        // datagram is copied out of the burst first.
         let mut copy = std::mem::take(&mut self.copy);
         for at in 0..count {
             let Some((bytes, from)) = self.socket.datagram(at) else {
@@ -284,7 +287,7 @@ impl AccessApp {
         (&mut self.point, exit)
     }
 
-    /// Answers who asks for the MAC address of this app or of a user.
+    /// Answers an ARP request for the address of this app or of a joined user.
     fn on_arp(&mut self, bytes: &[u8]) {
         let Some(arp) = Arp4::decode(bytes).filter(|arp| !arp.is_reply) else {
             return;
@@ -297,7 +300,7 @@ impl AccessApp {
             sender: (self.mac, arp.target.1),
             target: arp.sender,
         };
-        // 60 bytes are the least that Ethernet carries, without the FCS. (IEEE 802.3 §4A.4.2)
+        // The shortest Ethernet frame, without FCS, has 60 bytes. (IEEE 802.3 §4A.4.2)
         let mut frame = [0; 60];
         frame[..6].copy_from_slice(&arp.sender.0);
         frame[6..12].copy_from_slice(&self.mac);
@@ -309,7 +312,7 @@ impl AccessApp {
         }
     }
 
-    /// Puts what has come out on its way, and counts what has not.
+    /// Transmits the collected frames, and counts those that could not be sent.
     fn leave(&mut self, ports: &mut Ports<'_>) {
         for frame in self.frames.drain(..) {
             ports.transmit(0, frame);

@@ -1,15 +1,16 @@
-//! The access point as a machine: datagrams of users on one side, packets of the network on the
+//! The access point as a state machine: users' datagrams on one side, the network's packets on the
 //! other.
 //!
 //! ```text
-//!   datagram -> [cookie, limit] -> handshake by key --- a user -----> address is theirs -> rate
+//!   datagram -> [cookie, limit] -> handshake by key --- a user -----> own address? -> rate
 //!                               -> session by index -'     |           -> packet into the network
 //!                                                          `- a guest -> request, nothing else
 //! ```
 //!
-//! A user is known by the key of their system, and has one address. Packets from any other address
-//! are discarded, and so are those for an address whose user has not joined: what comes out of a
-//! tunnel is in this network and no other, because this machine has no other.
+//! The access point identifies a user by the public key of the user's system. Each user has one
+//! address. Packets from another address are dropped, and so are packets to an address whose user
+//! has not joined. Packets from a tunnel get only into this network, because each state machine
+//! serves one network.
 
 mod echo;
 mod peer;
@@ -38,46 +39,46 @@ use crate::tunnel::{BUFFER_BYTES, Given, INDEX_MASK, Tunnel};
 /// A user who has joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
-    /// The key of their system.
+    /// Public key of the user's system.
     pub key: PublicKey,
-    /// Their address.
+    /// Address of the user.
     pub address: Ipv4Addr,
-    /// What they may send, and what they may receive, bits a second each.
+    /// Rate that the user may send and receive, bits a second in each direction.
     pub rate_bps: u64,
-    /// What their packets may be.
+    /// Which packets the user may send and receive.
     pub passage: Passage,
 }
 
-/// What is known of a user's system.
+/// What the access point has seen of a user's system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerSeen {
-    /// Where it was last heard.
+    /// Address and port from which it was last heard.
     pub from: Option<SocketAddr>,
-    /// How long ago the last handshake was, s.
+    /// Seconds since the last handshake.
     pub handshake_s: Option<u64>,
     /// Bytes of packets that it has sent into the network.
     pub sent_bytes: u64,
-    /// Bytes of packets that it was sent.
+    /// Bytes of packets that were sent to it.
     pub received_bytes: u64,
 }
 
-/// Where what comes out of the machine goes.
+/// Receives what the state machine sends.
 pub trait Sink {
-    /// A datagram; false where there is no room for it.
+    /// Sends a datagram; returns false if there is no room for it.
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool;
-    /// A packet of IPv4 for the network's node; false where there is no room for it.
+    /// Delivers an IPv4 packet to the network's node; returns false if there is no room for it.
     fn deliver(&mut self, packet: &[u8]) -> bool;
-    /// A request, which is answered by [`AccessPoint::reply`] with this index, and the address from
-    /// which it came; false where enough of them wait.
+    /// Passes on a request. `at` is the index for the answer by [`AccessPoint::reply`], and the
+    /// source address. Returns false if too many requests are waiting.
     fn request(&mut self, at: (u32, IpAddr), key: PublicKey, request: Request) -> bool;
 }
 
-/// The access point.
+/// The state machine of an access point.
 pub struct AccessPoint {
     secret: x25519::StaticSecret,
     public: x25519::PublicKey,
     own: PrivateKey,
-    /// Its own address, which answers echos.
+    /// The access point's own address, at which it answers echo requests.
     address: Ipv4Addr,
     mtu: usize,
     limiter: Arc<RateLimiter>,
@@ -90,7 +91,7 @@ pub struct AccessPoint {
     buffer: Vec<u8>,
 }
 
-/// Someone who knows the key of the access point, and has shown no token yet.
+/// A guest: a system that knows the access point's key, but has not shown a valid token yet.
 #[derive(Debug)]
 struct Guest {
     tunnel: Tunnel,
@@ -122,7 +123,7 @@ impl AccessPoint {
         }
     }
 
-    /// Has these users, and no others. Sessions of those who stay go on.
+    /// Sets the joined users. Sessions of users who stay continue.
     pub fn set_peers(&mut self, peers: &[PeerConfig]) {
         let wanted: BTreeMap<PublicKey, &PeerConfig> =
             peers.iter().map(|it| (it.key, it)).collect();
@@ -173,7 +174,7 @@ impl AccessPoint {
         }
     }
 
-    /// Takes a datagram from outside.
+    /// Processes a datagram from outside.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -224,7 +225,7 @@ impl AccessPoint {
         }
     }
 
-    /// A handshake begins: of a user, or of a guest.
+    /// Processes the first message of a handshake, of a user or a guest.
     fn handshake(
         &mut self,
         now: Instant,
@@ -289,7 +290,7 @@ impl AccessPoint {
         outcome
     }
 
-    /// Takes a packet of IPv4 that the network's node has sent here.
+    /// Processes an IPv4 packet from the network's node.
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8], sink: &mut impl Sink) {
         if let Err(reason) = self.packet(now, packet, sink) {
             self.discards.note(reason);
@@ -327,14 +328,15 @@ impl AccessPoint {
         Ok(())
     }
 
-    /// Whether ARP for an address of the prefix is to be answered: it is this one's, or that of a
-    /// user who has joined.
+    /// Whether to answer ARP requests for an address: the access point's own, or that of a joined
+    /// user.
     #[must_use]
     pub fn answers_for(&self, address: Ipv4Addr) -> bool {
         address == self.address || self.by_address.contains_key(&address)
     }
 
-    /// Answers a request, in the session that it came by. It may have ended meanwhile.
+    /// Sends an answer to a request, in the session of the request; does nothing if the session has
+    /// ended.
     pub fn reply(&mut self, index: u32, reply: &Reply, sink: &mut impl Sink) {
         let bytes = packet(POINT, USER, reply);
         let Some(key) = self.by_index.get(&index) else {
@@ -358,7 +360,7 @@ impl AccessPoint {
         }
     }
 
-    /// Tells a user something, in their session, if there is one.
+    /// Sends a message to a user, if the user has a session.
     pub fn tell(&mut self, key: PublicKey, reply: &Reply, sink: &mut impl Sink) {
         let index = self.peers.get(&key).map(|peer| peer.index);
         if let Some(index) = index {
@@ -366,7 +368,7 @@ impl AccessPoint {
         }
     }
 
-    /// Does what is due by time. Call it several times a second.
+    /// Does what is due at this time. To be called several times a second.
     pub fn tick(&mut self, now: Instant, sink: &mut impl Sink) {
         self.limiter.reset_count();
         for peer in self.peers.values_mut() {
@@ -391,17 +393,17 @@ impl AccessPoint {
         }
     }
 
-    /// What was discarded since the last time.
+    /// The counts of discarded datagrams and packets since the last call.
     pub fn take_discards(&mut self) -> impl Iterator<Item = (Discard, u64)> {
         self.discards.take()
     }
 
-    /// Notes something that was discarded before it got here.
+    /// Counts a datagram or packet that was discarded before it reached the state machine.
     pub fn note(&mut self, reason: Discard) {
         self.discards.note(reason);
     }
 
-    /// What is known of users' systems, by their keys.
+    /// What was seen of the users' systems, by key.
     pub fn seen(&self) -> impl Iterator<Item = (PublicKey, PeerSeen)> {
         self.peers.iter().map(|(key, peer)| {
             let since = peer.tunnel.since_handshake();
@@ -425,14 +427,15 @@ impl fmt::Debug for AccessPoint {
     }
 }
 
-/// Handshakes that are taken without asking their sender to prove the address.
+/// Handshakes per second above which senders must first prove their address with a cookie.
 const HANDSHAKES_A_SECOND: u64 = 100;
-/// How many who have shown no token yet, and how long each of them has.
+/// Most guests at a time, and how long each may stay.
 const GUESTS_MAX: usize = 64;
-/// Of them, from one address: behind it may be a translator with several users.
+/// Most guests from one source address, which may be a NAT with several users behind it.
 const GUESTS_OF_SOURCE_MAX: usize = 16;
 const GUEST_TIME: Duration = Duration::from_secs(15);
-/// How often a user hears from the access point at least, by which they notice its end.
+/// Longest time between two datagrams to a user, s; their absence tells the user that the access
+/// point has ended.
 pub(crate) const KEEPALIVE_S: u16 = 5;
 
 #[cfg(test)]

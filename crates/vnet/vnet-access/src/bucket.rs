@@ -1,14 +1,14 @@
-//! The token bucket of a user, one for each direction.
+//! Token buckets: one for each user and direction.
 
 use carina_time::Instant;
 
-/// Lets a rate pass, and after a pause a burst of what the rate gives in 20 ms or ten frames,
+/// Limits traffic to a rate. After a pause it allows a burst of 20 ms of the rate or ten frames,
 /// whichever is more.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     bits_per_second: u64,
     size_bytes: u64,
-    /// What may pass, in bits times 10^9.
+    /// The available tokens, in bits times 10^9.
     tokens: u128,
     since: Option<Instant>,
 }
@@ -26,7 +26,7 @@ impl Bucket {
         }
     }
 
-    /// Changes the rate; what is in the bucket stays, as far as it has room.
+    /// Changes the rate. The available tokens stay, as far as the new bucket has room.
     pub fn set_rate(&mut self, bits_per_second: u64) {
         let changed = Bucket::new(bits_per_second);
         let tokens = self.tokens.min(changed.tokens);
@@ -38,7 +38,7 @@ impl Bucket {
         };
     }
 
-    /// Takes so many bytes out of it, or says that there are not as many.
+    /// Takes tokens for `bytes` bytes; returns false, and takes none, if there are too few.
     pub fn take(&mut self, now: Instant, bytes: usize) -> bool {
         let since = self.since.replace(now).unwrap_or(now);
         let nanos = u128::from(now.since(since).as_nanos());
@@ -53,9 +53,9 @@ impl Bucket {
     }
 }
 
-/// Tokens of a byte.
+/// Tokens per byte.
 const BYTE: u128 = 8 * 1_000_000_000;
-/// Above it no machine sends.
+/// The highest rate, bits a second; no machine sends faster.
 const RATE_MAX: u64 = 1_000_000_000_000;
 const SIZE_MIN: u64 = 10 * 1500;
 
@@ -75,7 +75,7 @@ mod tests {
                 passed += usize::from(bucket.take(now, 1000));
             }
         }
-        // A megabyte in a second, and a bucket of 20,000 bytes.
+        // One megabyte in a second, plus a full bucket of 20,000 bytes.
         assert!((1000..=1020).contains(&passed), "{passed}");
     }
 

@@ -1,7 +1,7 @@
-//! What a user's system and an access point say to one another inside of a tunnel: JSON in a
-//! datagram of UDP between two addresses of the link (RFC 3927) that leave neither end.
+//! Control messages between a user's system and an access point inside the tunnel: JSON in UDP
+//! datagrams between two link-local addresses (RFC 3927), which neither end forwards.
 //!
-//! A tunnel carries packets of IP, so that words that are not for the network have to be packets,
+//! A tunnel carries only IP packets, so that messages that are not for the network must be packets,
 //! too.
 
 use std::net::Ipv4Addr;
@@ -12,66 +12,66 @@ use serde::{Deserialize, Serialize};
 
 use crate::refusal::Refused;
 
-/// The address of the access point for these words.
+/// Address of the access point in control messages.
 pub const POINT: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 1);
-/// That of the user's system.
+/// Address of the user's system in control messages.
 pub const USER: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 2);
 
-/// What a user's system asks.
+/// A request of a user's system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Request {
-    /// To be let in, with a token.
+    /// Join the network with this token.
     Join(String),
 }
 
-/// What the access point says.
+/// A message of the access point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Reply {
-    /// The user is in.
+    /// The user has joined.
     Joined(Joined),
-    /// The user is not, or not any more.
+    /// The user is refused, or disconnected.
     Refused(Refused),
 }
 
-/// What a user needs to know of the network.
+/// What a user's system needs to know about the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Joined {
-    /// The user's address, with the prefix of the access point.
+    /// Address of the user, with the prefix of the access point.
     pub address: InterfaceAddress,
-    /// The address of the node there.
+    /// Address of the access point's node.
     pub node: Ipv4Addr,
-    /// Bytes of the largest packet.
+    /// Bytes of the largest IP packet.
     pub mtu: u16,
-    /// Where the network is.
+    /// Prefixes of the network.
     pub routes: Vec<InterfaceAddress>,
-    /// When it ends, seconds since 1970.
+    /// When the token expires, in seconds since 1970.
     pub until: u64,
-    /// What the user may send and receive, bits a second each.
+    /// Rate that the user may send and receive, bits a second in each direction.
     pub rate_bps: u64,
-    /// The network's DIF, where the user's system may become a member of it.
+    /// The network's DIF, if the user's system may become a member of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<JoinedDif>,
 }
 
-/// What a user's system needs in order to become a member of the network's DIF: a shim over UDP
-/// (`docs/explanation/shims.md`) to the node, whose member it asks.
+/// What a user's system needs to become a member of the network's DIF: a UDP shim
+/// (`docs/explanation/shims.md`) to the node, with whose member it enrolls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedDif {
-    /// The DIF.
+    /// Name of the DIF.
     pub name: String,
-    /// The node's member.
+    /// Name of the node's member.
     pub via: String,
-    /// The port of UDP where the node's shim listens.
+    /// UDP port at which the node's shim listens.
     pub port: u16,
-    /// The name that the user's member has there, which no other has.
+    /// Name of the user's member, unique in the DIF.
     pub member: String,
 }
 
-/// A packet from one of the two addresses to the other.
+/// The IP packet for a control message between these addresses.
 #[must_use]
 pub fn packet(from: Ipv4Addr, to: Ipv4Addr, message: &impl Serialize) -> Vec<u8> {
     let json = serde_json::to_vec(message).expect("messages have only plain fields");
@@ -88,13 +88,13 @@ pub fn packet(from: Ipv4Addr, to: Ipv4Addr, message: &impl Serialize) -> Vec<u8>
     for at in [20, 22] {
         packet[at..at + 2].copy_from_slice(&PORT.to_be_bytes());
     }
-    // Without a checksum (RFC 768): the tunnel authenticates it.
+    // The UDP checksum is left out (RFC 768), because the tunnel authenticates the packet.
     packet[24..26].copy_from_slice(&((length - IP_HEADER) as u16).to_be_bytes());
     packet.extend(json);
     packet
 }
 
-/// The message in a packet from one of the two addresses to the other, if it is one.
+/// The control message in a packet between these addresses; `None` if it is not one.
 #[must_use]
 pub fn message<T: for<'a> Deserialize<'a>>(
     packet: &[u8],
@@ -117,7 +117,7 @@ pub fn message<T: for<'a> Deserialize<'a>>(
 
 const IP_HEADER: usize = 20;
 const HEADERS: usize = IP_HEADER + 8;
-/// That of WireGuard, of which nothing else is inside of a tunnel.
+/// UDP port of control messages: WireGuard's usual port, which nothing else uses inside a tunnel.
 const PORT: u16 = 51_820;
 
 #[cfg(test)]

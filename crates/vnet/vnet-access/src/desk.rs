@@ -1,6 +1,6 @@
-//! What the engine's thread and the one that decides about users say to one another.
+//! Passes requests and orders between the engine's thread and the thread that decides about users.
 //!
-//! The engine's thread never waits here for long: a holder of the lock copies a few values.
+//! The engine's thread never waits long: the lock is only held while a few values are copied.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::access_point::{PeerConfig, PeerSeen};
 use crate::control::{Reply, Request};
 use crate::key::PublicKey;
 
-/// A desk between two threads. Copies are of the same desk.
+/// A desk between two threads. Clones refer to the same desk.
 #[derive(Clone, Debug, Default)]
 pub struct Desk(Arc<Shared>);
 
@@ -25,9 +25,9 @@ struct Shared {
 struct State {
     requests: VecDeque<Asked>,
     answers: Answers,
-    /// What the engine's thread has not taken yet.
+    /// A new set of users, until the engine's thread takes it.
     peers: Option<Vec<PeerConfig>>,
-    /// All of them, for one that begins.
+    /// The current set of users, for an engine's thread that starts.
     all_peers: Vec<PeerConfig>,
     seen: BTreeMap<PublicKey, PeerSeen>,
     is_closed: bool,
@@ -36,31 +36,31 @@ struct State {
 /// A request of a user's system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The session that the answer goes to.
+    /// Index of the session to which the answer is sent.
     pub index: u32,
-    /// The address from which it came.
+    /// Address from which the request came.
     pub from: IpAddr,
-    /// The key of the system.
+    /// Key of the user's system.
     pub key: PublicKey,
-    /// What it asks.
+    /// The request.
     pub request: Request,
 }
 
-/// Answers, and news for users.
+/// Answers and unsolicited messages to users.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
-    /// Answers, by the sessions of their requests.
+    /// Answers, by session index.
     pub replies: Vec<(u32, Reply)>,
-    /// News, by the keys of systems.
+    /// Unsolicited messages, by key of the user's system.
     pub news: Vec<(PublicKey, Reply)>,
 }
 
-/// What the engine's thread takes.
+/// What the engine's thread has to do.
 #[derive(Debug, Default)]
 pub struct Orders {
-    /// Answers and news, which go out before the users change.
+    /// Answers and messages, to be sent before the set of users changes.
     pub answers: Answers,
-    /// Other users than before.
+    /// The new set of users, if it has changed.
     pub peers: Option<Vec<PeerConfig>>,
 }
 
@@ -73,7 +73,7 @@ impl Desk {
         desk
     }
 
-    /// Leaves a request; false where enough of them wait.
+    /// Adds a request; returns false if too many are waiting.
     pub fn ask(&self, asked: Asked) -> bool {
         let mut state = self.lock();
         let has_room = state.requests.len() < REQUESTS_MAX;
@@ -84,7 +84,7 @@ impl Desk {
         has_room
     }
 
-    /// The next request, at once or within some time; none also when the desk is closed.
+    /// The next request, waiting for at most `wait`; `None` if none came or the desk is closed.
     #[must_use]
     pub fn next(&self, wait: Duration) -> Option<Asked> {
         let mut state = self.lock();
@@ -95,19 +95,19 @@ impl Desk {
         state.requests.pop_front()
     }
 
-    /// Ends the wait of [`Desk::next`], for good.
+    /// Closes the desk, which also ends waiting in [`Desk::next`].
     pub fn close(&self) {
         self.lock().is_closed = true;
         self.0.rung.notify_all();
     }
 
-    /// Whether it was closed.
+    /// Whether the desk is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.lock().is_closed
     }
 
-    /// Answers a request; where users change by it, they change after the answer has gone out.
+    /// Answers a request. If `peers` is given, the set of users changes after the answer was sent.
     pub fn answer(&self, index: u32, reply: Reply, peers: Option<Vec<PeerConfig>>) {
         let mut state = self.lock();
         state.answers.replies.push((index, reply));
@@ -116,14 +116,14 @@ impl Desk {
         }
     }
 
-    /// Has other users; news reach their users before.
+    /// Sets the users, after `news` were sent to them.
     pub fn set_peers(&self, peers: Vec<PeerConfig>, news: Vec<(PublicKey, Reply)>) {
         let mut state = self.lock();
         state.answers.news.extend(news);
         state.set_peers(peers);
     }
 
-    /// What was ordered since the last time, for the engine's thread.
+    /// Takes the orders since the last call, for the engine's thread.
     #[must_use]
     pub fn take_orders(&self) -> Orders {
         let mut state = self.lock();
@@ -133,7 +133,7 @@ impl Desk {
         }
     }
 
-    /// All users, for an engine's thread that begins.
+    /// All users, for an engine's thread that starts.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerConfig> {
         let mut state = self.lock();
@@ -141,19 +141,19 @@ impl Desk {
         state.all_peers.clone()
     }
 
-    /// Says what is known of users' systems.
+    /// Stores what the engine's thread has seen of the users' systems.
     pub fn see(&self, seen: impl Iterator<Item = (PublicKey, PeerSeen)>) {
         self.lock().seen = seen.collect();
     }
 
-    /// What is known of users' systems.
+    /// What was seen of the users' systems.
     #[must_use]
     pub fn seen(&self) -> BTreeMap<PublicKey, PeerSeen> {
         self.lock().seen.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every critical section leaves the state whole.
+        // Every critical section leaves the state consistent, even after a panic.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -166,7 +166,7 @@ impl State {
 }
 
 impl PartialEq for Desk {
-    /// Whether both are the same desk.
+    /// Whether both values refer to the same desk.
     fn eq(&self, other: &Desk) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -174,5 +174,5 @@ impl PartialEq for Desk {
 
 impl Eq for Desk {}
 
-/// Requests that wait at a time.
+/// Most requests that wait.
 const REQUESTS_MAX: usize = 64;

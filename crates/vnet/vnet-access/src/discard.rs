@@ -1,8 +1,9 @@
-//! What an access point discards, by reason. The names are those of counters.
+//! Reasons for which an access point discards datagrams and packets. Their names are those of
+//! counters.
 
 macro_rules! discards {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why a datagram or a packet was discarded.
+        /// A reason for which a datagram or packet was discarded.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Discard {
             $($(#[$doc])* $variant,)*
@@ -12,7 +13,7 @@ macro_rules! discards {
             /// All reasons.
             pub const ALL: &[Discard] = &[$(Discard::$variant,)*];
 
-            /// The name of the counter.
+            /// Name of the reason's counter.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -24,59 +25,60 @@ macro_rules! discards {
 }
 
 discards! {
-    /// A datagram of another protocol than WireGuard, or not for this key.
+    /// A datagram that is not WireGuard, or not for this access point's key.
     NotWireguard = "drop_not_wireguard",
-    /// A handshake that was answered with a cookie: too many come.
+    /// A handshake that was answered with a cookie because there are too many.
     UnderLoad = "drop_under_load",
-    /// A handshake that does not decrypt.
+    /// A handshake that cannot be decrypted.
     Handshake = "drop_handshake",
-    /// A handshake of a system that has the access point's own key.
+    /// A handshake of a system that uses the access point's own key.
     OwnKey = "drop_own_key",
-    /// A datagram of a session that is not there, or not any more.
+    /// A datagram of an unknown session, or of one that has ended.
     Session = "drop_session",
-    /// A datagram that does not decrypt, or came before.
+    /// A datagram that cannot be decrypted, or was received before.
     Sealed = "drop_sealed",
-    /// A handshake of a guest when there are guests enough.
+    /// A guest's handshake while there are too many guests.
     Guests = "drop_guests",
-    /// A packet of a guest that is no request.
+    /// A guest's packet that is not a request.
     Guest = "drop_guest",
-    /// A request when enough of them wait.
+    /// A request while too many are waiting.
     Requests = "drop_requests",
-    /// A user's packet that does not come from the address that is theirs.
+    /// A user's packet with a source address other than the user's.
     Source = "drop_source",
     /// A packet from or to a user whose token gives no right to it.
     Right = "drop_right",
-    /// What a user sends above the rate.
+    /// A user's packet that exceeds the user's rate.
     RateUp = "drop_rate_up",
-    /// What is for a user above the rate.
+    /// A packet to a user that exceeds the user's rate.
     RateDown = "drop_rate_down",
-    /// A packet that is not of IPv4, or damaged.
+    /// A packet that is not IPv4, or damaged.
     NotIpv4 = "drop_not_ipv4",
-    /// A packet that is longer than the MTU.
+    /// A packet longer than the MTU.
     Length = "drop_length",
-    /// A packet for an address that no user has who has joined.
+    /// A packet to an address of which no user has joined.
     NoUser = "drop_no_user",
-    /// A packet for many, or for an access point's own address that it does not answer.
+    /// A multicast or broadcast packet, or one to the access point's own address that it does not
+    /// answer.
     Group = "drop_group",
-    /// A packet for a user whose system has not been heard.
+    /// A packet to a user whose system was never heard.
     Silent = "drop_silent",
-    /// The socket or the link took no more.
+    /// The socket or the link had no room.
     NoRoom = "drop_no_room",
 }
 
-/// How often each reason has occurred since the last time it was taken.
+/// For each reason, the count since the counts were last taken.
 #[derive(Clone, Debug, Default)]
 pub struct Discards([u64; COUNT]);
 
 const COUNT: usize = Discard::ALL.len();
 
 impl Discards {
-    /// Notes one.
+    /// Counts one discard.
     pub fn note(&mut self, reason: Discard) {
         self.0[reason as usize] += 1;
     }
 
-    /// Those that occurred, with their number, which are forgotten.
+    /// Takes the counts that are not zero, and resets all counts.
     pub fn take(&mut self) -> impl Iterator<Item = (Discard, u64)> {
         let counts = std::mem::take(&mut self.0);
         let all = Discard::ALL.iter().copied().zip(counts);

@@ -1,4 +1,4 @@
-//! Joining: a token is shown to its access point, which says what the user gets.
+//! Joining: shows a token to its access point and receives what the user gets.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use crate::tunnel::DATAGRAM_MAX;
 use crate::user_app::any_address;
 use crate::user_end::{UserEnd, UserSink};
 
-/// What came of joining.
+/// The result of joining.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// The address of the access point that has answered.
+    /// Address of the access point that has answered.
     pub point: SocketAddr,
-    /// What it gives.
+    /// What the access point gives the user.
     pub joined: Joined,
 }
 
-/// Why a user could not join.
+/// Why joining failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// The access point refuses the token.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// Nothing answers.
+    /// No access point answers.
     #[error(
         "no access point with the key of the token answers at {tried} within {} s: the network may \
          have gone, or UDP does not pass on the way", limit.as_secs()
@@ -35,30 +35,30 @@ pub enum JoinError {
     Silent {
         /// The addresses that were tried.
         tried: String,
-        /// For how long.
+        /// How long they were tried.
         limit: Duration,
     },
-    /// No socket.
+    /// A socket cannot be opened.
     #[error("a socket for {point}: {source}")]
     Socket {
-        /// The address of the access point.
+        /// Address of the access point.
         point: SocketAddr,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// Someone has had enough of it.
+    /// The caller has interrupted the attempt.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// One address of the access point that is tried.
+/// An attempt at one address of the access point.
 struct Attempt {
     socket: UdpSocket,
     end: UserEnd,
     point: SocketAddr,
 }
 
-/// What the machine of an attempt gives.
+/// Sends an attempt's datagrams, and keeps the answer.
 struct Heard<'a> {
     socket: &'a UdpSocket,
     point: SocketAddr,
@@ -67,7 +67,7 @@ struct Heard<'a> {
 
 impl UserSink for Heard<'_> {
     fn send(&mut self, datagram: &[u8]) {
-        // What is lost is sent again.
+        // A lost datagram is sent again.
         let _ = self.socket.send_to(datagram, self.point);
     }
 
@@ -78,11 +78,11 @@ impl UserSink for Heard<'_> {
     }
 }
 
-/// Shows a token at all addresses of its access point, for a system with this key, until one
-/// answers. `is_interrupted` is asked several times a second.
+/// Shows a token at all addresses of its access point until one answers. `key` is the key of this
+/// system. `is_interrupted` is called several times a second.
 ///
 /// # Errors
-/// The token is refused, or no one answers within `limit`.
+/// The token is refused, no access point answers within `limit`, or the attempt is interrupted.
 pub fn join(
     token: &Token,
     key: &PrivateKey,
@@ -166,8 +166,8 @@ fn socket_for(point: SocketAddr) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// How often the request is made.
+/// Time between two requests.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
-/// Datagrams that are read at a time.
+/// Most datagrams that are read at a time.
 const BURST: usize = 32;

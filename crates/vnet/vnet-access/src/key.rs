@@ -13,82 +13,82 @@ use boringtun::x25519;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
-/// A public key: 32 bytes, as text in base 64 of RFC 4648, section 5, without padding.
+/// A public key: 32 bytes. Its text form is base64url (RFC 4648, section 5) without padding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey(pub [u8; 32]);
 
-/// A private key, which prints nothing of itself.
+/// A private key. Its `Debug` output does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PrivateKey([u8; 32]);
 
-/// The keys of a host: one that signs tokens, one of its access points' tunnels.
+/// The keys of a host: one for signing tokens, and one for the tunnels of its access points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostKeys {
     signing: PrivateKey,
     tunnel: PrivateKey,
 }
 
-/// Why there are no keys.
+/// Why keys are not available, or cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The file of the keys.
+    /// The file of the keys cannot be read or written.
     #[error("the keys of access points, {}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// The file has something else in it.
+    /// The file does not contain valid keys.
     #[error("{}: these are not the keys of access points; remove the file, and tokens that were \
              made with it are void", .0.display())]
     Content(PathBuf),
-    /// A token would be longer than tokens are.
+    /// The token would have this many letters, more than allowed.
     #[error(
         "the token would have {0} letters, and at most 1200 are possible: shorter names of \
              user and host help"
     )]
     Long(usize),
-    /// No random bytes.
+    /// The system provides no random bytes.
     #[error("drawing random bytes: {0}")]
     Random(io::Error),
-    /// The library of cryptography refuses a key.
+    /// The cryptography library refuses a key.
     #[error("the key is refused")]
     Refused,
 }
 
 impl PublicKey {
-    /// Whether this key, of Ed25519, has signed a text.
+    /// Whether the Ed25519 key with this public half has made `signature` over `text`.
     #[must_use]
     pub fn has_signed(&self, text: &[u8], signature: &[u8]) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, &self.0);
         key.verify(text, signature).is_ok()
     }
 
-    /// As the tunnel's library has it.
+    /// The key as a type of the tunnel library.
     pub(crate) fn x25519(self) -> x25519::PublicKey {
         x25519::PublicKey::from(self.0)
     }
 }
 
 impl PrivateKey {
-    /// A new one.
+    /// Generates a new private key.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub fn generate() -> Result<PrivateKey, KeyError> {
         Ok(PrivateKey(random_bytes().map_err(KeyError::Random)?))
     }
 
-    /// The key that is these bytes.
+    /// The private key with these bytes.
     #[must_use]
     pub const fn of(bytes: [u8; 32]) -> PrivateKey {
         PrivateKey(bytes)
     }
 
-    /// The public half, of X25519.
+    /// The public key (X25519).
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(x25519::PublicKey::from(&self.x25519()).to_bytes())
@@ -100,10 +100,10 @@ impl PrivateKey {
 }
 
 impl HostKeys {
-    /// Reads the keys, or makes them where there is no file.
+    /// Reads the keys from a file, or creates the file with new keys.
     ///
     /// # Errors
-    /// The file cannot be read or written, or has something else in it.
+    /// The file cannot be read or written, or does not contain valid keys.
     pub fn at(path: &Path) -> Result<HostKeys, KeyError> {
         let failed = |source| KeyError::File {
             path: path.to_owned(),
@@ -139,18 +139,18 @@ impl HostKeys {
         let mut lines = text.lines();
         let mut key = || Some(PrivateKey(decode(lines.next()?)?.try_into().ok()?));
         let (signing, tunnel) = (key()?, key()?);
-        // Keys of zeros protect nothing, and each use needs a key of its own.
+        // A key of zeros protects nothing, and the two uses need different keys.
         let is_right = signing != tunnel && ![&signing, &tunnel].contains(&&PrivateKey([0; 32]));
         is_right.then_some(HostKeys { signing, tunnel })
     }
 
-    /// The key of the tunnels.
+    /// The private key of the tunnels.
     #[must_use]
     pub fn tunnel(&self) -> &PrivateKey {
         &self.tunnel
     }
 
-    /// The public half of the key that signs.
+    /// The public key for verifying tokens.
     ///
     /// # Errors
     /// The library refuses the key.
@@ -172,17 +172,17 @@ impl HostKeys {
     }
 }
 
-/// Bytes as text in base 64 for URLs, without padding.
+/// Encodes bytes as base64url without padding.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// What [`encode`] makes, and nothing else.
+/// Decodes the output of [`encode`]; `None` for any other text.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// So many random bytes of the system.
+/// Reads `N` random bytes from the kernel.
 pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

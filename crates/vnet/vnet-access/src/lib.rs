@@ -1,5 +1,5 @@
-//! Access points of virtual networks: places where end users join who have no more than IP
-//! connectivity to the provider.
+//! Access points of virtual networks: where end users join who have only IP connectivity to the
+//! provider.
 //!
 //! ```text
 //!   user's system                              access host
@@ -12,17 +12,18 @@
 //!                                            +--------------------------------------------+
 //! ```
 //!
-//! - A [`token`] says to which network, access point and user it belongs and until when; it is
-//!   signed, and good for one user's system.
-//! - The tunnel is WireGuard: Noise IK with the access point's key, which stands in the token. A
-//!   user's system makes a key of its own for each token. Its handshake is taken from anyone who
-//!   knows the access point's key, but such a guest can do one thing only: show a token. There is
-//!   no other handshake, and no secret but the token that the user would have to keep.
-//! - [`register`] decides about tokens and keeps what was decided; [`access_point`] is the machine
-//!   that frames go through, [`user_end`] its counterpart; [`access_app`] and [`user_app`] are both
-//!   as apps of the engine. What the two threads say to one another goes over a [`desk`].
+//! - A [`token`] names a network, an access point, a user and the time until which it is valid. It
+//!   is signed, and can be used by one system of the user.
+//! - The tunnel is WireGuard: Noise IK with the access point's public key, which the token
+//!   contains. A user's system makes a new key for each token. The access point accepts a handshake
+//!   from everyone who knows its public key, but before a token was accepted, the only permitted
+//!   message is the request with the token. The token is the user's only secret.
+//! - [`register`] decides about tokens and stores the decisions. [`access_point`] is the state
+//!   machine that packets pass through, [`user_end`] its counterpart; [`access_app`] and
+//!   [`user_app`] are the two as apps of the engine. The engine's thread and the register's thread
+//!   exchange requests and replies through a [`desk`].
 //!
-//! The machines do no I/O; the clock of WireGuard's own timers is that of `boringtun`.
+//! The state machines do no I/O. The timers of WireGuard use `boringtun`'s own clock.
 #![forbid(unsafe_code)]
 
 pub mod access_app;

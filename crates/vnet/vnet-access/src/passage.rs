@@ -144,13 +144,14 @@ mod tests {
         let (ip, dif) = (of(&[Right::Ip]), of(&[Right::Dif]));
         let both = of(&[Right::Ip, Right::Dif]);
         for (protocol, other, port, offset, wanted) in [
-            // To the shim of the node, to that of another, to other ports, and by TCP.
+            // UDP to the shim of the node, to the shim of another node, to another port of both,
+            // and TCP.
             (PROTOCOL_UDP, NODE, SHIM_PORT, 0, [false, true, true]),
             (PROTOCOL_UDP, OTHER, SHIM_PORT, 0, [false, false, false]),
             (PROTOCOL_UDP, NODE, 53, 0, [true, false, true]),
             (PROTOCOL_UDP, OTHER, 53, 0, [true, false, true]),
             (TCP, NODE, SHIM_PORT, 0, [true, false, true]),
-            // Fragments: the first, with the ports; and another, which has none.
+            // Fragments: the first one, which has the ports, and later ones, which have none.
             (PROTOCOL_UDP, NODE, SHIM_PORT, 0x2000, [false, true, true]),
             (PROTOCOL_UDP, NODE, SHIM_PORT, 0x0001, [true, true, true]),
             (PROTOCOL_UDP, OTHER, SHIM_PORT, 0x0001, [true, false, true]),

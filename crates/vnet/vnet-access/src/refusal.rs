@@ -1,36 +1,36 @@
-//! Why a token does not let its user in.
+//! Reasons for which a token does not admit its user.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a token is refused.
+/// The reason for which a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It is no token at all.
+    /// The text is not a token.
     Malformed,
-    /// Its signature is not that of what it says.
+    /// The signature does not match the content.
     Changed,
-    /// Its time is over.
+    /// The token has expired.
     Expired,
-    /// It is signed by someone else than the access point's provider.
+    /// The token was not signed by the access point's provider.
     OtherIssuer,
-    /// It belongs to another network or access point.
+    /// The token belongs to another network or access point.
     OtherNetwork,
-    /// Another system has joined with it.
+    /// Another system has already joined with the token.
     Used,
     /// Another system of the same user has joined since.
     Replaced,
-    /// It was taken back.
+    /// The token was revoked.
     Revoked,
-    /// Its user is no user of the access point any more.
+    /// The user is no longer a user of the access point.
     NoUser,
-    /// It gives no right to anything that the access point has.
+    /// The token grants no right that the access point can give.
     Rights,
 }
 
 impl Refusal {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Refusal; 10] = [
         Refusal::Malformed,
         Refusal::Changed,
@@ -44,7 +44,7 @@ impl Refusal {
         Refusal::Rights,
     ];
 
-    /// The word for it, as in JSON.
+    /// The keyword of the reason, as in JSON.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -83,19 +83,19 @@ impl Refusal {
     }
 }
 
-/// A refusal with what it is about.
+/// A refusal: the reason and a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{what}: {}", reason.remedy())]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub reason: Refusal,
-    /// What is refused, and why, in words.
+    /// A text that says what is refused and why.
     pub what: String,
 }
 
 impl Refused {
-    /// A refusal in words. They may repeat what a stranger has sent: control characters are left
-    /// out, and of more than 200 characters the first stand.
+    /// A refusal with this text. The text may contain what a stranger has sent: control characters
+    /// are removed, and only the first 200 characters are kept.
     #[must_use]
     pub fn new(reason: Refusal, what: impl Into<String>) -> Refused {
         let what: String = what.into();
@@ -107,7 +107,7 @@ impl Refused {
     }
 }
 
-/// Characters of a refusal, which has to fit a datagram.
+/// Most characters of a refusal, so that it fits into a datagram.
 const WORDS_MAX: usize = 200;
 
 #[cfg(test)]

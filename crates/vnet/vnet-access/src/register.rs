@@ -1,5 +1,5 @@
-//! Who may join an access point and who has, kept in a file: what was decided holds before anyone
-//! hears of it.
+//! The register of an access point: who may join and who has joined, in a file. A decision is
+//! stored before it is announced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -37,7 +37,7 @@ pub struct Register {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
-    /// The port of UDP where the access point listens.
+    /// UDP port on which the access point listens; 0 if the access point was retired.
     port: u16,
     #[serde(default)]
     users: BTreeMap<String, UserState>,
@@ -46,47 +46,48 @@ struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UserState {
-    /// How often their tokens were revoked.
+    /// How often the user's tokens were revoked.
     round: u64,
-    /// Tokens that were used, with when they end.
+    /// Tokens that were used, with the time when each expires.
     #[serde(default)]
     used: BTreeMap<String, u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session: Option<Session>,
 }
 
-/// A user who has joined.
+/// The session of a user who has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Session {
-    /// The key of their system.
+    /// Public key of the user's system.
     pub key: PublicKey,
-    /// The token.
+    /// The `jti` of the token.
     jti: String,
-    /// Since when, seconds since 1970.
+    /// When the user joined, in seconds since 1970.
     pub since: u64,
-    /// Until when.
+    /// When the token expires, in seconds since 1970.
     pub until: u64,
-    /// What the token gives.
+    /// The rights of the token.
     #[serde(default = "ip")]
     pub rights: BTreeSet<Right>,
 }
 
-/// A token that was taken.
+/// The result of admitting a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// What the user gets.
     pub joined: Joined,
-    /// The user.
+    /// Name of the user.
     pub user: String,
-    /// Whether it is another system than before; else one that had joined asks again.
+    /// True for a new system; false if the system has already joined and repeats its request.
     pub is_new: bool,
-    /// The system of the same user that this one replaces.
+    /// Key of the user's earlier system, which the new one replaces.
     pub replaced: Option<PublicKey>,
 }
 
 impl Register {
-    /// The register in a file; without a file a new one, for an access point at this port.
+    /// Opens the register in a file, or creates it for an access point on the port that `port`
+    /// returns.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -114,8 +115,8 @@ impl Register {
         Ok(register)
     }
 
-    /// Ends the register of an access point that has gone. Which tokens were used and revoked stays
-    /// in the file, for an access point that has its name later.
+    /// Ends the register of an access point that was removed. The file still records which tokens
+    /// were used and revoked, for a later access point of the same name.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -134,22 +135,23 @@ impl Register {
         state.keep(path)
     }
 
-    /// The port of UDP where the access point listens.
+    /// UDP port on which the access point listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.state.port
     }
 
-    /// What the access point is.
+    /// The properties of the access point.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Makes a token for a user, for so many seconds from now. Without rights it gives that to IP.
+    /// Makes a token for a user, valid for `lease_s` seconds from now. Without rights it grants the
+    /// right to IP.
     ///
     /// # Errors
-    /// There is no such user, or no such lease, address or right is possible.
+    /// There is no such user, or the lease, addresses or rights are not possible.
     pub fn issue(
         &self,
         now: u64,
@@ -191,10 +193,10 @@ impl Register {
         Ok(Token::sign(claims, &self.keys)?)
     }
 
-    /// Lets in the system with this key that shows a token, or says why not.
+    /// Admits the system with this key if its token is valid; the inner result says why not.
     ///
     /// # Errors
-    /// What was decided cannot be kept; nothing is decided then.
+    /// The decision cannot be stored; in that case nothing has changed.
     pub fn admit(
         &mut self,
         now: u64,
@@ -282,7 +284,7 @@ impl Register {
         Ok(claims.clone())
     }
 
-    /// Those of the rights that this access point has something for.
+    /// Those of the rights that the access point can give.
     fn given(&self, rights: &BTreeSet<Right>) -> BTreeSet<Right> {
         let has = |right: &&Right| **right == Right::Ip || self.facts.dif.is_some();
         rights.iter().filter(has).copied().collect()
@@ -296,7 +298,7 @@ impl Register {
         let routes = if rights.contains(&Right::Ip) {
             aggregate(facts.prefixes.iter().copied(), ROUTES_MAX)
         } else {
-            // The shim of the node has to be reached.
+            // A user with only `dif` needs a route to the node's shim.
             InterfaceAddress::new(node, 32).into_iter().collect()
         };
         let dif = facts.dif.as_ref().filter(|_| rights.contains(&Right::Dif));
@@ -311,13 +313,14 @@ impl Register {
                 name: dif.name.clone(),
                 via: dif.member.clone(),
                 port: SHIM_PORT,
-                // Names of nodes have no dots, and addresses are each one user's.
+                // Node names contain no dots, and each address belongs to one user, so that the
+                // name is unique.
                 member: format!("{}.{own}", facts.access),
             }),
         }
     }
 
-    /// What those who have joined are to know now.
+    /// What joined users have to know now, by key of their systems.
     #[must_use]
     pub fn news(&self) -> Vec<(PublicKey, Joined)> {
         let joined = |(user, _, session): (&str, Ipv4Addr, Option<&Session>)| {
@@ -328,11 +331,11 @@ impl Register {
         self.users().filter_map(joined).collect()
     }
 
-    /// Takes back all tokens that a user has got so far; the key of their system, if they have
-    /// joined.
+    /// Revokes all tokens that a user has got so far. Returns the key of the user's system, if the
+    /// user has joined.
     ///
     /// # Errors
-    /// There is no such user, or it cannot be kept.
+    /// There is no such user, or the revocation cannot be stored.
     pub fn revoke(&mut self, user: &str) -> Result<Option<PublicKey>, RegisterError> {
         if !self.facts.users.contains_key(user) && !self.state.users.contains_key(user) {
             return Err(self.no_user(user));
@@ -347,10 +350,11 @@ impl Register {
         Ok(session.map(|it| it.key))
     }
 
-    /// Becomes what the network says now; who is no user any more has to go.
+    /// Updates the properties of the access point. Ends the sessions of users who may no longer
+    /// join, and returns them.
     ///
     /// # Errors
-    /// It cannot be kept.
+    /// The change cannot be stored.
     pub fn refresh(&mut self, facts: Facts) -> Result<Vec<(PublicKey, Refused)>, RegisterError> {
         self.facts = facts;
         let access = self.facts.access.clone();
@@ -361,10 +365,10 @@ impl Register {
         })
     }
 
-    /// Ends sessions whose time is over.
+    /// Ends sessions whose token has expired, and returns them.
     ///
     /// # Errors
-    /// It cannot be kept.
+    /// The change cannot be stored.
     pub fn expire(&mut self, now: u64) -> Result<Vec<(PublicKey, Refused)>, RegisterError> {
         self.end(|_, session| {
             let what = "the time of the token is over";
@@ -395,7 +399,7 @@ impl Register {
         Ok(ended)
     }
 
-    /// Who has joined, for the access point's machine.
+    /// The joined users, for the access point's state machine.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerConfig> {
         let users = self.state.users.iter();
@@ -413,7 +417,7 @@ impl Register {
         users.filter_map(peer).collect()
     }
 
-    /// The users with their addresses, and their sessions.
+    /// All users with their addresses, and their sessions if they have joined.
     pub fn users(&self) -> impl Iterator<Item = (&str, Ipv4Addr, Option<&Session>)> {
         self.facts.users.iter().map(|(name, address)| {
             let state = self.state.users.get(name);
@@ -436,7 +440,7 @@ impl Register {
         }
     }
 
-    /// Keeps the state, or goes back to the one before.
+    /// Stores the state, or restores `before` if that fails.
     fn keep_or(&mut self, before: State) -> Result<(), RegisterError> {
         let kept = self.keep();
         if kept.is_err() {
@@ -451,7 +455,7 @@ impl Register {
 }
 
 impl State {
-    /// The state in a file, if it is there.
+    /// Reads the state from a file; `None` if the file does not exist.
     fn read(path: &Path) -> Result<Option<State>, RegisterError> {
         let text = match fs::read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -482,14 +486,14 @@ impl State {
     }
 }
 
-/// What a token gives of which nothing is said.
+/// The rights of a token that specifies none.
 fn ip() -> BTreeSet<Right> {
     BTreeSet::from([Right::Ip])
 }
 
-/// The longest lease of a token.
+/// The longest lease of a token, s.
 const LEASE_MAX_S: u64 = 365 * 24 * 3600;
-/// Routes that a user gets: the answer fits into a packet with them.
+/// Most routes of a user, so that the answer fits into a packet.
 const ROUTES_MAX: usize = 40;
 
 #[cfg(test)]

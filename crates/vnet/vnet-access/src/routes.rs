@@ -1,13 +1,13 @@
-//! Prefixes of a network as few routes.
+//! Aggregates the prefixes of a network into few routes.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use carina_vnet::host_part::InterfaceAddress;
 
-/// The same addresses in fewer prefixes: two halves of a prefix become that prefix. Where more than
-/// `most` are left they are widened, the longest first, until they are as few: the routes then lead
-/// to addresses that the network does not have, but to all that it has.
+/// Aggregates prefixes: two halves of a prefix become that prefix. If more than `most` remain, the
+/// longest ones are widened until there are only `most`. The result contains all addresses of the
+/// network; after widening, also addresses that the network does not have.
 pub fn aggregate(
     prefixes: impl Iterator<Item = InterfaceAddress>,
     most: usize,

@@ -1,16 +1,16 @@
-//! Tokens: what an operator hands to a user.
+//! Tokens, which operators give to users.
 //!
-//! A token is a JSON Web Signature in the compact form (RFC 7515), with the algorithm EdDSA (RFC
-//! 8037), so that the tools that people have show what stands in it. The header is one fixed text:
-//! a token with another header, and so with another algorithm, is no token.
+//! A token is a JSON Web Signature in compact form (RFC 7515) with the algorithm EdDSA (RFC 8037),
+//! so that common tools can show its content. The header is a fixed text: a token with another
+//! header, and thus with another algorithm, is refused.
 //!
 //! ```text
-//!   eyJhbGciOiJFZERTQSJ9 . claims in JSON . signature of Ed25519 over what is before
-//!                          (each in base 64 for URLs, without padding)
+//!   eyJhbGciOiJFZERTQSJ9 . claims in JSON . Ed25519 signature over what is before
+//!                          (each in base64url without padding)
 //! ```
 //!
-//! A holder of the token can join with it, once. It is sent nowhere but to the access point, inside
-//! of a tunnel that is encrypted to the key that stands in it.
+//! A holder of the token can join with it, once. The token is sent only to the access point, inside
+//! a tunnel that is encrypted with the key in the token.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,37 +24,37 @@ use serde::{Deserialize, Serialize};
 use crate::key::{HostKeys, KeyError, PublicKey, decode, encode, random_bytes};
 use crate::refusal::{Refusal, Refused};
 
-/// What a token says. The names of the fields that RFC 7519 has are those of RFC 7519.
+/// The claims of a token. Fields that RFC 7519 defines have its names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
-    /// Who has made it: the access point, as `ACCESS.NETWORK`.
+    /// Issuer: the access point, as `ACCESS.NETWORK`.
     pub iss: String,
-    /// The key of Ed25519 that has signed it.
+    /// Ed25519 public key that verifies the signature.
     pub by: PublicKey,
-    /// The user.
+    /// Name of the user.
     pub sub: String,
-    /// The network.
+    /// Uid of the network.
     pub vnet: VnetId,
-    /// The network's name.
+    /// Name of the network.
     pub name: String,
-    /// The access point.
+    /// Name of the access point.
     pub access: String,
-    /// Where the access point listens.
+    /// Addresses at which the access point listens.
     pub at: Vec<SocketAddr>,
-    /// The key of the access point's tunnels, of X25519.
+    /// X25519 public key of the access point's tunnels.
     pub key: PublicKey,
-    /// When it ends, and what was joined with it: seconds since 1970, UTC.
+    /// When the token, and a session that was started with it, end: seconds since 1970, UTC.
     pub exp: u64,
-    /// What it gives.
+    /// The rights that the token grants.
     pub rights: BTreeSet<Right>,
-    /// How often tokens of the user had been revoked when it was made.
+    /// How often the user's tokens had been revoked when this one was made.
     pub round: u64,
-    /// What makes it different from all others, and hard to guess: 16 random bytes in base 64.
+    /// A unique, unpredictable ID: 16 random bytes in base64url.
     pub jti: String,
 }
 
-/// A token whose signature fits what it says.
+/// A token whose signature is valid for the key that it contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     claims: Claims,
@@ -65,7 +65,7 @@ impl Token {
     /// Makes a token.
     ///
     /// # Errors
-    /// The key is refused, or the names in it are too long for a token.
+    /// The key is refused, or the names are too long for a token.
     pub fn sign(claims: Claims, keys: &HostKeys) -> Result<Token, KeyError> {
         let json = serde_json::to_vec(&claims).expect("claims have only plain fields");
         let signed = format!("{HEADER}.{}", encode(&json));
@@ -78,11 +78,11 @@ impl Token {
         }
     }
 
-    /// Reads a token and checks that the key in it has signed it. Whether that key is trusted is
-    /// for the access point to say.
+    /// Parses a token, and checks the signature with the key in the token. Whether that key is
+    /// trusted is decided by the access point.
     ///
     /// # Errors
-    /// The text is no token ([`Refusal::Malformed`]), or was changed ([`Refusal::Changed`]).
+    /// The text is not a token ([`Refusal::Malformed`]), or was changed ([`Refusal::Changed`]).
     pub fn read(text: &str) -> Result<Token, Refused> {
         let text = text.trim();
         let (signed, signature, claims) = parts(text).map_err(|problem| {
@@ -96,20 +96,20 @@ impl Token {
         Ok(Token { claims, text })
     }
 
-    /// What it says.
+    /// The claims.
     #[must_use]
     pub fn claims(&self) -> &Claims {
         &self.claims
     }
 
-    /// The token as it is handed out.
+    /// The token as text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// What is signed, the signature, and the claims.
+/// Splits a token into the signed text, the signature, and the claims.
 fn parts(text: &str) -> Result<(&str, Vec<u8>, Claims), String> {
     if text.len() > TOKEN_MAX {
         return Err(format!(
@@ -134,7 +134,7 @@ fn parts(text: &str) -> Result<(&str, Vec<u8>, Claims), String> {
     Ok((signed, signature, claims))
 }
 
-/// Checks what types do not.
+/// Checks what the claims' types do not enforce.
 fn check(claims: &Claims) -> Result<(), String> {
     for (what, name) in [("name", &claims.name), ("access", &claims.access)] {
         if !is_name(name) {
@@ -160,21 +160,21 @@ fn check(claims: &Claims) -> Result<(), String> {
     }
 }
 
-/// A new value for [`Claims::jti`].
+/// A new random value for [`Claims::jti`].
 ///
 /// # Errors
-/// The system gives no random bytes.
+/// The system provides no random bytes.
 pub fn new_id() -> Result<String, KeyError> {
     let bytes: [u8; ID_BYTES] = random_bytes().map_err(KeyError::Random)?;
     Ok(encode(&bytes))
 }
 
 const ID_BYTES: usize = 16;
-/// `{"alg":"EdDSA"}`.
+/// The base64url form of `{"alg":"EdDSA"}`.
 const HEADER: &str = "eyJhbGciOiJFZERTQSJ9";
-/// Letters of the longest token: it fits into a datagram with what is around it.
+/// Letters of the longest token, which fits into a datagram with the headers around it.
 pub const TOKEN_MAX: usize = 1200;
-/// How many addresses of an access point a token has.
+/// Most addresses of an access point in a token.
 pub const ADDRESSES_MAX: usize = 4;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One WireGuard tunnel: `boringtun`'s machine, driven to the end of what it has to say.
+//! A WireGuard tunnel: wraps `boringtun`, and calls it until it has nothing more to return.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,22 +10,23 @@ use carina_vnet::host_part::ACCESS_MTU_MAX;
 use crate::discard::Discard;
 use crate::key::{PrivateKey, PublicKey};
 
-/// What comes out of a tunnel.
+/// What a tunnel returns.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Given<'a> {
-    /// A datagram for the other end.
+    /// A datagram to send to the other end.
     Datagram(&'a [u8]),
-    /// A packet of IPv4 that the other end has sent.
+    /// An IPv4 packet that the other end has sent.
     Packet(&'a [u8]),
 }
 
-/// A tunnel to one other end.
+/// A WireGuard tunnel to one other end.
 pub struct Tunnel {
     tunn: Tunn,
 }
 
 impl Tunnel {
-    /// A tunnel between two keys; `index` tells its datagrams from those of others, 24 bits.
+    /// A tunnel between two keys. `index` (24 bits) identifies its datagrams among those of other
+    /// tunnels.
     pub fn new(own: &PrivateKey, other: PublicKey, index: u32, keepalive_s: Option<u16>) -> Tunnel {
         let tunn = Tunn::new(
             own.x25519(),
@@ -38,7 +39,7 @@ impl Tunnel {
         Tunnel { tunn }
     }
 
-    /// Takes a datagram of the other end. Something was authentic in it unless it is an error.
+    /// Processes a datagram of the other end. An `Ok` means that something in it was authenticated.
     pub fn receive(
         &mut self,
         from: IpAddr,
@@ -58,14 +59,14 @@ impl Tunnel {
                 TunnResult::Done => return Ok(()),
                 TunnResult::Err(error) => return Err(reason(&error)),
             }
-            // Packets that waited for a handshake follow, one at a time.
+            // Packets that waited for a handshake follow, one per call.
             input = &[];
         }
         Ok(())
     }
 
-    /// Sends a packet; what is for the network may be a handshake first. The library panics where
-    /// the buffer is too short for what it makes of the packet.
+    /// Sends a packet; without a session, a handshake is sent first. The library panics if the
+    /// buffer is too short for its output.
     pub fn send(
         &mut self,
         packet: &[u8],
@@ -83,18 +84,18 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Does what is due by time: handshakes, keepalives. Call it several times a second.
+    /// Does what is due: handshakes and keep-alives. To be called several times a second.
     pub fn tick(&mut self, buffer: &mut [u8], mut give: impl FnMut(&[u8])) {
         for _ in 0..GIVEN_MAX {
             match self.tunn.update_timers(buffer) {
                 TunnResult::WriteToNetwork(bytes) => give(bytes),
-                // A session that is over begins anew with the next packet.
+                // After a session has expired, the next packet starts another one.
                 _ => return,
             }
         }
     }
 
-    /// How long ago the last handshake was, if there is a session.
+    /// Time since the last handshake; `None` if there is no session.
     pub fn since_handshake(&self) -> Option<Duration> {
         self.tunn.time_since_last_handshake()
     }
@@ -106,7 +107,7 @@ impl std::fmt::Debug for Tunnel {
     }
 }
 
-/// Under what an error is counted.
+/// The reason under which an error is counted.
 fn reason(error: &WireGuardError) -> Discard {
     match error {
         WireGuardError::UnderLoad => Discard::UnderLoad,
@@ -123,19 +124,20 @@ fn reason(error: &WireGuardError) -> Discard {
     }
 }
 
-/// Bits of an index; the library has eight of its own below them.
+/// Mask of an index; the library uses eight further bits below it.
 pub const INDEX_MASK: u32 = 0x00ff_ffff;
-/// Bytes around a packet in a datagram: a header of 16 and a tag of 16.
+/// Bytes that WireGuard adds to a packet: a header of 16 and a tag of 16.
 pub const AROUND: usize = 32;
-/// The longest datagram that is taken.
+/// The longest datagram that is accepted, bytes.
 pub const DATAGRAM_MAX: usize = 2048;
-/// The longest packet: the other end takes no longer datagram than this makes.
+/// The longest packet, bytes: a longer one would make a datagram that the other end does not
+/// accept.
 pub const PACKET_MAX: usize = DATAGRAM_MAX - AROUND;
-/// Bytes of a buffer for any of it.
+/// Size of a buffer for any input or output.
 pub const BUFFER_BYTES: usize = DATAGRAM_MAX + AROUND;
 // The MTU of an access point is what its tunnels carry.
 const _: () = assert!(ACCESS_MTU_MAX as usize == PACKET_MAX);
-/// What one call gives at most: what waited for a handshake, and a little.
+/// Most datagrams or packets that one call returns: what waited for a handshake, and a few more.
 const GIVEN_MAX: usize = 512;
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! **wireguard_user**: the user's end of a tunnel to an access point, beside a
+//! **wireguard_user**: the user's end of a tunnel to an access point, connected to a
 //! [`tun`](carina_ports::tun).
 //!
-//! - inputs: `input`: frames of this system
-//! - outputs: `output`: frames for it
-//! - configuration: `key`: private key of this end; `point`: where the access point listens;
-//!   `point_key`: its public key; `address`: the user's; `watch`: where news go
+//! - inputs: `input`: frames from this system
+//! - outputs: `output`: frames to this system
+//! - configuration: `key`: private key of this end; `point`: address of the access point;
+//!   `point_key`: its public key; `address`: address of the user; `watch`: receives messages of the
+//!   access point
 //! - counters: `drop_not_ours`: packets from or to other addresses than the user's;
-//!   `drop_stranger`: datagrams of other origin than the access point; `drop_no_frame`;
-//!   `drop_no_room`: the system sent no more
-//! - cost: one copy, and encryption or decryption, each way
+//!   `drop_stranger`: datagrams that do not come from the access point; `drop_no_frame`;
+//!   `drop_no_room`: the system accepted no more datagrams
+//! - cost: one copy, and encryption or decryption, in each direction
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,36 +34,36 @@ use crate::user_end::{UserEnd, UserSink};
 pub struct UserConfig {
     /// Private key of this end.
     pub key: PrivateKey,
-    /// Where the access point listens.
+    /// Address and UDP port of the access point.
     pub point: SocketAddr,
-    /// Its public key.
+    /// Public key of the access point.
     pub point_key: PublicKey,
-    /// The user's address.
+    /// Address of the user.
     pub address: Ipv4Addr,
-    /// Where news go.
+    /// Receives messages of the access point.
     pub watch: Watch,
 }
 
-/// What another thread sees of the user's end. Copies are of the same.
+/// Shares the state of the user's end with another thread. Clones refer to the same state.
 #[derive(Clone, Debug, Default)]
 pub struct Watch(Arc<Watched>);
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// Datagrams of the access point so far.
+    /// Number of datagrams received from the access point.
     heard: AtomicU64,
     news: Mutex<Option<Reply>>,
     asks: Mutex<Option<Request>>,
 }
 
 impl Watch {
-    /// How many datagrams of the access point have come.
+    /// Number of datagrams received from the access point.
     #[must_use]
     pub fn heard(&self) -> u64 {
         self.0.heard.load(Ordering::Relaxed)
     }
 
-    /// What the access point has said last, once.
+    /// Takes the last message of the access point; `None` if there is no new one.
     #[must_use]
     pub fn take_news(&self) -> Option<Reply> {
         let mut news = self.0.news.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +72,8 @@ impl Watch {
 }
 
 impl Watch {
-    /// Has the user's end ask the access point for something, in the tunnel. The answer is news.
+    /// Makes the user's end send a request to the access point, in the tunnel. The answer comes by
+    /// [`Watch::take_news`].
     pub fn ask(&self, request: Request) {
         let mut asks = self.0.asks.lock().unwrap_or_else(PoisonError::into_inner);
         *asks = Some(request);
@@ -91,7 +93,7 @@ impl PartialEq for Watch {
 
 impl Eq for Watch {}
 
-/// The app.
+/// The running app.
 pub struct UserApp {
     end: UserEnd,
     socket: DatagramSocket,
@@ -138,7 +140,7 @@ impl AppConfig for UserConfig {
     }
 }
 
-/// Any address and port of this system, of the family of another.
+/// The unspecified address and port of the same family as `other`.
 #[must_use]
 pub fn any_address(other: SocketAddr) -> SocketAddr {
     match other {
@@ -147,7 +149,7 @@ pub fn any_address(other: SocketAddr) -> SocketAddr {
     }
 }
 
-/// What the machine gives, on its way out.
+/// Sends and delivers what the state machine returns.
 struct Exit<'a> {
     socket: &'a mut DatagramSocket,
     point: SocketAddr,
@@ -171,7 +173,7 @@ impl UserSink for Exit<'_> {
 
     fn deliver(&mut self, packet: &[u8]) {
         let frame = self.pool.frame_of(packet).and_then(|mut frame| {
-            // The tun takes the MAC addresses off again.
+            // The tun removes the Ethernet header again.
             let mut header = [0; ETHER];
             header[12..].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
             frame.prepend(&header).then_some(frame)

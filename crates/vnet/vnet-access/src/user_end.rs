@@ -1,4 +1,4 @@
-//! The user's end of the tunnel as a machine.
+//! The user's end of a tunnel as a state machine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -9,13 +9,13 @@ use crate::control::{POINT, Reply, Request, USER, message, packet};
 use crate::key::{PrivateKey, PublicKey};
 use crate::tunnel::{BUFFER_BYTES, Given, Tunnel};
 
-/// Where what comes out of the machine goes.
+/// Receives what the state machine returns.
 pub trait UserSink {
-    /// A datagram for the access point.
+    /// Sends a datagram to the access point.
     fn send(&mut self, datagram: &[u8]);
-    /// A packet of IPv4 for this system.
+    /// Delivers an IPv4 packet to this system.
     fn deliver(&mut self, packet: &[u8]);
-    /// What the access point says.
+    /// Receives a message of the access point.
     fn hear(&mut self, reply: Reply);
 }
 
@@ -23,15 +23,15 @@ pub trait UserSink {
 #[derive(Debug)]
 pub struct UserEnd {
     tunnel: Tunnel,
-    /// Where the access point is.
+    /// Address and port of the access point.
     point: SocketAddr,
-    /// The user's address, once it is known.
+    /// Address of the user; `None` before the user has joined.
     address: Option<Ipv4Addr>,
     buffer: Vec<u8>,
 }
 
 impl UserEnd {
-    /// An end for an access point. Without an address it carries requests only.
+    /// The user's end for an access point. Without an address it carries requests only.
     #[must_use]
     pub fn new(
         own: &PrivateKey,
@@ -47,18 +47,18 @@ impl UserEnd {
         }
     }
 
-    /// Begins a session, although there is nothing to be sent.
+    /// Starts a session, without any data to send.
     pub fn begin(&mut self, sink: &mut impl UserSink) {
         self.put(&[], sink);
     }
 
-    /// Asks for something; what is for the network may be a handshake first.
+    /// Sends a request; without a session, a handshake is sent first.
     pub fn ask(&mut self, request: &Request, sink: &mut impl UserSink) {
         let bytes = packet(USER, POINT, request);
         self.put(&bytes, sink);
     }
 
-    /// Sends a packet of this system; false where the user may not send it.
+    /// Sends a packet of this system; returns false if the user must not send it.
     pub fn handle_packet(&mut self, packet: &[u8], sink: &mut impl UserSink) -> bool {
         let header = Ipv4Header::decode(packet);
         let source = header.map(|header| Ipv4Addr::from(header.source));
@@ -70,13 +70,13 @@ impl UserEnd {
     }
 
     fn put(&mut self, packet: &[u8], sink: &mut impl UserSink) {
-        // What cannot be sent is lost, as on any link.
+        // A packet that cannot be sent is lost, as on any link.
         let _ = self
             .tunnel
             .send(packet, &mut self.buffer, |bytes| sink.send(bytes));
     }
 
-    /// Takes a datagram; false where it has another origin.
+    /// Processes a datagram; returns false if it does not come from the access point.
     pub fn handle_datagram(
         &mut self,
         from: SocketAddr,
@@ -107,7 +107,7 @@ impl UserEnd {
         received.is_ok() && is_ours
     }
 
-    /// Does what is due by time. Call it several times a second.
+    /// Does what is due. To be called several times a second.
     pub fn tick(&mut self, sink: &mut impl UserSink) {
         self.tunnel.tick(&mut self.buffer, |bytes| sink.send(bytes));
     }

@@ -1,4 +1,4 @@
-//! What operators ask of access points on this host.
+//! Carries out operators' requests to access points on this host.
 
 use carina_vnet::access::TokenWanted;
 use carina_vnet_host::Agent;
@@ -7,7 +7,7 @@ use carina_vnet_roles::inside::access::AtAccess;
 
 use crate::error::Error;
 
-/// Carries out what is asked of an access point on its host.
+/// Carries out a request to an access point on this host.
 pub(crate) fn carry_out(
     agent: &Agent,
     name: &str,

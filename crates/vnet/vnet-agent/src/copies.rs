@@ -1,6 +1,6 @@
-//! Captures that are looked at from elsewhere: for each, a thread that reads what the engine
-//! copies, and so much of it as has not arrived yet. While that is much, the thread waits; frames
-//! that pass meanwhile are missed, and the file says how many.
+//! Captures for remote viewers. Each has a thread that reads captured frames from the engine, and a
+//! buffer of what the viewer has not fetched yet. While the buffer is full, the thread waits;
+//! frames that pass meanwhile are missed, and the file says how many.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use carina_vnet_roles::inside::{Answer, Ask, WATCH_MS_MAX, Wanted};
 
 use crate::error::Error;
 
-/// On whose behalf, the network's name here, the node, and a number that the one who looks has
-/// drawn.
+/// On whose behalf, name of the network on this host, name of the node, and the viewer's session
+/// number.
 type Key = (Vec<String>, String, String, u64);
 
 /// All captures.
@@ -26,7 +26,7 @@ pub(super) struct Copies {
     places: Places,
 }
 
-/// A capture and its place.
+/// A capture, and the place that it takes.
 type Taken = (Arc<Copy>, Place);
 
 #[derive(Debug)]
@@ -37,9 +37,9 @@ struct Copy {
 
 #[derive(Debug)]
 struct State {
-    /// Bytes of the file that have arrived.
+    /// Number of bytes of the file that the viewer has fetched.
     first: u64,
-    /// Those after them.
+    /// The bytes after these.
     waiting: Vec<u8>,
     is_enough: bool,
     has_ended: bool,
@@ -84,7 +84,7 @@ impl Copies {
                 since,
                 wait_ms,
             } => {
-                // With these two it is noted who begins.
+                // A request with these two values is logged, and therefore may start a capture.
                 let may_begin = *since == 0 && *wait_ms == 0;
                 let copy = self.of(key(node, *session), may_begin, || {
                     let far = if is_end(far) { far } else { "the other end" };
@@ -124,7 +124,7 @@ impl Copies {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Taken>> {
-        // Every critical section leaves the map whole.
+        // Every critical section leaves the map consistent, even after a panic.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -159,7 +159,7 @@ impl Copy {
 
     fn run(&self, mut stream: Box<dyn FrameSource>) {
         let mut bytes = vec![0; READ_BYTES];
-        // When the file must have come to its end.
+        // The deadline for the end of the file.
         let mut end: Option<Instant> = None;
         loop {
             let state = self.lock();
@@ -197,11 +197,12 @@ impl Copy {
         self.changed.notify_all();
     }
 
-    /// What comes after so many bytes, when there is something, at the latest after `wait`.
+    /// The bytes of the file after byte `since`. Returns as soon as there are any, or after `wait`
+    /// without any.
     fn after(&self, since: u64, wait: Duration) -> Answer {
         let mut state = self.lock();
         state.used_at = Instant::now() + wait;
-        // What has arrived is not needed any more.
+        // Bytes that the viewer has fetched are not needed any more.
         let arrived = since.saturating_sub(state.first);
         let arrived = usize::try_from(arrived).unwrap_or(usize::MAX);
         let arrived = arrived.min(state.waiting.len());
@@ -226,7 +227,7 @@ impl Copy {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every critical section leaves it whole.
+        // Every critical section leaves the state consistent, even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -237,24 +238,24 @@ impl State {
     }
 }
 
-/// Whether a text can be the end of a link at a node.
+/// Whether a text can name a link end at a node.
 fn is_end(text: &str) -> bool {
     let end = text.split_once(':');
     end.is_some_and(|(node, interface)| is_name(node) && is_interface(interface))
 }
 
-/// Captures on a host that go on at a time.
+/// Most captures on a host at a time.
 const COPIES_MAX: usize = 32;
-/// Bytes of a file that wait for one who is slow.
+/// Most bytes of a file that wait for a slow viewer.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Bytes of an answer.
+/// Most bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// A capture ends that was not asked for so long: the one who looks has gone.
+/// Time without a request after which a capture ends, because its viewer has gone.
 const UNUSED: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 1 << 16;
-/// How often it is looked at whether a capture is to end.
+/// Time between two checks whether a capture must end.
 const TURN: Duration = Duration::from_millis(100);
-/// How long what is on its way may take when a capture is to end.
+/// How long frames in flight are waited for when a capture ends.
 const LAST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! Why an ask is not carried out.
+//! Why a request is not carried out.
 
 use carina_vnet_roles::inside::tenants::Full;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The host.
+    /// The host cannot carry out the request.
     #[error(transparent)]
     Host(#[from] carina_vnet_host::Error),
-    /// Someone has as much of something at a time as they may have.
+    /// A party already has as many of something as it may have.
     #[error(transparent)]
     Full(#[from] Full),
 }
 
 impl Error {
-    /// Something has ended that is asked for.
+    /// The error for a request to a thing that has ended.
     pub(crate) fn ended(what: &'static str) -> Error {
         Error::Host(carina_vnet_host::Error::Ended(what))
     }

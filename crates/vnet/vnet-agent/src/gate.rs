@@ -1,4 +1,5 @@
-//! Guests on their way between agents, over TLS in which both sides show a certificate.
+//! Sends guests to agents of other hosts and receives them, over TLS in which both sides show a
+//! certificate.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -17,14 +18,14 @@ use carina_vnet_roles::log::Log;
 use carina_vnet_roles::shares::{Share, Shares};
 use rustls::{ServerConnection, StreamOwned};
 
-/// Where the agents of other hosts bring nodes. It ends with this value; a node that is coming
-/// comes to its end.
+/// Accepts nodes from the agents of other hosts. It ends with this value; a node that is being
+/// received is still completed.
 #[derive(Debug)]
 pub struct Gate {
     has_ended: Arc<AtomicBool>,
 }
 
-/// The way to the agents of other hosts.
+/// Connects to the agents of other hosts.
 #[derive(Debug)]
 struct Caller {
     tls: Tls,
@@ -35,25 +36,25 @@ struct Inner {
     agent: Arc<Agent>,
     tls: Tls,
     log: Log,
-    /// Connections whose ends have not shown who they are, by where they come from and in all.
+    /// Connections whose peer is not identified yet, per source address and in all.
     pending: Arc<Shares<Option<IpAddr>>>,
-    /// Hosts whose nodes come, each and in all.
+    /// Hosts that are sending nodes, each and in all.
     guests: Arc<Shares<Option<String>>>,
 }
 
-/// A connection in a handshake, which has to be over at an instant: each byte of one who is slow
-/// would else begin the time anew.
+/// A connection during its handshake, which must end by a deadline: otherwise each byte of a slow
+/// peer would start the timeout again.
 struct Hurried<'a> {
     stream: &'a TcpStream,
     until: Instant,
 }
 
 impl Gate {
-    /// Lets an agent send nodes, and take them at an address of TCP if there is one, at which the
+    /// Lets an agent send nodes, and receive them at a TCP address if one is given, at which the
     /// agents of other hosts reach it.
     ///
     /// # Errors
-    /// The address cannot be listened at, or the system gives no thread.
+    /// The address cannot be listened on, or the system cannot start a thread.
     pub fn open(
         agent: &Arc<Agent>,
         tls: &Tls,
@@ -92,7 +93,7 @@ impl Inner {
     fn accept(self: Arc<Inner>, listener: &TcpListener, has_ended: &AtomicBool) {
         while !has_ended.load(Ordering::Relaxed) {
             let Ok((stream, from)) = listener.accept() else {
-                // None has come, or the system has no descriptors.
+                // No connection has come, or the system has no free descriptors.
                 std::thread::sleep(LOOK);
                 continue;
             };
@@ -142,7 +143,7 @@ impl Inner {
         let taken = self.agent.take_node(&caller.name, &mut wire);
         taken.map_err(io::Error::other)?;
         wire.conn.send_close_notify();
-        // The other end may have gone.
+        // The peer may have closed the connection.
         let _ = wire.conn.complete_io(&mut wire.sock);
         Ok(())
     }
@@ -203,17 +204,17 @@ fn set_limits(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     stream.set_write_timeout(Some(limit))
 }
 
-/// Nodes that come at a time, and those from one host.
+/// Most nodes that are received at a time, in all and from one host.
 const GUESTS_MAX: usize = 8;
 const OF_HOST_MAX: usize = 4;
-/// Connections at a time whose ends have not shown who they are, and those from one address.
+/// Most connections with unidentified peers, in all and from one source address.
 const PENDING_MAX: usize = 64;
 const OF_SOURCE_MAX: usize = 8;
-/// How long the handshake may take.
+/// Longest time for the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long the next piece of a guest may take; a QEMU is started meanwhile.
+/// Longest time until the next piece of a guest; a QEMU is started meanwhile.
 const PIECE: Duration = Duration::from_secs(60);
-/// Between two looks at whether an agent calls.
+/// Time between two checks for new connections.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -242,7 +243,7 @@ mod tests {
             }
             assert!(begin.elapsed() < Duration::from_secs(60), "it goes on");
         };
-        // The system's own words, where the last wait was cut short.
+        // The system's own error, if the last wait was cut short.
         let is_over = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
         assert!(is_over.contains(&error.kind()), "{error}");
         drop(stream);

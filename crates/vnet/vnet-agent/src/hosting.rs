@@ -1,4 +1,4 @@
-//! Asks carried out on a host.
+//! Carries out requests to nodes on this host.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -26,15 +26,15 @@ use crate::seeking::Seeking;
 use crate::sessions::Sessions;
 use crate::watches::Watches;
 
-/// What a host lets operators do beyond what is safe for it.
+/// What a host lets operators do beyond what is safe for the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Openness {
-    /// Commands and consoles in nodes that are namespaces: what runs there has the host's files and
-    /// its root.
+    /// Whether commands and consoles in namespace nodes are allowed. What runs there is the host's
+    /// root and has the host's files.
     pub opens_namespaces: bool,
 }
 
-/// Carries out asks on a host, and notes who was let into which node.
+/// Carries out requests on a host, and logs who gets into which node.
 #[derive(Debug)]
 pub struct Inside {
     openness: Openness,
@@ -43,15 +43,15 @@ pub struct Inside {
     copies: Copies,
     seeking: Seeking,
     watches: Watches,
-    /// The file of the notes, one at a time.
+    /// Path of the access log; locked while a line is written.
     notes: Mutex<PathBuf>,
     log: Log,
 }
 
-/// A line of the notes.
+/// A line of the access log.
 #[derive(Debug, Serialize)]
 struct Note<'a> {
-    /// Seconds since 1970.
+    /// Time, in seconds since 1970.
     at_s: u64,
     vnet: String,
     node: &'a str,
@@ -61,7 +61,7 @@ struct Note<'a> {
 }
 
 impl Inside {
-    /// With a file for the notes.
+    /// Creates it with the path of the access log.
     #[must_use]
     pub fn new(openness: Openness, notes: PathBuf, log: Log) -> Inside {
         Inside {
@@ -76,16 +76,16 @@ impl Inside {
         }
     }
 
-    /// Carries out what is asked.
+    /// Carries out a request.
     ///
     /// # Errors
-    /// There is no such network or node, or it does not do it. The words name nothing of the host;
-    /// what happened there stands in the log.
+    /// There is no such network or node, or the request cannot be carried out. The text names
+    /// nothing of the host; details are in the host's log.
     pub fn answer(&self, agent: &Agent, wanted: &Wanted) -> Result<Answer, ErrorBody> {
         let name = part_name(wanted.vnet);
         let checked = self.check(agent, &name, &wanted.ask);
         if let (Some(node), Some(what)) = (wanted.ask.node(), wanted.ask.deed()) {
-            // Before it is done: what cannot be noted is not done.
+            // The request is logged before it is carried out; one that cannot be logged is refused.
             self.note(wanted, node, &what, checked.is_ok())?;
         }
         checked?;
@@ -176,7 +176,7 @@ impl Inside {
         })
     }
 
-    /// Runs a command, or ends one; of all else it does nothing.
+    /// Runs or ends a command. Does nothing for other requests.
     fn execute(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
         let key = |node: &String, session: u64| {
             (wanted.who.clone(), name.to_owned(), node.clone(), session)
@@ -208,7 +208,8 @@ impl Inside {
         Ok(Answer::Done {})
     }
 
-    /// Begins and ends what goes on between two asks; of all else it does nothing.
+    /// Starts and ends echo streams and watches, which last from one request to another; not for
+    /// other requests.
     fn begin_or_end(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
         Ok(match &wanted.ask {
             Ask::WatchEchoes { node, to, session } => {
@@ -237,7 +238,7 @@ impl Inside {
         })
     }
 
-    /// Carries out what is asked of a console; of all else it does nothing.
+    /// Carries out a request to a console; not for other requests.
     fn at_console(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
         let key = |node: &String, session: u64| {
             (wanted.who.clone(), name.to_owned(), node.clone(), session)
@@ -250,7 +251,7 @@ impl Inside {
                 wait_ms,
             } => {
                 let socket = agent.console(name, node)?;
-                // With this it is noted who watches.
+                // A request with this value is logged, and therefore may start a session.
                 let begins = (*since == 0).then_some(socket.as_path());
                 let session = self.sessions.of(&key(node, *session), begins)?;
                 let session = session.ok_or(Error::ended("the console"))?;
@@ -308,7 +309,7 @@ impl Inside {
     }
 }
 
-/// Switches a node or a link off or on, and waits until it is so; of all else it does nothing.
+/// Switches a node or link off or on, and waits for the result; not for other requests.
 fn switch(agent: &Agent, name: &str, ask: &Ask) -> Result<Answer, Error> {
     match ask {
         Ask::SwitchNode { node, what } => drop(agent.switch_node(name, node, *what)?),
@@ -323,7 +324,7 @@ fn switch(agent: &Agent, name: &str, ask: &Ask) -> Result<Answer, Error> {
     Ok(Answer::Done {})
 }
 
-/// How nodes and links are, without a word of the host.
+/// The state of nodes and links, without anything of the host.
 fn look(report: &VnetReport) -> Look {
     let nodes = report.nodes.iter().map(|node| NodeReport {
         state: node.state.for_operators(),
@@ -334,7 +335,7 @@ fn look(report: &VnetReport) -> Look {
         let state = link.state.for_operators();
         let is_node = |end: &String| !end.contains(' ');
         let has_users = link.ends[1].starts_with("users at ") || link.ends[1].contains("card");
-        // The far end of a link to another host is for that to tell.
+        // The other host reports the far end of a link.
         for (side, end) in link.ends.iter().enumerate().filter(|(_, end)| is_node(end)) {
             ends.push(EndReport {
                 link: link.number,
@@ -356,7 +357,7 @@ fn look(report: &VnetReport) -> Look {
     }
 }
 
-/// What is said to operators of an error: what is theirs, and nothing of the host.
+/// The part of an error that operators may see, without anything of the host.
 fn safe(error: &Error) -> ErrorBody {
     match error {
         Error::Host(error) => safe_of_host(error),
@@ -417,7 +418,7 @@ fn safe_of_host(error: &HostError) -> ErrorBody {
     ErrorBody::new(code, what)
 }
 
-/// How long anything in a node may take.
+/// Longest time for anything in a node, ms.
 const MS_MAX: u64 = 3_600_000;
 
 #[cfg(test)]

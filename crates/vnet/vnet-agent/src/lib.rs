@@ -1,14 +1,14 @@
-//! An agent at work for a PIP: it carries out what operators ask of nodes, sends nodes to agents of
-//! other hosts and takes theirs.
+//! The agent of a PIP's host: carries out operators' requests to nodes, and exchanges nodes with
+//! the agents of other hosts.
 //!
 //! ```text
 //!   PIP <--calls, reports-- Service (vnet-roles) --Hosting--> OpenAgent --> Agent (vnet-host)
 //!                                                                      |
-//!   agent of another host <--TLS: nodes on the move--> Gate ------> Inside: asks of operators
+//!   agent of another host <--TLS: nodes on the move--> Gate ------> Inside: requests to nodes
 //! ```
 //!
 //! This crate joins the protocol of the roles with the agent of a host, so that neither of them
-//! depends on the other: the process of a PIP has no code for QEMU or the engine.
+//! depends on the other: the process of a PIP contains no code for QEMU or the engine.
 
 #![forbid(unsafe_code)]
 #![deny(unreachable_pub)]

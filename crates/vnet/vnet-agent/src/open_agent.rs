@@ -1,4 +1,4 @@
-//! The agent of a host, as its PIP has it.
+//! The agent of a host, as its PIP uses it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use carina_vnet_roles::inside::{Answer, Wanted};
 
 use crate::hosting::Inside;
 
-/// An agent with what it lets operators do.
+/// An agent, and what it allows operators to do.
 #[derive(Debug)]
 pub struct OpenAgent {
     /// The agent.
     pub agent: Arc<Agent>,
-    /// What is asked of its nodes.
+    /// Carries out requests to nodes.
     pub inside: Inside,
 }
 

@@ -1,4 +1,4 @@
-//! Watches for echos that others have begun. One that its owner does not end ends by itself.
+//! Watches of remote traces. A watch that its owner does not end is ended after a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use carina_vnet_roles::inside::tenants::{Place, Places};
 
 use crate::error::Error;
 
-/// On whose behalf, the network's name here, and a number that the one who looks has drawn.
+/// On whose behalf, name of the network on this host, and the session number.
 pub(super) type Key = (Vec<String>, String, u64);
 
 /// All watches.
@@ -37,10 +37,10 @@ impl Default for Seeking {
 }
 
 impl Seeking {
-    /// Begins a watch.
+    /// Starts a watch.
     ///
     /// # Errors
-    /// There are too many, or it cannot begin.
+    /// There are too many watches, or this one cannot start.
     pub(super) fn begin(
         &self,
         key: Key,
@@ -57,7 +57,7 @@ impl Seeking {
         Ok(())
     }
 
-    /// Ends a watch: what was seen.
+    /// Ends a watch, and returns what was seen.
     ///
     /// # Errors
     /// There is no such watch, or its engine has ended.
@@ -68,12 +68,12 @@ impl Seeking {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Begun>> {
-        // Every critical section leaves the map whole.
+        // Every critical section leaves the map consistent, even after a panic.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Watches on a host that go on at a time.
+/// Most watches on a host at a time.
 const WATCHES_MAX: usize = 16;
-/// A trace of 100 echos that are all lost takes less than this.
+/// Longest duration of a watch; a trace whose 100 echo requests are all lost takes less.
 const LEFT: Duration = Duration::from_secs(180);

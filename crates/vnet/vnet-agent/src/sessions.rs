@@ -1,5 +1,5 @@
-//! Consoles that are watched from elsewhere: for each who watches, a connection to the node's
-//! console as any other has one, and what came over it.
+//! Consoles with remote viewers: for each viewer, a connection to the node's console, and the
+//! recent output from it.
 
 use carina_vnet_roles::inside::tenants::{Place, Places};
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// Who watches what: on whose behalf, the network's name here, the node, and a number that the one
-/// who watches has drawn.
+/// On whose behalf, name of the network on this host, name of the node, and the viewer's session
+/// number.
 pub(super) type Key = (Vec<String>, String, String, u64);
 
-/// All who watch.
+/// The sessions of all viewers.
 #[derive(Debug)]
 pub(super) struct Sessions {
     all: Mutex<BTreeMap<Key, Taken>>,
     places: Places,
 }
 
-/// A session and its place.
+/// A session, and the place that it takes.
 type Taken = (Arc<Session>, Place);
 
-/// One who watches.
+/// The session of one viewer.
 #[derive(Debug)]
 pub(super) struct Session {
     stream: UnixStream,
@@ -36,9 +36,9 @@ pub(super) struct Session {
 
 #[derive(Debug)]
 struct Said {
-    /// Bytes so far.
+    /// Number of bytes received so far.
     count: u64,
-    /// The last of them.
+    /// The recent bytes.
     last: Vec<u8>,
     has_ended: bool,
     used_at: Instant,
@@ -54,17 +54,18 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// The session of one who watches; a new one where it is missing and `socket` is given.
+    /// The session of a viewer. A missing session is created if `socket` is given; otherwise the
+    /// result is `None`.
     ///
     /// # Errors
-    /// There are too many, or the console is not reached.
+    /// There are too many sessions, or the console cannot be reached.
     pub(super) fn of(
         &self,
         key: &Key,
         socket: Option<&Path>,
     ) -> Result<Option<Arc<Session>>, Error> {
         let mut all = self.lock();
-        // They leave the console, where one of them may be the one who writes.
+        // Unused sessions are closed, because one of them may block the keyboard as the writer.
         let unused = all.extract_if(.., |_, (session, _)| !session.is_used());
         unused.for_each(|(_, (session, _))| session.end());
         if let Some((session, _)) = all.get(key) {
@@ -79,7 +80,7 @@ impl Sessions {
         Ok(Some(session))
     }
 
-    /// Ends a session, if it is there.
+    /// Ends a session, if it exists.
     pub(super) fn end(&self, key: &Key) {
         if let Some((session, _)) = self.lock().remove(key) {
             session.end();
@@ -87,7 +88,7 @@ impl Sessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Taken>> {
-        // Every critical section leaves the map whole.
+        // Every critical section leaves the map consistent, even after a panic.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,8 +140,8 @@ impl Session {
         self.came.notify_all();
     }
 
-    /// What was said after so many bytes, when there is something, at the latest after `wait`: how
-    /// many bytes there are in all, the last of them, and whether the console has ended.
+    /// The output after byte `since`: the number of bytes in all, the recent ones, and whether the
+    /// console has ended. Returns as soon as there is any output, or after `wait` without any.
     pub(super) fn said_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>, bool) {
         let mut said = self.lock();
         said.used_at = Instant::now() + wait;
@@ -156,7 +157,7 @@ impl Session {
         (said.count, bytes, said.has_ended)
     }
 
-    /// Types, if this is the one who writes.
+    /// Sends input to the console, which accepts it if this viewer is or becomes the writer.
     ///
     /// # Errors
     /// The console has ended.
@@ -170,12 +171,12 @@ impl Session {
     }
 
     fn end(&self) {
-        // It may have ended.
+        // The connection may already have ended.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
     fn lock(&self) -> MutexGuard<'_, Said> {
-        // Every critical section leaves it whole.
+        // Every critical section leaves the value consistent, even after a panic.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -184,10 +185,10 @@ fn failed(source: std::io::Error) -> Error {
     Error::system("the console", source)
 }
 
-/// Consoles of nodes on a host that are watched at a time.
+/// Most sessions on a host at a time.
 const SESSIONS_MAX: usize = 64;
-/// What is kept for one who is slow.
+/// Most bytes that are kept for a slow viewer.
 const LAST_BYTES: usize = 1 << 16;
 const WRITE: Duration = Duration::from_secs(5);
-/// One who has not asked for so long has gone.
+/// Time without a request after which a viewer counts as gone.
 const UNUSED: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Streams of echos that a PIP has begun on a host, to see what a move loses.
+//! Streams of echo requests that a PIP has started on this host, to measure the loss of a move.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use carina_vnet_host::{EchoStream, Echoes};
 
 use crate::error::Error;
 
-/// The streams, by the numbers that the PIP has drawn. Only the PIP begins some: moves of nodes of
-/// several networks have one at each neighbour.
+/// The streams, by session number of the PIP. Only the PIP starts streams; when nodes of several
+/// networks move, there is one for each.
 #[derive(Debug, Default)]
 pub(super) struct Watches(Mutex<BTreeMap<u64, (Instant, EchoStream)>>);
 
 impl Watches {
-    /// Begins one. Those that were forgotten end.
+    /// Starts a stream. Ends streams that were forgotten.
     ///
     /// # Errors
-    /// There are too many, or it cannot be begun.
+    /// There are too many streams, or this one cannot start.
     pub(super) fn begin(
         &self,
         session: u64,
@@ -33,7 +33,7 @@ impl Watches {
             old
         };
         for (_, (_, stream)) in forgotten {
-            // What came of it is asked by no one.
+            // The result of a forgotten stream is not needed.
             let _ = stream.end(Duration::ZERO);
         }
         let stream = begin()?;
@@ -41,7 +41,7 @@ impl Watches {
         Ok(())
     }
 
-    /// Ends one, and says what came of it.
+    /// Ends a stream, and returns its result.
     ///
     /// # Errors
     /// There is no such stream.
@@ -52,13 +52,13 @@ impl Watches {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Instant, EchoStream)>> {
-        // Every critical section leaves it whole.
+        // Every critical section leaves the value consistent, even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How long after a move the last echos may be answered.
+/// How long after a move late replies are accepted.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
-/// A stream sends for two minutes; one that was begun longer ago was forgotten.
+/// A stream sends for two minutes; one that was started longer ago than this was forgotten.
 const STREAM: Duration = Duration::from_secs(300);
 const STREAMS_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! The access points of a network on this host, where end users join.
+//! The access points of a network on this host, through which end users join.
 //!
 //! ```text
 //!   node           namespace of ports                       host
@@ -8,8 +8,9 @@
 //!                                          desk -- register: access-NAME.json
 //! ```
 //!
-//! The engine never waits for a decision: requests lie on a desk, a thread of each access point
-//! decides them and keeps what it decided, and the engine finds the users on the desk.
+//! The engine never waits for a decision: it puts requests on the desk. A thread per access point
+//! decides about them, stores the decisions, and puts the admitted users on the desk, where the
+//! engine finds them.
 
 mod address;
 mod refusals;
@@ -50,14 +51,14 @@ use crate::underlay::Underlay;
 #[derive(Debug)]
 pub struct AccessPoints {
     dir: VnetDir,
-    /// Where they listen.
+    /// The network namespace in which they listen.
     netns: PathBuf,
     progress: Arc<Progress>,
-    /// By the numbers of the links that they are.
+    /// The access points by the numbers of their links.
     points: Mutex<BTreeMap<u32, Point>>,
 }
 
-/// An access point, with the thread that decides about its users.
+/// An access point and the thread that decides about its users.
 #[derive(Debug)]
 struct Point {
     name: String,
@@ -69,7 +70,7 @@ struct Point {
 }
 
 impl AccessPoints {
-    /// None yet.
+    /// A network's access points, of which none exists yet.
     pub fn new(
         dir: &VnetDir,
         underlay: Option<&Underlay>,
@@ -84,11 +85,11 @@ impl AccessPoints {
         }
     }
 
-    /// Has the access points of a part, and no others. Users of those that stay are not touched,
-    /// unless they are users no more.
+    /// Creates and removes access points until they match the part. Users of an access point that
+    /// stays are not disconnected, unless the part does not list them any more.
     ///
     /// # Errors
-    /// A register cannot be read or written, or no port of UDP is free.
+    /// A register cannot be read or written, or no UDP port is free.
     pub fn become_part(&self, part: &HostPart) -> Result<()> {
         let mut points = self.lock();
         let wanted: BTreeMap<u32, (&LinkPart, &Users)> = access_links(part).collect();
@@ -105,11 +106,12 @@ impl AccessPoints {
             if let Some(point) = points.remove(&number) {
                 let path = self.register_of(&point.name);
                 drop(point);
-                // The engine has its port for a while: a point that comes by this name has another.
+                // The engine holds the port a little longer, so that a new point of this name gets
+                // another port.
                 Register::retire(&path)?;
             }
         }
-        // Also of those that an agent had which was killed.
+        // Also retires registers that an agent which was killed left behind.
         let names: Vec<&str> = wanted.values().map(|(_, it)| it.access.as_str()).collect();
         for (name, path) in self.registers()? {
             if !names.contains(&name.as_str()) {
@@ -131,7 +133,7 @@ impl AccessPoints {
     fn make(&self, facts: Facts) -> Result<Point> {
         let name = facts.access.clone();
         let keys = {
-            // Networks that are made at the same time make one file.
+            // Networks that are made at the same time create the file only once.
             let _one = lock(&KEYS);
             HostKeys::at(&self.keys_file()).map_err(RegisterError::from)?
         };
@@ -139,7 +141,7 @@ impl AccessPoints {
         let free = address::free_port(&self.netns);
         let port = || free.unwrap_or_default();
         let mut register = Register::open(&path, keys.clone(), facts.clone(), port)?;
-        // An agent was killed before it had sent away those who are users no more.
+        // An agent may have been killed before it disconnected users who are not listed any more.
         register.refresh(facts)?;
         let port = register.port();
         if port == 0 {
@@ -171,10 +173,10 @@ impl AccessPoints {
         })
     }
 
-    /// Adds the access points of a part to its graph.
+    /// Adds the access points of a part to the part's graph.
     ///
     /// # Errors
-    /// One of them is not made.
+    /// An access point of the part has not been created.
     pub fn add(&self, graph: &mut Graph, part: &HostPart, ports: &SecondPorts) -> Result<()> {
         let points = self.lock();
         for (number, (link, users)) in access_links(part) {
@@ -189,7 +191,7 @@ impl AccessPoints {
                 listen: point.listen,
                 netns: Some(self.netns.clone()),
                 address: interface.peer,
-                // Any other station than the node will do.
+                // Any address other than the node's.
                 mac: MacText(Mac([a, b, c, d, e, last ^ 1])),
                 node_mac: MacText(interface.mac),
                 mtu: interface.mtu,
@@ -210,10 +212,10 @@ impl AccessPoints {
         Ok(())
     }
 
-    /// Makes a token.
+    /// Makes a token for a user of an access point.
     ///
     /// # Errors
-    /// There is no such access point or user, or no address or lease that is possible.
+    /// There is no such access point or user, or the address or lease is invalid.
     pub fn token(&self, access: &str, wanted: &TokenWanted) -> Result<TokenReport> {
         let points = self.lock();
         let point = self.find(&points, access)?;
@@ -236,10 +238,10 @@ impl AccessPoints {
         })
     }
 
-    /// Takes back the tokens of a user, and cuts their system off.
+    /// Revokes the tokens of a user and disconnects the user's system.
     ///
     /// # Errors
-    /// There is no such access point or user, or it cannot be kept.
+    /// There is no such access point or user, or the register cannot be written.
     pub fn revoke(&self, access: &str, user: &str) -> Result<Revoked> {
         let points = self.lock();
         let point = self.find(&points, access)?;
@@ -256,7 +258,7 @@ impl AccessPoints {
         })
     }
 
-    /// What is known of them and of their users.
+    /// The state of all access points with their users.
     pub fn reports(&self) -> Vec<AccessReport> {
         let points = self.lock();
         let reports = points.iter().map(|(number, point)| {
@@ -292,7 +294,7 @@ impl AccessPoints {
         self.dir.path().join(format!("access-{access}.json"))
     }
 
-    /// The registers of the network, and the names of their access points.
+    /// The names of access points that have a register file, with the paths of the files.
     fn registers(&self) -> Result<Vec<(String, PathBuf)>> {
         let directory = self.dir.path();
         let what = || format!("reading {}", directory.display());
@@ -312,8 +314,8 @@ impl AccessPoints {
         Ok(all)
     }
 
-    /// All networks of an agent have the same keys, so that a token that comes to the wrong network
-    /// gets an answer.
+    /// Path of the keys. All networks of an agent share them, so that a token presented to the
+    /// wrong network can still be answered.
     fn keys_file(&self) -> PathBuf {
         let all = self.dir.path().parent().unwrap_or(self.dir.path());
         all.with_extension("access-keys")
@@ -331,7 +333,8 @@ impl Point {
             return Ok(());
         }
         let gone = register.refresh(facts)?;
-        // Who stays learns where the network is now; what is lost is asked for again.
+        // Tells users who stay about changed addresses. If such a message is lost, the user's
+        // system asks again.
         let told = register.news().into_iter();
         let told = told.map(|(key, joined)| (key, Reply::Joined(joined)));
         let news = news(gone).into_iter().chain(told).collect();
@@ -345,13 +348,13 @@ impl Drop for Point {
         address::give_back(self.listen.port());
         self.desk.close();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has ended, too.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
     }
 }
 
-/// Decides requests, and ends what is over, until the desk is closed.
+/// Decides requests and disconnects users whose token has expired, until the desk is closed.
 fn decide(register: &Mutex<Register>, desk: &Desk, progress: &Progress) {
     let mut refusals = Refusals::default();
     while !desk.is_closed() {
@@ -378,7 +381,7 @@ fn decide(register: &Mutex<Register>, desk: &Desk, progress: &Progress) {
     }
 }
 
-/// Answers who wants to join; if they do not, why not.
+/// Answers a request to join. Returns why it was refused, if it was.
 fn answer(
     register: &mut Register,
     desk: &Desk,
@@ -387,7 +390,7 @@ fn answer(
 ) -> Option<String> {
     let Request::Join(token) = &asked.request;
     match register.admit(unix_now(), asked.key, token) {
-        // Who has asked asks again.
+        // The user's system repeats its request.
         Err(error) => return Some(error.to_string()),
         Ok(Err(refused)) => {
             let what = refused.what.clone();
@@ -416,7 +419,7 @@ fn news<K>(refused: Vec<(K, Refused)>) -> Vec<(K, Reply)> {
     all.map(|(key, it)| (key, Reply::Refused(it))).collect()
 }
 
-/// The access points of a part.
+/// The links of a part that are access points.
 fn access_links(part: &HostPart) -> impl Iterator<Item = (u32, (&LinkPart, &Users))> {
     part.links.iter().filter_map(|link| match &link.far {
         Far::Users(users) => Some((link.number, (link, users))),
@@ -433,7 +436,7 @@ fn facts_of(part: &HostPart, link: &LinkPart, users: &Users) -> Facts {
     let own = node.interfaces.iter().map(|it| it.address.prefix());
     let routes = node.routes.iter().map(|it| it.to);
     Facts {
-        // No name of the host: a token is for people who need not know it.
+        // The issuer does not name the host, because users of a token must not need to know it.
         issuer: format!("{}.{}", users.access, part.name),
         vnet: part.vnet,
         network: part.name.clone(),
@@ -450,24 +453,25 @@ fn facts_of(part: &HostPart, link: &LinkPart, users: &Users) -> Facts {
     }
 }
 
-/// What the node can send to all users at once: no more is taken from it.
+/// Limit of the frames that the node sends to all users together: the rate of a user times their
+/// number.
 fn rate_of_all(rate: Rate, users: &Users) -> Rate {
     let count = users.addresses.len().max(1) as u64;
     Rate::from_bps(rate.bps().saturating_mul(count).min(1 << 63)).unwrap_or(rate)
 }
 
-/// Seconds since 1970.
+/// The current time, in seconds since 1970.
 fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section leaves what it holds whole.
+    // Every critical section leaves the value consistent, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held while the file of the keys is made or read.
+/// Locked while the file of keys is created or read.
 static KEYS: Mutex<()> = Mutex::new(());
-/// How often it is looked whether someone's time is over.
+/// Time between two checks for expired tokens.
 const LOOK: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Whether a network fits on this host, and why not.
+//! Admission: checks whether a network fits on this host, and explains why not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,27 +15,27 @@ use carina_vnet::names::{DocumentNames, insufficient};
 
 use crate::error::{Error, Result};
 
-/// What a host has for nodes.
+/// The resources that a host has for nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Virtual processors.
+    /// Number of virtual processors.
     pub cpus: u64,
     /// Memory, MiB.
     pub memory_mib: u64,
-    /// Physical cards that nodes may have.
+    /// Number of physical cards that nodes may use.
     pub nics: u64,
 }
 
 impl Capacity {
-    /// More than any document asks for.
+    /// More than any document can request.
     pub const MOST: Capacity = Capacity {
         cpus: u32::MAX as u64,
         memory_mib: u32::MAX as u64,
         nics: u32::MAX as u64,
     };
 
-    /// What this machine has: sixteen virtual processors for each of its own, and the memory that
-    /// is available now but for a tenth.
+    /// The capacity of this machine: sixteen virtual processors per physical one, and nine tenths
+    /// of the memory that is currently available.
     #[must_use]
     pub fn of_this_machine() -> Capacity {
         let cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
@@ -47,7 +47,7 @@ impl Capacity {
         }
     }
 
-    /// What is left beside the nodes of some parts.
+    /// The capacity that is left beside the nodes of the given parts.
     fn beside<'a>(self, parts: impl Iterator<Item = &'a HostPart>) -> Capacity {
         let mut left = self;
         for part in parts {
@@ -62,10 +62,11 @@ impl Capacity {
         left
     }
 
-    /// Finds out whether a network fits beside those that are there.
+    /// Checks whether a network fits beside the parts of other networks.
     ///
     /// # Errors
-    /// It does not; the constraint that binds, and the smallest relaxation that would fit.
+    /// [`Error::NotAdmitted`], with the binding constraint and the smallest relaxation that would
+    /// fit.
     pub fn admit<'a>(
         self,
         document: &Document,
@@ -86,7 +87,7 @@ impl Capacity {
         if Joint::default().embed(&residual, &request).is_ok() {
             return Ok(());
         }
-        // This host is at every place, and says nothing of where it is.
+        // A host without a provider has no location, and fits every location of a document.
         let names = DocumentNames {
             nodes: document.node.keys().cloned().collect(),
             places: Vec::new(),
@@ -95,10 +96,10 @@ impl Capacity {
     }
 }
 
-/// Checks that what a document asks for can be asked of hosts.
+/// Checks that no amount in a document exceeds what the embedder accepts.
 ///
 /// # Errors
-/// The request is beyond what any host could have.
+/// [`Error::NotAdmitted`] with the excessive amount.
 pub fn check_request(document: &Document) -> Result<()> {
     let request = request_of(document).map(drop);
     request.map_err(|reason| not_admitted(document, reason))
@@ -111,7 +112,7 @@ fn not_admitted(document: &Document, reason: String) -> Error {
     }
 }
 
-/// Processors and memory that a node takes; a namespace takes none for itself.
+/// Processors and memory (MiB) charged for a node; a namespace is charged nothing.
 fn demand(kind: Kind, cpus: u32, memory_mib: u64) -> (u64, u64) {
     match kind {
         Kind::Vm => (u64::from(cpus), memory_mib),
@@ -119,7 +120,8 @@ fn demand(kind: Kind, cpus: u32, memory_mib: u64) -> (u64, u64) {
     }
 }
 
-/// The request of a document. This host is at every location: it says nothing of where it is.
+/// The document as a request to the embedder. Locations are left out, because this host fits all of
+/// them.
 fn request_of(document: &Document) -> std::result::Result<Request, String> {
     let names = document.node.keys().enumerate();
     let numbers: BTreeMap<&str, NodeId> = names
@@ -156,7 +158,7 @@ fn request_of(document: &Document) -> std::result::Result<Request, String> {
     request.map_err(|error| error.to_string())
 }
 
-/// `MemAvailable` of proc(5), in MiB.
+/// `MemAvailable` of `/proc/meminfo` (proc(5)), in MiB.
 fn available_mib(text: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -165,7 +167,7 @@ fn available_mib(text: &str) -> Option<u64> {
     Some(kib / 1024)
 }
 
-/// Virtual processors that share one of the machine's.
+/// Virtual processors per physical processor.
 const CPUS_SHARED: u64 = 16;
 
 #[cfg(test)]

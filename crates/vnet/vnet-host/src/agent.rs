@@ -1,4 +1,4 @@
-//! The networks of a host: made, watched, changed and removed, each on a thread of its own.
+//! The agent of a host: makes, watches, changes and removes networks, each on a thread of its own.
 
 mod access;
 mod inside;
@@ -45,32 +45,34 @@ use carina_vnet::way::{Way, WayQuery};
 
 pub use self::inside::copied_links;
 
-/// The networks of a host. When this value goes they stay; a new agent takes them up again.
+/// The networks of a host. Dropping this value leaves the networks in place; a new agent adopts
+/// them.
 #[derive(Debug)]
 pub struct Agent {
-    /// The name of this host at its provider.
+    /// Name of this host at its provider.
     name: String,
     vnets: Vnets,
     host: Host,
     capacity: Capacity,
-    /// Interfaces of the host that nodes may have.
+    /// Interfaces of the host that nodes may use as physical cards.
     nics: Mutex<Vec<String>>,
-    /// Where end users find this host; its own addresses if the list is empty.
+    /// Addresses at which end users reach this host; the host's own addresses if the list is empty.
     users_at: Mutex<Vec<AtAddress>>,
     orders: Orders,
     moves: Moves,
     removed: Removed,
-    /// Changed and read while `networks` is locked.
+    /// Whether the agent accepts no new networks. Read and written while `networks` is locked.
     is_ending: AtomicBool,
-    /// By the names of their directories.
+    /// The networks, by the names of their directories.
     networks: Arc<Mutex<BTreeMap<String, Arc<Network>>>>,
 }
 
 impl Agent {
-    /// Takes up the networks of an earlier agent of this run directory.
+    /// Creates the agent of a host without a provider. Adopts the networks that an earlier agent
+    /// with this run directory has left.
     ///
     /// # Errors
-    /// Their records cannot be read.
+    /// The networks' records cannot be read.
     pub fn new(run_dir: &RunDir) -> Result<Agent> {
         let settings = HostSettings {
             name: own_name(),
@@ -79,10 +81,11 @@ impl Agent {
         Agent::of_host(run_dir, settings)
     }
 
-    /// As [`Agent::new`], of a host that a provider knows.
+    /// Like [`Agent::new`], for a host of a provider.
     ///
     /// # Errors
-    /// As [`Agent::new`]; or what an earlier agent had to remove cannot be removed.
+    /// Those of [`Agent::new`]; or a network that an earlier agent had begun to remove cannot be
+    /// removed.
     pub fn of_host(run_dir: &RunDir, settings: HostSettings) -> Result<Agent> {
         let vnets = Vnets::of(run_dir);
         let removed = Removed::read(&vnets)?;
@@ -123,25 +126,25 @@ impl Agent {
         Ok(agent)
     }
 
-    /// As [`Agent::create`], for a caller who asks for its events until it is ready. If the caller
-    /// goes before, the network is removed ([`Agent::remove_abandoned`]).
+    /// Like [`Agent::create`], for a caller who keeps asking for the network's events until it is
+    /// ready. If the caller stops asking earlier, [`Agent::remove_abandoned`] removes the network.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Agent::create`].
     pub fn create_followed(&self, document: &Document) -> Result<VnetReport> {
         let report = self.create(document)?;
         self.network(&report.name)?.set_followed();
         Ok(report)
     }
 
-    /// Removes networks whose callers went before they were ready. The names of those that it has
-    /// removed.
+    /// Removes networks whose callers stopped asking for events before the networks were ready.
+    /// Returns the names of the removed networks.
     pub fn remove_abandoned(&self) -> Vec<String> {
         let networks = self.lock();
         let abandoned = networks.iter().filter(|(_, it)| it.is_abandoned());
         let mut abandoned: Vec<String> = abandoned.map(|(name, _)| name.clone()).collect();
         drop(networks);
-        // One that cannot be removed is tried again.
+        // If the removal fails, the next call retries it.
         abandoned.retain(|name| self.remove(name).is_ok());
         abandoned
     }
@@ -149,7 +152,7 @@ impl Agent {
     /// Begins to make a network.
     ///
     /// # Errors
-    /// There is one of this name, it does not fit, or its record cannot be written.
+    /// A network of this name exists, the network does not fit, or its record cannot be written.
     pub fn create(&self, document: &Document) -> Result<VnetReport> {
         let began = Instant::now();
         let document = &document.extended();
@@ -171,12 +174,12 @@ impl Agent {
         Ok(report)
     }
 
-    /// Begins to make what a record says, in a directory that is not there yet.
+    /// Begins to make a recorded network in `dir`, which must not exist yet.
     fn begin(&self, dir: VnetDir, record: Record, began: Instant) -> Result<Arc<Network>> {
         self.begin_with(dir, record, began, None)
     }
 
-    /// The same, of a network that was saved.
+    /// Like [`Agent::begin`]; `saved` is the network's saved state, if it is to be restored.
     fn begin_with(
         &self,
         dir: VnetDir,
@@ -190,16 +193,16 @@ impl Agent {
             .and_then(|()| dir.write(&record))
             .and_then(|()| Network::start(dir.clone(), record, &self.host, began));
         let network = made.inspect_err(|_| {
-            // Nothing but the directory is there.
+            // Only the directory exists so far.
             let _ = dir.remove();
         })?;
         Ok(Arc::new(network))
     }
 
-    /// Begins to change a network to what a document says.
+    /// Begins to change a network to match a document.
     ///
     /// # Errors
-    /// There is no such network, it does not fit, or its record cannot be written.
+    /// There is no such network, the changed network does not fit, or its record cannot be written.
     pub fn apply(&self, document: &Document) -> Result<VnetReport> {
         let began = Instant::now();
         let document = &document.extended();
@@ -220,10 +223,10 @@ impl Agent {
         Ok(network.report())
     }
 
-    /// What making a network, or changing it to what a document says, would do.
+    /// Plans what making a network, or changing it to match a document, would do.
     ///
     /// # Errors
-    /// The document cannot be made at all. That it does not fit stands in the plan.
+    /// The document is invalid for any host. If the network merely does not fit, the plan says so.
     pub fn plan(&self, document: &Document) -> Result<Plan> {
         let records: Vec<Record> = {
             let networks = self.lock();
@@ -238,7 +241,7 @@ impl Agent {
         Ok(plan.with_ended(&ended))
     }
 
-    /// What is known of all networks, by name.
+    /// Reports of all networks, sorted by name.
     #[must_use]
     pub fn list(&self) -> Vec<VnetReport> {
         self.lock()
@@ -247,7 +250,7 @@ impl Agent {
             .collect()
     }
 
-    /// What is known of a network.
+    /// The report of a network.
     ///
     /// # Errors
     /// There is no such network.
@@ -258,10 +261,10 @@ impl Agent {
         }
     }
 
-    /// What is wanted of a network.
+    /// The document of a network.
     ///
     /// # Errors
-    /// There is no such network, or it is a part of one that a provider has handed over.
+    /// There is no such network, or a provider has ordered it, so that this host has no document.
     pub fn document(&self, name: &str) -> Result<Document> {
         match self.network(name)?.record().wanted {
             Wanted::Here { document, .. } => Ok(*document),
@@ -269,7 +272,8 @@ impl Agent {
         }
     }
 
-    /// The events of a network after a number, when there is one, at the latest after `wait`.
+    /// The events of a network after event number `since`. Returns as soon as there are any, or
+    /// after `wait` without any.
     ///
     /// # Errors
     /// There is no such network.
@@ -277,8 +281,8 @@ impl Agent {
         Ok(self.network(name)?.events(since, wait))
     }
 
-    /// What the console of a node has said since so many bytes, at once or when there is something,
-    /// at the latest after `wait`.
+    /// The output of a node's console after byte `since`. Returns as soon as there is any, or after
+    /// `wait` without any.
     ///
     /// # Errors
     /// There is no such network or node.
@@ -292,44 +296,46 @@ impl Agent {
         self.network(name)?.vnet()?.console_said(node, since, wait)
     }
 
-    /// Types at the console of a node.
+    /// Types text at the console of a node.
     ///
     /// # Errors
-    /// There is no such network or node, or a viewer types there.
+    /// There is no such network or node, or a viewer of the console is typing.
     pub fn console_type(&self, name: &str, node: &str, text: &str) -> Result<()> {
         self.network(name)?.vnet()?.console_type(node, text)
     }
 
-    /// Impairs a link of a network, or no longer does.
+    /// Sets the impairments of a link, or removes them.
     ///
     /// # Errors
-    /// There is no such network or link, or it cannot be impaired so.
+    /// There is no such network or link, or an impairment is invalid.
     pub fn impair(&self, name: &str, link: u32, wanted: LinkImpairment) -> Result<()> {
         self.network(name)?.vnet()?.impair(link, wanted)
     }
 
-    /// The way from a node to another, and where on it echos are dropped.
+    /// Traces the path from one node to another with echo requests, and finds where they are
+    /// dropped.
     ///
     /// # Errors
-    /// There is no such network or node, or no way between them.
+    /// There is no such network or node, or no path between the nodes.
     pub fn trace(&self, name: &str, query: &WayQuery) -> Result<Way> {
         let network = self.network(name)?;
         let part = network.record().part;
         way::trace(&*network.vnet()?, &part, &self.vnets.vnet(name), query)
     }
 
-    /// Runs a shell command in a node.
+    /// Runs a shell command in a node, and returns its output when it has ended.
     ///
     /// # Errors
-    /// There is no such network or node, or it does not answer.
+    /// There is no such network or node, it does not answer, or the command does not end within
+    /// `limit`.
     pub fn run(&self, name: &str, node: &str, command: &str, limit: Duration) -> Result<Output> {
         self.network(name)?.vnet()?.run(node, command, limit)
     }
 
-    /// As [`Agent::run`], until no one waits for it any more: then it is killed.
+    /// Like [`Agent::run`], but also kills the command when the caller no longer waits for it.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Agent::run`], or the caller no longer waits.
     pub fn run_until(
         &self,
         name: &str,
@@ -340,7 +346,7 @@ impl Agent {
         self.network(name)?.vnet()?.run_until(node, command, until)
     }
 
-    /// Probes all links of a network, and runs the tests of its document.
+    /// Probes all links of a network and runs the tests of its document.
     ///
     /// # Errors
     /// There is no such network, or it is not made yet.
@@ -349,12 +355,10 @@ impl Agent {
         tests_of_document::run(&*network.vnet()?, &network.record())
     }
 
-    /// Removes a network, also one of which an agent that was killed has left no more than a
-    /// directory.
+    /// Removes a network. It may be one of which a killed agent has left only a directory.
     ///
     /// # Errors
-    /// There is no such network, it is a part of one that a provider has handed over, or something
-    /// of it cannot be removed.
+    /// There is no such network, a provider has ordered it, or something of it cannot be removed.
     pub fn remove(&self, name: &str) -> Result<()> {
         match self.network(name) {
             Ok(network) if network.record().provider_vnet().is_some() => {
@@ -372,8 +376,8 @@ impl Agent {
         }
     }
 
-    /// Removes the networks of operators at this host whose leases have ended, which `apply` begins
-    /// anew. The names of those that it has removed.
+    /// Removes operators' networks whose lease has ended; `apply` restarts a lease. Returns the
+    /// names of the removed networks.
     pub fn remove_expired(&self) -> Vec<String> {
         let now = now_ms();
         let has_ended = |record: &Record| record.until_ms.is_some_and(|until| until <= now);
@@ -381,36 +385,36 @@ impl Agent {
         let ended = networks.iter().filter(|(_, it)| has_ended(&it.record()));
         let mut ended: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
         drop(networks);
-        // One that cannot be removed is tried again.
+        // If the removal fails, the next call retries it.
         ended.retain(|name| self.remove(name).is_ok());
         ended
     }
 
-    /// Begins to keep so many machines ready for nodes with `boot = "pool"`. Returns when the first
-    /// is about to be made. They end with this value; those of an agent that was killed are ended
-    /// first.
+    /// Begins to keep a pool of `size` paused machines for nodes with `boot = "pool"`. Returns once
+    /// the pool's template exists. The pool ends with this value. First ends the pool of an agent
+    /// that was killed.
     ///
     /// # Errors
-    /// There is no guest, or no template of it.
+    /// There is no guest to boot, or its template cannot be made.
     pub fn keep_ready(&self, size: usize) -> Result<()> {
         self.host.images.keep_ready(&self.vnets.pool(), size)
     }
 
-    /// How many machines stand ready.
+    /// Number of machines in the pool.
     #[must_use]
     pub fn count_ready(&self) -> usize {
         self.host.images.count_ready()
     }
 
-    /// Whether no network is left.
+    /// Whether the agent has no networks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Has it make no networks from now on, if it has none; whether it has none.
+    /// If the agent has no networks, makes it refuse new ones. Returns whether it has none.
     pub(crate) fn end_if_empty(&self) -> bool {
-        // No network is made between the look and the end.
+        // The lock prevents a network from being made between the check and the flag.
         let networks = self.lock();
         let is_empty = networks.is_empty();
         self.is_ending.fetch_or(is_empty, Ordering::Relaxed);
@@ -430,7 +434,7 @@ impl Agent {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Network>>> {
-        // Every critical section leaves the map whole.
+        // Every critical section leaves the map consistent, even after a panic.
         self.networks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -449,7 +453,7 @@ fn find(networks: &BTreeMap<String, Arc<Network>>, name: &str) -> Result<Arc<Net
     })
 }
 
-/// The parts of all networks but one.
+/// The parts of all networks other than `but`.
 fn others(networks: &BTreeMap<String, Arc<Network>>, but: Option<&str>) -> Vec<HostPart> {
     let all = networks.iter();
     let all = all.filter(|(name, _)| Some(name.as_str()) != but);

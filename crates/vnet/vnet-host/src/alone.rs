@@ -1,4 +1,4 @@
-//! Networks all of which are on this host.
+//! Networks that are entirely on this host.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use carina_vnet::layout::Layout;
 use crate::directory::{Record, Wanted};
 use crate::error::{Error, Result};
 
-/// The record of a network all of which is on this host.
+/// The record of a network that is entirely on this host.
 pub fn record_of(
     document: &Document,
     vnet: VnetId,
@@ -22,7 +22,7 @@ pub fn record_of(
     let numbers = layout.links().map(|(number, _)| number);
     let placement = Placement {
         hosts: nodes.map(|node| (node.clone(), HERE.to_owned())).collect(),
-        // No link leaves the host.
+        // No link leaves the host, so that the links' own numbers serve as tags.
         tags: numbers.map(|number| (number, number)).collect(),
         outer: BTreeMap::new(),
     };
@@ -43,7 +43,7 @@ pub fn record_of(
     })
 }
 
-/// Milliseconds since 1970, by the clock of this host.
+/// The current time of this host's clock, in ms since 1970.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))

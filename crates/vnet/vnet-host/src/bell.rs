@@ -1,9 +1,9 @@
-//! What tells others that something has changed.
+//! Wakes threads that wait for a change.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Counts changes, for those that wait for one.
+/// Counts changes, so that threads can wait for the next one.
 #[derive(Debug, Default)]
 pub struct Bell {
     count: Mutex<u64>,
@@ -11,15 +11,15 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Counts a change, and wakes those that wait.
+    /// Counts a change and wakes the waiting threads.
     pub fn ring(&self) {
-        // A number is whole whatever has panicked.
+        // The number is consistent even after a panic.
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count += 1;
         self.rung.notify_all();
     }
 
-    /// The count of changes as soon as it differs from `seen`, at the latest after `wait`.
+    /// Waits until the count differs from `seen`, at most for `wait`. Returns the count.
     pub fn wait(&self, seen: u64, wait: Duration) -> u64 {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self

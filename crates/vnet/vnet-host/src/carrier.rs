@@ -1,4 +1,4 @@
-//! What carries a link to another host.
+//! Carriers: encapsulations of links to other hosts.
 //!
 //! ```text
 //!                  the graph of a network
@@ -27,42 +27,42 @@ use crate::error::{Error, Result};
 use crate::far_flow::{flow_name, pair_of};
 use crate::names::{arp_app, tunnel_app};
 
-/// A link to another host.
+/// A link to another host, with the addresses of its tunnel.
 #[derive(Clone, Copy, Debug)]
 pub struct FarLink<'a> {
     /// The link.
     pub link: &'a LinkPart,
-    /// The interface at its end on this host.
+    /// The node's interface at the end on this host.
     pub near: &'a InterfacePart,
-    /// Its outer address on this host.
+    /// The tunnel's address on this host.
     pub local: Ipv4Addr,
-    /// Its outer address on the other host.
+    /// The tunnel's address on the other host.
     pub remote: Ipv4Addr,
 }
 
-/// A protocol that carries links to other hosts.
+/// An encapsulation that carries links to other hosts.
 pub trait LinkCarrier: Sync {
-    /// Bytes between the packet of IP inside and the frame of Ethernet outside.
+    /// Bytes of headers between the outer Ethernet frame and the inner IP packet.
     fn overhead(&self) -> usize;
 
-    /// What identifies the packets of a link, beside their addresses.
+    /// The protocol and tag that, together with the addresses, identify the packets of a link.
     fn tag(&self, link: &LinkPart) -> (MuxCarrier, u32);
 
-    /// Adds the tunnel of a link to a graph, as [`tunnel_app`], and returns the port where the
-    /// frames of the node go in and come out.
+    /// Adds the tunnel of a link to a graph, as app [`tunnel_app`]. Returns the port to connect
+    /// with the port of the node.
     fn add(&self, graph: &mut Graph, link: &FarLink<'_>) -> Result<String>;
 }
 
-/// The carrier that a document names.
+/// The encapsulation of a link's carrier.
 ///
 /// # Errors
-/// This host has no such carrier.
+/// This host has no tunnels for the carrier: `dif` uses flows.
 pub fn carrier_of(link: &LinkPart) -> Result<&'static dyn LinkCarrier> {
     match link.carrier {
         Carrier::Gre => Ok(&Gre),
         Carrier::Vxlan => Ok(&Vxlan),
         Carrier::Ipip => Ok(&Ipip),
-        // No tunnel: `far_flow` carries it.
+        // Links with carrier `dif` have no tunnel: module `far_flow` carries them.
         Carrier::Dif => Err(Error::Unsupported {
             what: format!("a tunnel for link {}", link.number),
             instead: "it is a flow of a DIF",
@@ -70,8 +70,9 @@ pub fn carrier_of(link: &LinkPart) -> Result<&'static dyn LinkCarrier> {
     }
 }
 
-/// How a link leads to another host, in words: `host h2 by gre 192.0.2.1 > 192.0.2.2 tag 7`, or
-/// `host h2 by flow link.7 of DIF 192.0.2.1-192.0.2.2`.
+/// Describes how a link reaches another host: `host h2 by gre 192.0.2.1 > 192.0.2.2 tag 7`, or
+/// `host h2 by flow link.7 of DIF 192.0.2.1-192.0.2.2`. `None` for a link that does not leave this
+/// host.
 pub fn far_words(link: &LinkPart) -> Option<String> {
     let Far::Host(far) = &link.far else {
         return None;
@@ -82,7 +83,7 @@ pub fn far_words(link: &LinkPart) -> Option<String> {
         return Some(format!("host {host} by flow {flow} of DIF {dif}"));
     }
     let (word, local, remote) = (link.carrier.word(), far.local, far.remote);
-    // IPv4 in IPv4 has none.
+    // IPv4 in IPv4 has no tag.
     let tag = carrier_of(link).map_or(0, |it| it.tag(link).1);
     let tag = match tag {
         0 => String::new(),
@@ -141,7 +142,8 @@ impl LinkCarrier for Vxlan {
     }
 }
 
-/// It carries no Ethernet: the host answers the node's ARP for the other end.
+/// IPv4 in IPv4. It carries no Ethernet: this host answers the node's ARP requests for the other
+/// end.
 struct Ipip;
 
 impl LinkCarrier for Ipip {
@@ -167,7 +169,7 @@ impl LinkCarrier for Ipip {
         let arp = arp_app(link.link.number);
         let beside = ArpConfig {
             address: link.near.peer,
-            // Any other station than the node will do.
+            // Any address other than the node's.
             mac: MacText(Mac([a, b, c, d, e, last ^ 1])),
             next: link.near.address.address(),
             next_mac: Some(MacText(link.near.mac)),
@@ -179,7 +181,7 @@ impl LinkCarrier for Ipip {
     }
 }
 
-/// Adds the app of a tunnel; its port for what it carries.
+/// Adds the app of a tunnel, and returns its port for inner packets.
 fn tunnel(graph: &mut Graph, link: &FarLink<'_>, config: impl AppConfig) -> String {
     let app = tunnel_app(link.link.number);
     graph.app(&app, config);
@@ -189,5 +191,5 @@ fn tunnel(graph: &mut Graph, link: &FarLink<'_>, config: impl AppConfig) -> Stri
 const IPV4: usize = 20;
 const ETHER: usize = 14;
 const HOP_LIMIT: u8 = 64;
-/// RFC 7348, section 5.
+/// The UDP port of VXLAN (RFC 7348, section 5).
 const VXLAN_PORT: u16 = 4789;

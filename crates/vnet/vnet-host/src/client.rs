@@ -1,4 +1,4 @@
-//! A client of an agent's `vnet.sock`.
+//! A client of an agent's socket, `vnet.sock`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use carina_vnet::report::{
 };
 use carina_vnet::way::{Way, WayQuery};
 
-/// The socket of the agent with a run directory.
+/// Path of the socket of the agent with this run directory.
 #[must_use]
 pub fn socket_of(run_dir: &RunDir) -> PathBuf {
     run_dir.path().join("vnet.sock")
@@ -29,11 +29,11 @@ pub struct Client {
     http: Http,
 }
 
-/// A result of a request; the error is the agent's refusal, or says that none answers.
+/// The result of a request. The error is the agent's refusal, or says that no agent answers.
 pub type Answer<T> = Result<T, ClientError>;
 
 impl Client {
-    /// A client of the agent with a run directory, which has `limit` for each answer.
+    /// A client of the agent with this run directory, which waits at most `limit` for each answer.
     #[must_use]
     pub fn new(run_dir: &RunDir, limit: Duration) -> Client {
         let http = Http::new(socket_of(run_dir)).of_server(AGENT);
@@ -42,21 +42,21 @@ impl Client {
         }
     }
 
-    /// The socket.
+    /// Path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.http.path()
     }
 
-    /// All networks, by name.
+    /// Reports of all networks, sorted by name.
     ///
     /// # Errors
-    /// No agent answers, or it refuses; as of every call below.
+    /// [`ClientError`]: no agent answers, or it refuses. This holds for every method below.
     pub fn list(&self) -> Answer<Vec<VnetReport>> {
         self.http.get("/v1/vnets")
     }
 
-    /// The machines that stand ready.
+    /// The state of the agent's pool of paused machines.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -64,7 +64,7 @@ impl Client {
         self.http.get("/v1/pool")
     }
 
-    /// Has the agent make a token for a user of an access point.
+    /// Makes a token for a user of an access point.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -73,7 +73,7 @@ impl Client {
         self.http.post(&path, wanted)
     }
 
-    /// Has the agent take back the tokens of a user, who is cut off.
+    /// Revokes the tokens of a user, and disconnects the user.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -85,7 +85,7 @@ impl Client {
         self.http.post(&path, &user)
     }
 
-    /// The access points of a network with their users.
+    /// The access points of a network, with their users.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -93,7 +93,7 @@ impl Client {
         self.http.get(&format!("/v1/vnets/{name}/access"))
     }
 
-    /// Has the agent begin to make a network.
+    /// Makes the agent begin to make a network.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -102,8 +102,9 @@ impl Client {
             .send("POST", "/v1/vnets", &document.write(Form::Json))
     }
 
-    /// As [`Client::create`], for one who asks for events until the network is ready. If none are
-    /// asked for before that for half a minute, the agent removes it.
+    /// Like [`Client::create`], for a caller who keeps asking for events until the network is
+    /// ready. If the caller does not ask for half a minute before that, the agent removes the
+    /// network.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -112,7 +113,7 @@ impl Client {
         self.http.send("POST", path, &document.write(Form::Json))
     }
 
-    /// Has the agent begin to change a network.
+    /// Makes the agent begin to change a network to match the document.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -121,7 +122,7 @@ impl Client {
             .send("PUT", "/v1/vnets", &document.write(Form::Json))
     }
 
-    /// What making a network, or changing it, would do.
+    /// Plans what making a network, or changing it to match the document, would do.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -130,7 +131,7 @@ impl Client {
             .send("POST", "/v1/plan", &document.write(Form::Json))
     }
 
-    /// One network.
+    /// The report of a network.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -138,7 +139,7 @@ impl Client {
         self.http.get(&path_of(name, ""))
     }
 
-    /// What is wanted of a network.
+    /// The document of a network.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -146,7 +147,8 @@ impl Client {
         self.http.get(&path_of(name, "/document"))
     }
 
-    /// The events of a network after a number, when there is one, at the latest after `wait`.
+    /// The events of a network after event number `since`. Answered as soon as there are any, or
+    /// after `wait` without any.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -155,7 +157,7 @@ impl Client {
         self.http.waiting(wait).get(&path_of(name, &query))
     }
 
-    /// Impairs a link, or no longer does.
+    /// Sets the impairments of a link, or removes them.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -165,18 +167,18 @@ impl Client {
         self.http.send("PUT", &path, &json)
     }
 
-    /// Traces the way from a node to another.
+    /// Traces the path from one node to another.
     ///
     /// # Errors
     /// [`ClientError`].
     pub fn trace(&self, name: &str, query: &WayQuery) -> Answer<Way> {
-        // Each echo has a second and the time of a guest's command.
+        // Each echo request takes at most a second, plus the time of a command in a guest.
         let limit = Duration::from_secs(2) * query.echoes + TRACE;
         let http = self.http.waiting(limit);
         http.post(&path_of(name, "/trace"), query)
     }
 
-    /// Runs a command in a node.
+    /// Runs a command in a node, and returns its exit status and outputs.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -185,7 +187,7 @@ impl Client {
         http.post(&path_of(name, "/exec"), exec)
     }
 
-    /// Probes all links of a network and runs its tests.
+    /// Probes all links of a network and runs the tests of its document.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -193,7 +195,7 @@ impl Client {
         self.http.waiting(TESTS).post(&path_of(name, "/test"), &())
     }
 
-    /// Moves a machine to another QEMU of its host while it runs.
+    /// Migrates a running machine to another QEMU of its host.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -203,7 +205,7 @@ impl Client {
         self.http.waiting(MOVE).post(&path, &())
     }
 
-    /// Stops a node, or has the agent begin to start or restart it.
+    /// Stops a node, or makes the agent begin to start or restart it.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -213,7 +215,7 @@ impl Client {
         self.http.waiting(SWITCH).post(&path, &())
     }
 
-    /// Takes a link down, or has the agent begin to take it up.
+    /// Takes a link down, or makes the agent begin to take it up.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -233,7 +235,7 @@ impl Client {
         http.post(&path_of(name, "/save"), &AtPath { path })
     }
 
-    /// Has the agent begin to make a network that was saved.
+    /// Makes the agent begin to restore a saved network from a directory of its host.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -244,10 +246,10 @@ impl Client {
             .post("/v1/restore", &AtPath { path })
     }
 
-    /// Removes a network, which has a time for it.
+    /// Removes a network, and waits at most `limit` for the end of the removal.
     ///
     /// # Errors
-    /// [`ClientError`]. After a timeout the removal goes on.
+    /// [`ClientError`]. After a timeout the agent continues the removal.
     pub fn remove(&self, name: &str, limit: Duration) -> Answer<()> {
         let http = self.http.clone().with_answer_limit(limit);
         http.delete(&path_of(name, ""))
@@ -258,20 +260,20 @@ fn path_of(name: &str, rest: &str) -> String {
     format!("/v1/vnets/{}{rest}", carina_api::control::escape(name))
 }
 
-/// What serves the socket, for errors.
+/// The server behind the socket, as errors name it.
 const AGENT: Server = Server {
     name: "agent",
     command: "carina vnet agent",
 };
-/// How long the watch of a trace may take to begin and end.
+/// Longest time for starting and ending the watch of a trace.
 const TRACE: Duration = Duration::from_secs(60);
-/// How long a change that is under way, and the end of a node, may take.
+/// Longest time for completing a change in progress, and for ending a node.
 const SWITCH: Duration = Duration::from_secs(120);
-/// How long a machine may take to move.
+/// Longest time for migrating a machine.
 const MOVE: Duration = Duration::from_secs(300);
-/// How long it may take to write or read all machines of a network.
+/// Longest time for writing or reading all machines of a network.
 const SAVE: Duration = Duration::from_secs(900);
-/// How long tests may take.
+/// Longest time for running tests.
 const TESTS: Duration = Duration::from_secs(600);
-/// How long the removal of a network may take.
+/// Longest time for removing a network.
 pub const REMOVAL: Duration = Duration::from_secs(120);

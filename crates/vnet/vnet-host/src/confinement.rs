@@ -1,17 +1,18 @@
-//! What keeps a virtual machine apart from its host and from others: groups with limits
-//! (cgroups(7)), a user of its own, and system calls that are refused (seccomp(2)).
+//! Confines a virtual machine: control groups with limits (cgroups(7)), a user ID of its own, and a
+//! filter of system calls (seccomp(2)).
 //!
 //! ```text
 //!   /sys/fs/cgroup/carina-UID/NODE                       version 2
 //!   /sys/fs/cgroup/CONTROLLER/AGENT'S/carina-UID/NODE    version 1
 //! ```
 //!
-//! The process of QEMU is in these groups. Groups of version 1 are below that of the agent, within
-//! whose limits they stay; in one of version 2 that has processes no others with limits can be.
-//! Their paths stand in a file of the network before they are made.
+//! The QEMU process is in these groups. Groups of version 1 are below the agent's own group, and
+//! thus within its limits. Groups of version 2 are not: a group of version 2 that contains
+//! processes cannot have child groups with limits. The paths of the groups are written to a file of
+//! the network before the groups are made.
 //!
-//! Where the kernel or this process's rights do not allow one of them, the machine runs without it,
-//! and the events of its network say so.
+//! If the kernel or the agent's privileges do not permit one of these measures, the machine runs
+//! without it, and the network's events say so.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,21 +29,21 @@ use crate::error::{Attempt, Result};
 /// How a machine is confined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Confinement {
-    /// The user that its QEMU is.
+    /// The user ID of its QEMU process; `None` if that is the agent's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// Whether system calls are refused to it.
+    /// Whether a filter refuses system calls to the process.
     pub is_sandboxed: bool,
-    /// Its groups.
+    /// Paths of its control groups.
     pub groups: Vec<PathBuf>,
-    /// What it lacks, and why.
+    /// Which means are missing, and why.
     pub lacks: Vec<String>,
 }
 
-/// The user of the machine that is a node, in a range that no system gives to people, services or
-/// containers. Two machines of a host have the same one with a chance of one in 268 million.
+/// The user ID for a node's machine, from a range that no system assigns to people, services or
+/// containers. Two machines of a host get the same ID with a probability of one in 268 million.
 pub fn user_of(vnet: VnetId, node: &str) -> u32 {
-    // FNV-1a of 64 bits, then folded.
+    // FNV-1a of 64 bits, folded.
     let bytes = vnet.number().to_le_bytes();
     let hash = bytes
         .iter()
@@ -54,7 +55,7 @@ pub fn user_of(vnet: VnetId, node: &str) -> u32 {
     USERS + (folded & (USERS_COUNT - 1))
 }
 
-/// The user that a process is, other than root.
+/// The user ID of a process; `None` if it is root or unknown.
 pub fn user_of_process(pid: i32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -62,7 +63,7 @@ pub fn user_of_process(pid: i32) -> Option<u32> {
     (user != 0).then_some(user)
 }
 
-/// Has a machine that is about to start be confined as far as that is possible before.
+/// Configures the confinement of a machine that can be set before it starts.
 pub fn confined(mut machine: Machine, user: u32) -> (Machine, Confinement) {
     let mut confinement = Confinement::default();
     match can_be_user(user) {
@@ -85,7 +86,7 @@ pub fn confined(mut machine: Machine, user: u32) -> (Machine, Confinement) {
 }
 
 impl Confinement {
-    /// What an event says of it.
+    /// Text of the event about a machine's confinement.
     pub fn words(&self, node: &str) -> String {
         let user = self.user.map(|user| format!("user {user}"));
         let sandbox = self.is_sandboxed.then(|| "refused system calls".to_owned());
@@ -106,8 +107,8 @@ impl Confinement {
         }
     }
 
-    /// Puts the process of a machine into groups with the limits of its node, and writes their
-    /// paths to the file.
+    /// Moves a machine's process into control groups with the limits of its node. Writes the paths
+    /// of the groups to `file` first.
     pub fn hold(&mut self, vnet: VnetId, node: &NodePart, pid: i32, file: &Path) {
         let mut left: BTreeSet<Limit> = Limit::ALL.into_iter().collect();
         for hierarchy in hierarchies() {
@@ -117,7 +118,8 @@ impl Confinement {
                 .copied()
                 .filter(|it| left.contains(it))
                 .collect();
-            // Of version 1 only what limits is of use; that of version 2 keeps processes together.
+            // A version 1 group is useful only for its limits; the version 2 group also keeps the
+            // processes together.
             if ours.is_empty() && !hierarchy.is_unified {
                 continue;
             }
@@ -137,10 +139,10 @@ impl Confinement {
     }
 }
 
-/// Removes the groups that stand in a file, whose processes have ended.
+/// Removes the groups listed in a file. Their processes must have ended.
 ///
 /// # Errors
-/// One cannot be removed within two seconds, because a process is in it.
+/// A group still has a process after two seconds.
 pub fn remove_groups(file: &Path) -> Result<()> {
     let deadline = Instant::now() + REMOVAL;
     let groups = groups(file)?;
@@ -154,7 +156,7 @@ pub fn remove_groups(file: &Path) -> Result<()> {
         .try_for_each(|whole| remove(whole, deadline))
 }
 
-/// The groups that stand in a file, whether they are there or not.
+/// The groups listed in a file, whether they exist or not.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -176,7 +178,7 @@ fn note(file: &Path, group: &Path) -> Result<()> {
         .attempt(what())
 }
 
-/// Something of which a machine gets no more than it is to have.
+/// A resource that a control group limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Limit {
     Processors,
@@ -200,7 +202,8 @@ impl Limit {
         }
     }
 
-    /// The file of a group, and what is written there; that of version 1, or of version 2.
+    /// The file of the limit in a group's directory and the value to write; `is_unified` chooses
+    /// version 2.
     fn setting(self, node: &NodePart, is_unified: bool) -> (&'static str, String) {
         let quota = u64::from(node.cpus) * PERIOD_US;
         let bytes = (node.memory_mib + OVERHEAD_MIB) << 20;
@@ -213,7 +216,7 @@ impl Limit {
     }
 }
 
-/// A hierarchy of groups that is mounted: the one of version 2, or one of version 1.
+/// A mounted hierarchy of control groups: that of version 2, or one of version 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     root: PathBuf,
@@ -226,7 +229,8 @@ impl Hierarchy {
         self.root.join(format!("carina-{vnet}"))
     }
 
-    /// Makes a group, sets the limits that it can have, and moves a process there.
+    /// Makes a group, sets those limits that the kernel accepts, and moves a process into the
+    /// group.
     fn hold(
         &self,
         group: &Path,
@@ -239,7 +243,8 @@ impl Hierarchy {
         fs::create_dir_all(group).attempt(what())?;
         for limit in ours {
             if self.is_unified {
-                // Where a controller is not handed down, the file below is not there.
+                // If a controller is not enabled for subgroups, the file written below does not
+                // exist.
                 for above in group.ancestors().skip(1).take(2) {
                     let word = format!("+{}", limit.controller());
                     let _ = fs::write(above.join("cgroup.subtree_control"), word);
@@ -254,7 +259,7 @@ impl Hierarchy {
     }
 }
 
-/// The hierarchies of this host that have limits, that of version 2 first.
+/// The hierarchies of this host that have limits; version 2 first.
 fn hierarchies() -> Vec<Hierarchy> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -270,7 +275,7 @@ fn hierarchies_in(
 ) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
     for line in mounts.lines() {
-        // proc(5): `36 35 98:0 /root /mount options [more] - type source options`
+        // The format of proc(5): `36 35 98:0 /root /mount options [more] - type source options`
         let Some((place, kind)) = line.split_once(" - ") else {
             continue;
         };
@@ -306,9 +311,9 @@ fn hierarchies_in(
     found
 }
 
-/// The group of this process in a hierarchy of version 1 with these controllers.
+/// The group of this process in the version 1 hierarchy that has these controllers.
 fn own_group<'a>(own: &'a str, words: &str) -> &'a Path {
-    // cgroups(7): `4:memory:/user/joe`, `3:cpu,cpuacct:/`
+    // The format of cgroups(7): `4:memory:/user/joe`, `3:cpu,cpuacct:/`
     let mut lines = own.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         Some((fields.next()?, fields.next()?))
@@ -326,7 +331,7 @@ fn remove(group: &Path, deadline: Instant) -> Result<()> {
     loop {
         match fs::remove_dir(group) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            // A process that was killed is there until it has let go of its memory.
+            // A killed process stays in its group until it has released its memory.
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 std::thread::sleep(LOOK);
             }
@@ -337,11 +342,11 @@ fn remove(group: &Path, deadline: Instant) -> Result<()> {
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
-/// systemd(1) and useradd(8) leave the numbers from here to 2^31 - 1 alone.
+/// The first user ID; systemd(1) and useradd(8) assign none from here to 2^31 - 1.
 const USERS: u32 = 0x7000_0000;
 const USERS_COUNT: u32 = 0x1000_0000;
 const PERIOD_US: u64 = 100_000;
-/// What QEMU needs beside the memory of its guest, for translated code above all.
+/// Memory that QEMU needs in addition to its guest's, mostly for translated code, MiB.
 const OVERHEAD_MIB: u64 = 512;
 const REMOVAL: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(10);

@@ -1,9 +1,9 @@
-//! Consoles: a stream that many can watch and one can write to.
+//! Consoles of nodes: streams that many clients can watch and one can write to.
 //!
-//! A hub holds the one connection that the console of a node has, keeps the last that was said,
-//! and serves a Unix socket. A viewer that connects gets the last 4 KiB, and from then on what the
-//! node says. Who types first writes, until they leave, or type nothing for a minute while another
-//! does: one who only watches keeps no one from the keyboard.
+//! A hub holds the only connection to a node's console, keeps the recent output, and serves a Unix
+//! socket. A viewer that connects gets the last 4 KiB, and from then on all output. The first
+//! viewer who types becomes the writer, until that viewer disconnects, or has typed nothing for a
+//! minute while another one types. A viewer who only watches does not block the keyboard.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -20,7 +20,7 @@ use carina_sys::{Epoll, EventFd, Interest};
 
 use crate::error::{Attempt, Error, Result};
 
-/// The hub of one node's console. It ends with this value.
+/// The hub of a node's console. It ends with this value.
 #[derive(Debug)]
 pub struct Console {
     path: PathBuf,
@@ -30,7 +30,7 @@ pub struct Console {
 
 #[derive(Debug)]
 struct Shared {
-    /// The console itself; another one when the node goes on elsewhere.
+    /// The connection to the node's console; replaced when the node continues in another QEMU.
     node: Mutex<Arc<UnixStream>>,
     state: Mutex<State>,
     said: Condvar,
@@ -39,16 +39,16 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes that the node has said so far.
+    /// Number of bytes that the node has written so far.
     said: u64,
     last: VecDeque<u8>,
     viewers: Vec<Viewer>,
-    /// The viewer who writes, and when it typed last.
+    /// The number of the viewer who writes, and the time of its last input.
     writer: Option<(u64, Instant)>,
-    /// Bytes that were typed by those who do not write, and discarded.
+    /// Bytes typed by other viewers, which were discarded.
     ignored: u64,
     next: u64,
-    /// How often the node has gone on elsewhere.
+    /// How often the connection was replaced.
     moves: u64,
     is_closed: bool,
 }
@@ -110,8 +110,8 @@ impl Console {
         Ok(())
     }
 
-    /// The node goes on elsewhere, with its console at the other end of `node`. Those who watch
-    /// stay.
+    /// Replaces the connection after the node has continued in another QEMU, whose console is at
+    /// the other end of `node`. Viewers stay connected.
     pub fn rejoin(&self, node: UnixStream) -> Result<()> {
         let what = || format!("joining the console {} anew", self.path.display());
         node.set_write_timeout(Some(WRITE)).attempt(what())?;
@@ -126,7 +126,8 @@ impl Console {
             let mut current = lock(&self.shared.node);
             std::mem::replace(&mut *current, Arc::new(node))
         };
-        // Its thread ends; what the node has said there has been passed on.
+        // The reading thread of the old connection ends; it has already forwarded all output from
+        // there.
         let _ = before.shutdown(Shutdown::Both);
         let shared = Arc::clone(&self.shared);
         self.begin(
@@ -135,12 +136,12 @@ impl Console {
         )
     }
 
-    /// Sends an empty line and waits until the node says something.
+    /// Sends empty lines until the node writes something.
     pub fn wait_for_answer(&self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         let before = self.shared.lock().said;
         loop {
-            // A node that has just begun to listen may not have seen the line before.
+            // A node that has just started to listen may have missed the previous line.
             let _ = self.shared.write(b"\n");
             let again = deadline.min(Instant::now() + ASK_AGAIN);
             let mut state = self.shared.lock();
@@ -168,8 +169,8 @@ impl Console {
 }
 
 impl Console {
-    /// How many bytes the node has said, and the last of them after the first `since`; at once, or
-    /// when there is something, at the latest after `wait`.
+    /// The number of bytes that the node has written, and the recent ones among those after byte
+    /// `since`. Returns as soon as there are any, or after `wait` without any.
     pub fn said_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>) {
         let state = self.shared.lock();
         let waited = self
@@ -185,10 +186,10 @@ impl Console {
         (state.said, bytes.copied().collect())
     }
 
-    /// Types as one who is not connected, where no one writes.
+    /// Types on behalf of a client without a connection.
     ///
     /// # Errors
-    /// A viewer writes, or the node does not take it.
+    /// A viewer is the writer, or the node does not accept the input.
     pub fn type_in(&self, bytes: &[u8]) -> Result<()> {
         if self.shared.lock().has_writer(Instant::now()) {
             return Err(Error::Taken("the console"));
@@ -200,7 +201,7 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         self.shared.ending.signal();
-        // Both ends may have gone.
+        // The other end may be closed already.
         let _ = lock(&self.shared.node).shutdown(Shutdown::Both);
         for viewer in self.shared.lock().viewers.drain(..) {
             let _ = viewer.stream.shutdown(Shutdown::Both);
@@ -214,17 +215,17 @@ impl Drop for Console {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every critical section leaves the state whole.
+        // Every critical section leaves the state consistent, even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Types at the node, wherever it is.
+    /// Sends input to the node, over the current connection.
     fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
         let node = Arc::clone(&lock(&self.node));
         (&*node).write_all(bytes)
     }
 
-    /// Passes on what the node says until it ends, or goes on elsewhere.
+    /// Forwards the node's output to the viewers, until the connection ends or is replaced.
     fn pass_on(&self, mut node: UnixStream, moves: u64) {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = node.read(&mut buffer) {
@@ -234,7 +235,7 @@ impl Shared {
             state.last.extend(said);
             let surplus = state.last.len().saturating_sub(LAST_BYTES);
             state.last.drain(..surplus);
-            // One that reads nothing, or has gone, is sent away; the others wait for no one.
+            // Disconnects a viewer who does not read, so that the others do not wait.
             state.viewers.retain(|viewer| {
                 let is_well = (&viewer.stream).write_all(said).is_ok();
                 if !is_well {
@@ -258,14 +259,14 @@ impl Shared {
             match listener.accept() {
                 Ok((stream, _)) => self.admit(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Such as too many open files, which may pass.
+                // For instance too many open files; that may pass.
                 Err(_) => std::thread::sleep(LOOK),
             }
         }
     }
 
     fn is_ending(&self) -> bool {
-        // It stays rung.
+        // The event stays set.
         self.ending.wait(Some(0)).unwrap_or(true)
     }
 
@@ -298,7 +299,7 @@ impl Shared {
         }
     }
 
-    /// Passes on what a viewer types, if it is the one who writes or becomes it.
+    /// Forwards what a viewer types while that viewer is the writer or becomes it.
     fn listen_to(&self, mut reader: UnixStream, number: u64) {
         let mut buffer = [0; 1024];
         while let Ok(length @ 1..) = reader.read(&mut buffer) {
@@ -321,13 +322,13 @@ impl Shared {
 }
 
 impl State {
-    /// Whether a viewer writes who has typed lately.
+    /// Whether there is a writer who has typed recently.
     fn has_writer(&self, now: Instant) -> bool {
         let typed = self.writer.map(|(_, typed)| typed);
         typed.is_some_and(|typed| now.saturating_duration_since(typed) < WRITER_IDLE)
     }
 
-    /// Whether a viewer who types now is the one who writes. It becomes it where no other is.
+    /// Whether a viewer who types now may write. The viewer becomes the writer if no other one is.
     fn may_write(&mut self, number: u64, now: Instant) -> bool {
         let is_writer = self.writer.is_some_and(|(writer, _)| writer == number);
         let may = is_writer || !self.has_writer(now);
@@ -339,7 +340,7 @@ impl State {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section leaves what it holds whole.
+    // Every critical section leaves the value consistent, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -347,15 +348,15 @@ fn thread(run: impl FnOnce() + Send + 'static) -> Box<dyn FnOnce() + Send> {
     Box::new(run)
 }
 
-/// What a new viewer gets of what was said before.
+/// Bytes of recent output that a new viewer gets.
 const LAST_BYTES: usize = 4096;
 const VIEWERS_MAX: usize = 32;
-/// One who has not typed for so long writes no longer, if another does.
+/// Time without input after which the writer loses the keyboard to another viewer.
 const WRITER_IDLE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the console of a node may take to accept what is typed.
+/// Longest time for the node's console to accept input.
 const WRITE: Duration = Duration::from_secs(5);
-/// How long a viewer may hold up the others.
+/// Longest time that a viewer may delay the others.
 const VIEWER_WRITE: Duration = Duration::from_millis(20);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -421,7 +422,8 @@ mod tests {
         let watcher = UnixStream::connect(&path).unwrap();
         node.write_all(b"login:").unwrap();
         assert_eq!(read(&watcher, 6), "login:");
-        // Who watches types nothing; an ask, and then another viewer, do.
+        // A viewer who only watches is not a writer: `type_in` is accepted, and then another
+        // viewer's input.
         console.type_in(b"asked").unwrap();
         assert_eq!(read(&node, 5), "asked");
         let writer = UnixStream::connect(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The engine of one network, on threads in the namespace of its ports.
+//! The engine of one network, on threads in the namespace of the network's ports.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -21,10 +21,10 @@ use crate::namespace;
 #[derive(Debug)]
 pub struct DataPlane {
     commands: Option<Sender<Command>>,
-    /// Rung when a command waits, or none will come.
+    /// Rung when a command is waiting, or when no further ones will come.
     bell: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
-    /// The namespace that it is in, and the number of its thread.
+    /// The namespace of the engine, and the thread ID of its first thread.
     inside: (String, Pid),
 }
 
@@ -34,8 +34,8 @@ enum Command {
 }
 
 impl DataPlane {
-    /// Starts an engine without apps in a namespace, where the kernel forwards nothing from then
-    /// on. Its counters go to a file.
+    /// Starts an engine without apps in a namespace, and disables forwarding by the kernel there.
+    /// The engine writes its counters to a file.
     pub fn start(namespace: &str, counters: &Path) -> Result<DataPlane> {
         let (commands, received) = channel();
         let (started, is_started) = sync_channel(1);
@@ -44,7 +44,7 @@ impl DataPlane {
         let rung = Arc::clone(&bell);
         let run = move || match begin(&inside, &counters) {
             Ok(runner) => {
-                // The other end waits.
+                // The other end waits for this.
                 let _ = started.send(Ok(rustix::thread::gettid()));
                 serve(runner, &received, &rung);
             }
@@ -64,15 +64,15 @@ impl DataPlane {
                 inside: (namespace.to_owned(), number),
             }),
             Err(error) => {
-                // It has said so with its last breath, and may have panicked instead.
+                // The thread has sent the error as its last action, or it has panicked.
                 let _ = thread.join();
                 Err(error)
             }
         }
     }
 
-    /// Gives its namespace back the name under which it was entered, if someone has removed that;
-    /// true if so. The engine and the ports are still in it.
+    /// Restores the name of the namespace if another process has removed it; the engine and the
+    /// ports are still in the namespace. Returns whether the name was restored.
     ///
     /// # Errors
     /// The engine has ended, or the name is in use.
@@ -94,12 +94,12 @@ impl DataPlane {
         Ok(true)
     }
 
-    /// Becomes a graph, by difference.
+    /// Changes the running graph to `graph`; apps that stay the same keep running.
     pub fn become_graph(&self, graph: Graph) -> Result<()> {
         self.ask(|reply| Command::Become(Box::new(graph), reply))
     }
 
-    /// What went over each link of the graph.
+    /// The counters of each link of the graph.
     pub fn counts(&self) -> Result<Vec<(LinkName, LinkCounts)>> {
         self.ask(Command::Count)
     }
@@ -120,16 +120,16 @@ impl Drop for DataPlane {
         self.commands = None;
         self.bell.signal();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has ended, too.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
     }
 }
 
-/// Enters the namespace, before any thread of the engine is started.
+/// Enters the namespace. To be called before any thread of the engine starts.
 fn begin(namespace: &str, counters: &Path) -> Result<GraphRunner> {
     namespace::enter(namespace)?;
-    // The kernel has no part in the links: it sends nothing of its own to a port.
+    // The kernel must not take part in the links: it sends nothing of its own to a port.
     namespace::set("ipv4/ip_forward", "0")?;
     namespace::set("ipv6/conf/all/disable_ipv6", "1")?;
     namespace::set("ipv6/conf/default/disable_ipv6", "1")?;
@@ -147,13 +147,13 @@ fn serve(mut runner: GraphRunner, commands: &Receiver<Command>, bell: &EventFd) 
             }
         }
         if runner.run_until(bell, LOOK).is_err() {
-            // A worker has ended, and its links with it: probes and counters tell.
+            // A worker has ended, and its links with it; probes and counters show that.
             return;
         }
     }
 }
 
-/// Who asked may have gone.
+/// Executes a command. The caller may have stopped waiting for the reply.
 fn obey(runner: &mut GraphRunner, command: Command) {
     match command {
         Command::Become(graph, reply) => {
@@ -167,5 +167,5 @@ fn obey(runner: &mut GraphRunner, command: Command) {
 }
 
 const ENGINE: &str = "the engine of the links";
-/// How often it is looked whether a worker has ended.
+/// Time between two checks whether a worker has ended.
 const LOOK: Duration = Duration::from_secs(1);

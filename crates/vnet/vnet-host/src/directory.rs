@@ -1,22 +1,22 @@
-//! What a host's agent keeps of networks in files, from which any process can find and remove
-//! them.
+//! The files that a host's agent keeps about networks, from which any process can find and remove
+//! the networks.
 //!
 //! ```text
-//!   RUN/vnet/removed.json          what providers have had removed, for a time
+//!   RUN/vnet/removed.json          recent removals that providers have ordered
 //!   RUN/vnet/NAME/record.json      the record
 //!   RUN/vnet/NAME/NODE.console     socket of the node's console
 //!   RUN/vnet/NAME/NODE.carina/     run directory of the Carina node in a namespace
 //!   RUN/vnet/NAME/vm/              files of QEMU
 //!   RUN/vnet/NAME/to/              files of a QEMU to which a node moves
-//!   RUN/vnet/NAME/restoring.json   where nodes come from that are being restored
+//!   RUN/vnet/NAME/restoring.json   saved state of nodes that are being restored
 //!   RUN/vnet/NAME/groups           control groups of machines
 //!   RUN/vnet/NAME/counters         counters of the links
 //!   RUN/vnet/NAME/impairments.json links that are impaired
-//!   RUN/vnet.pool/                 files of machines that stand ready
+//!   RUN/vnet.pool/                 files of paused machines of the pool
 //! ```
 //!
-//! `NAME` is that of the network, or `@UID` for a part that a provider has handed over: networks of
-//! several operators may have the same name.
+//! `NAME` is the network's name, or `@UID` for a part that a provider has ordered, because networks
+//! of several operators may have the same name.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -40,44 +40,44 @@ pub struct Vnets(PathBuf);
 #[derive(Clone, Debug)]
 pub struct VnetDir(PathBuf);
 
-/// A network as a host knows it. It is written before anything of the network is made.
+/// The record of a network on a host. The agent writes it before it makes anything of the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The uid in the names of all that is made of it on this host.
+    /// The uid that the names of everything made on this host contain.
     pub vnet: VnetId,
-    /// Who wants it.
+    /// Who has requested the network.
     pub wanted: Wanted,
-    /// What this host makes of it.
+    /// The part that this host makes.
     pub part: HostPart,
-    /// Whether it is made: no change was under way when this was written.
+    /// Whether the network was made and no change was in progress when this was written.
     pub is_settled: bool,
-    /// When the lease of an operator at this host ends, ms since 1970. (A provider's own roles look
-    /// after those of others.)
+    /// When the lease of an operator's network ends, ms since 1970. (For a provider's network, the
+    /// provider's roles keep the lease.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
 }
 
-/// Who wants a network.
+/// Who has requested a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wanted {
-    /// An operator at this host, all of it.
+    /// An operator of this host, who has requested the whole network.
     Here {
-        /// What the operator wants.
+        /// The requested network.
         document: Box<Document>,
         /// Numbers and interfaces of its links.
         layout: Layout,
     },
-    /// A provider, whose agent this host has; other parts of it are on other hosts.
+    /// A provider to which this host belongs; other parts may be on other hosts.
     Provider {
-        /// The uid of the network at the provider. Two agents of one machine may have parts of the
-        /// same network: what they make has uids of its own.
+        /// The uid of the network at the provider. It differs from the record's uid, because two
+        /// agents on one machine may have parts of the same network.
         vnet: VnetId,
     },
 }
 
 impl Record {
-    /// The document of an operator at this host.
+    /// The document of an operator's network; `None` for a provider's.
     #[must_use]
     pub fn document(&self) -> Option<&Document> {
         match &self.wanted {
@@ -86,14 +86,14 @@ impl Record {
         }
     }
 
-    /// Whether it is a network of this name that an operator of this host wants. The part of a
-    /// provider's network may have the same name, and is another network.
+    /// Whether this is an operator's network of this name. A provider's network of the same name is
+    /// a different network.
     #[must_use]
     pub fn is_of_operator(&self, name: &str) -> bool {
         self.part.name == name && matches!(self.wanted, Wanted::Here { .. })
     }
 
-    /// The uid at the provider that wants it.
+    /// The network's uid at its provider; `None` for an operator's network.
     #[must_use]
     pub fn provider_vnet(&self) -> Option<VnetId> {
         match self.wanted {
@@ -103,55 +103,55 @@ impl Record {
     }
 }
 
-/// The name on this host of a part that a provider has handed over.
+/// The name on this host of a part that a provider has ordered.
 #[must_use]
 pub fn part_name(vnet: VnetId) -> String {
     format!("{PART}{vnet}")
 }
 
-/// Whether a name is that of a part that a provider has handed over.
+/// Whether a name is that of a part that a provider has ordered.
 #[must_use]
 pub fn is_part_name(name: &str) -> bool {
     let uid = name.strip_prefix(PART);
     uid.is_some_and(|uid| uid.parse::<VnetId>().is_ok())
 }
 
-/// What no name of a network has.
+/// A character that no network's name contains.
 const PART: char = '@';
 
 impl Vnets {
-    /// The networks whose agent has this run directory.
+    /// The networks of the agent with this run directory.
     #[must_use]
     pub fn of(run_dir: &RunDir) -> Vnets {
         Vnets(run_dir.path().join("vnet"))
     }
 
-    /// The directory itself.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The directory of a network, whether it is there or not.
+    /// The directory of a network; it need not exist.
     #[must_use]
     pub fn vnet(&self, name: &str) -> VnetDir {
         VnetDir(self.0.join(name))
     }
 
-    /// The directory of machines that stand ready.
+    /// Path of the directory of the pool.
     #[must_use]
     pub fn pool(&self) -> PathBuf {
         self.0.with_extension("pool")
     }
 
-    /// Whether there is anything of a network of this name.
+    /// Whether a network of this name has a directory.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         (is_name(name) || is_part_name(name)) && self.vnet(name).0.exists()
     }
 
-    /// The names of all networks that have a directory, with a record or, from an agent that was
-    /// killed before it wrote one, without.
+    /// The names of all networks that have a directory. The directory may lack a record, if the
+    /// agent was killed before it wrote one.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -168,7 +168,7 @@ impl Vnets {
         Ok(names)
     }
 
-    /// The networks with records, by name. A record that cannot be read is passed over.
+    /// The networks with a readable record, by name.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -181,12 +181,12 @@ impl Vnets {
         Ok(names.filter_map(read).collect())
     }
 
-    /// Removes directories without a record: an agent was killed before it wrote one, or after it
-    /// had removed everything else. Nothing is there that they could lead to, and a network of the
-    /// same name would find its place taken.
+    /// Removes directories without a record: the agent was killed before it wrote the record, or
+    /// after it had removed everything else. Nothing else of the network exists then, and the
+    /// directory would block a network of the same name.
     ///
     /// # Errors
-    /// One cannot be read or removed.
+    /// A directory cannot be read or removed.
     pub(crate) fn remove_unrecorded(&self) -> Result<()> {
         for name in self.names()? {
             let dir = self.vnet(&name);
@@ -203,19 +203,19 @@ impl Vnets {
 }
 
 impl VnetDir {
-    /// The directory at this path.
+    /// The network directory at this path.
     #[cfg(test)]
     pub(crate) fn at(path: &Path) -> VnetDir {
         VnetDir(path.to_owned())
     }
 
-    /// The directory itself.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The name of the network.
+    /// Name of the network on this host.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.0.file_name().unwrap_or_default();
@@ -226,39 +226,39 @@ impl VnetDir {
         self.0.join("record.json")
     }
 
-    /// The directory of QEMU's files.
+    /// Path of the directory of QEMU's files.
     #[must_use]
     pub fn machines(&self) -> PathBuf {
         self.0.join("vm")
     }
 
-    /// The directory of files of a QEMU to which a node moves. Its name is no longer than that of
-    /// [`VnetDir::machines`], for the paths of sockets are short.
+    /// Path of the directory for files of a QEMU to which a node moves. The name is as short as
+    /// that of [`VnetDir::machines`], because paths of sockets have a length limit.
     #[must_use]
     pub fn destination(&self) -> PathBuf {
         self.0.join("to")
     }
 
-    /// What says where nodes come from that are being restored.
+    /// Path of the file that names the saved state of nodes that are being restored.
     #[must_use]
     pub fn restoring(&self) -> PathBuf {
         self.0.join("restoring.json")
     }
 
-    /// The socket of a node's console.
+    /// Path of the socket of a node's console.
     #[must_use]
     pub fn console(&self, node: &str) -> PathBuf {
         self.0.join(format!("{node}.console"))
     }
 
-    /// The run directory of the Carina node in a node that is a namespace.
+    /// Path of the run directory of the Carina node in a namespace node.
     #[must_use]
     pub fn carina(&self, node: &str) -> PathBuf {
         self.0.join(format!("{node}.carina"))
     }
 
-    /// Removes the sockets of consoles and the run directories of Carina nodes, when no node is
-    /// left: numbers of processes in them are those of others later.
+    /// Removes the consoles' sockets and the Carina nodes' run directories once no node is left.
+    /// The process IDs in them may later belong to other processes.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -271,7 +271,7 @@ impl VnetDir {
         for entry in entries {
             let path = entry.attempt(what())?.path();
             match path.extension().and_then(|it| it.to_str()) {
-                // One that is just ending removes its own at the same time.
+                // A process that is just ending removes its own files at the same time.
                 Some("console") => remove_file(&path)?,
                 Some("carina") => remove_directory(&path)?,
                 _ => {}
@@ -280,41 +280,40 @@ impl VnetDir {
         Ok(())
     }
 
-    /// A file that is there once a node has made the DIF of the network, of which other hosts have
-    /// members.
+    /// Path of a file that exists once a node has created a DIF that has members on other hosts.
     #[must_use]
     pub fn founded(&self, node: &str) -> PathBuf {
         self.0.join(format!("{node}.founded"))
     }
 
-    /// The control groups of machines, a path in each line.
+    /// Path of the list of the machines' control groups, one path per line.
     #[must_use]
     pub fn groups(&self) -> PathBuf {
         self.0.join("groups")
     }
 
-    /// The counters of the links.
+    /// Path of the counter file of the links.
     #[must_use]
     pub fn counters(&self) -> PathBuf {
         self.0.join("counters")
     }
 
-    /// The links that are impaired.
+    /// Path of the file of impairments.
     #[must_use]
     pub fn impairments(&self) -> PathBuf {
         self.0.join("impairments.json")
     }
 
-    /// What the operator has stopped or taken down.
+    /// Path of the file that lists the nodes and links that the operator has switched off.
     #[must_use]
     pub fn switched_off(&self) -> PathBuf {
         self.0.join("switched-off.json")
     }
 
-    /// Makes the directory.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// It is there already, or cannot be made.
+    /// It exists already, or cannot be created.
     pub fn create(&self) -> Result<()> {
         let what = || format!("making {}", self.0.display());
         let mut builder = DirBuilder::new();
@@ -340,7 +339,7 @@ impl VnetDir {
         serde_json::from_slice(&text).attempt(format!("reading {}", path.display()))
     }
 
-    /// Writes the record, whole or not at all.
+    /// Writes the record atomically.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -353,11 +352,11 @@ impl VnetDir {
             .attempt(format!("writing {}", path.display()))
     }
 
-    /// Removes the directory; one that is not there is as good as removed. The record goes first:
-    /// an agent that is killed meanwhile does not make the network again, with what is left of it.
+    /// Removes the directory, if it exists. The record goes first, so that an agent that is killed
+    /// meanwhile does not make the network again from what is left.
     ///
     /// # Errors
-    /// Something in it cannot be removed.
+    /// Something in the directory cannot be removed.
     pub fn remove(&self) -> Result<()> {
         remove_file(&self.record())?;
         remove_directory(&self.0)

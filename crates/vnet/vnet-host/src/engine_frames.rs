@@ -1,4 +1,4 @@
-//! Frames of a capture that the engine of this host copies.
+//! Frames that an engine of this host captures.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use carina_apps::trace::TraceStream;
 use carina_vnet_web::FrameSource;
 
-/// The frames that an engine of this host copies.
+/// The captured frames of an engine of this host.
 #[derive(Debug)]
 pub(crate) struct EngineFrames(pub(crate) TraceStream);
 

@@ -1,4 +1,4 @@
-//! Why something of a network cannot be made, reached or removed.
+//! Errors of making, using and removing networks on a host.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use carina_vnet::host_part::{Cause, LimitError, NodeState};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file or a process of this system.
+    /// An operation on a file or process of this system fails.
     #[error("{what}: {source}")]
     System {
         /// What was attempted.
@@ -19,13 +19,13 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
-    /// A namespace, a link or a program.
+    /// An operation on a namespace or interface, or a program, fails.
     #[error(transparent)]
     Host(#[from] carina_namespaces::Error),
-    /// A running guest that is reached, or a command in it.
+    /// A running guest cannot be reached, or a command in it fails.
     #[error(transparent)]
     Guest(#[from] carina_vm::Error),
-    /// A guest, its image or its QEMU.
+    /// Starting or controlling a virtual machine, its image or its QEMU fails.
     #[error("{what}: {source}")]
     Vm {
         /// What was attempted.
@@ -33,10 +33,10 @@ pub enum Error {
         /// The reason.
         source: carina_vm::Error,
     },
-    /// The interface over which links leave this host.
+    /// The interface through which links leave this host cannot be used.
     #[error("the underlay: {0}")]
     Underlay(carina_netdev::NetdevError),
-    /// The engine's part of the links.
+    /// The graph of the links is invalid.
     #[error("the graph of the links: {0}")]
     Graph(#[from] GraphError),
     /// The engine refuses the graph of the links.
@@ -50,217 +50,216 @@ pub enum Error {
     Json {
         /// What was attempted.
         what: String,
-        /// What is wrong with it.
+        /// What is wrong with the record.
         source: serde_json::Error,
     },
     /// A configuration command fails inside a node.
     #[error("node {node}: `{command}` has failed with status {status}: {said}")]
     NodeCommand {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// The command.
         command: String,
-        /// Its exit status.
+        /// Exit status of the command.
         status: i32,
-        /// What it said.
+        /// Output of the command.
         said: String,
     },
-    /// A node that this host can never make.
+    /// A node exceeds the limits of this host.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// There is no such image.
+    /// This host has no such image.
     #[error(
         "there is no image {name:?} here; there are: {known}; `carina vnet image add` adds one"
     )]
     NoImage {
-        /// The name.
+        /// Name of the image.
         name: String,
-        /// The images that there are.
+        /// The images of this host.
         known: String,
     },
-    /// What is to become an image cannot be one.
+    /// A file cannot be added as an image.
     #[error("image {name:?}: {reason}")]
     ImageRefused {
-        /// The name.
+        /// Name of the image.
         name: String,
-        /// Why.
+        /// Why not.
         reason: String,
     },
-    /// An image is the ground of a node's disk.
+    /// The image cannot be removed, because a node's disk is based on it.
     #[error("image {name:?} is in use: node {user} has its disk over it")]
     ImageInUse {
-        /// The name.
+        /// Name of the image.
         name: String,
-        /// The network and the node.
+        /// The network and node whose disk is based on it.
         user: String,
     },
-    /// A program of this host that is missing or fails.
+    /// A program of this host is missing or fails.
     #[error("{what}: {said}")]
     Tool {
         /// What was attempted.
         what: String,
-        /// What it said.
+        /// Output of the program.
         said: String,
     },
     /// The agent of another host refuses.
     #[error("host {host}: {reason}")]
     Peer {
-        /// The host.
+        /// Name of the other host.
         host: String,
-        /// Why.
+        /// The agent's reason.
         reason: String,
     },
-    /// A node comes that no order says is to come.
+    /// A node arrives for which there is no order.
     #[error("node {0} is not awaited here, or not from there")]
     NotAwaited(String),
-    /// A link that is to be a flow of a DIF has not become one.
+    /// A link with carrier `dif` has no flow.
     #[error("link {link} is no flow at {node}: {reason}")]
     NoFlow {
-        /// The link.
+        /// Number of the link.
         link: u32,
-        /// The node.
+        /// Name of the node whose member has no flow.
         node: String,
-        /// Why not.
+        /// Why the link has no flow.
         reason: String,
     },
-    /// A name in the DIF of a network does not answer.
+    /// A node does not answer an echo over the network's DIF.
     #[error("{to} has not answered {from} in DIF {dif}: {said}")]
     NoEcho {
-        /// Who was asked.
+        /// Name of the node that does not answer.
         to: String,
-        /// Who asked.
+        /// Name of the node that asked.
         from: String,
-        /// The DIF.
+        /// Name of the DIF.
         dif: String,
-        /// What was said instead.
+        /// Output of the command that asked.
         said: String,
     },
-    /// Something that is not possible on this host.
+    /// This host does not support what was requested.
     #[error("{what}: {instead}")]
     Unsupported {
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// Why not, and what is possible.
+        /// Why it is not possible, and what is.
         instead: &'static str,
     },
-    /// There is no such node.
+    /// The network has no such node.
     #[error("network {vnet} has no node {node}; it has: {known}")]
     NoNode {
-        /// The network.
+        /// Name of the network.
         vnet: String,
-        /// The node.
+        /// The requested node.
         node: String,
-        /// The nodes that there are.
+        /// The nodes of the network.
         known: String,
     },
-    /// A node is stopped.
+    /// The node is stopped.
     #[error("node {0} is stopped; `carina vnet start {0}` starts it")]
     NodeStopped(String),
-    /// There is no such link.
+    /// The network has no such link.
     #[error("network {vnet} has no link {link}")]
     NoLink {
-        /// The network.
+        /// Name of the network.
         vnet: String,
-        /// The number.
+        /// The requested link number.
         link: u32,
     },
     /// A node has no such interface.
     #[error("node {node} has no interface {interface}")]
     NoInterface {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The interface.
+        /// The requested interface.
         interface: String,
     },
-    /// A link cannot be impaired so.
+    /// An impairment is invalid.
     #[error("impairment: {0}")]
     Impairment(String),
-    /// A network of this name is there already.
+    /// A network of this name exists already.
     #[error("network {0} is there already: change it, or remove it first")]
     Exists(String),
-    /// There is no such network.
+    /// There is no network of this name.
     #[error("there is no network {name} here; there are: {known}")]
     NoVnet {
-        /// The name.
+        /// The requested name.
         name: String,
-        /// The networks that there are.
+        /// The existing networks.
         known: String,
     },
-    /// Another client has what there is one of.
+    /// Another client uses a thing that only one can use at a time.
     #[error("{0} is taken by another, who types there")]
     Taken(&'static str),
-    /// Nothing has answered in time.
+    /// No answer came in time.
     #[error("{what} within {} s", limit.as_secs_f32())]
     Timeout {
         /// What was waited for.
         what: String,
-        /// How long.
+        /// How long it was waited for.
         limit: Duration,
     },
-    /// A network does not fit on this host.
+    /// The network does not fit on this host.
     #[error("network {vnet} does not fit: {reason}")]
     NotAdmitted {
-        /// The network.
+        /// Name of the network.
         vnet: String,
-        /// What binds, and what would fit.
+        /// The binding constraint, and what would fit.
         reason: String,
     },
-    /// A network cannot be divided into parts.
+    /// The network cannot be divided into parts.
     #[error(transparent)]
     Division(#[from] carina_vnet::division::DivisionError),
-    /// A part that a provider has handed over cannot be made.
+    /// A part that a provider has ordered is invalid.
     #[error("the part: {0}")]
     Part(#[from] carina_vnet::host_part::PartError),
-    /// A part that a provider has handed over is not for operators of this host.
+    /// A provider has ordered this network; operators of this host cannot change it.
     #[error("network {0} is a part of one that a provider has handed over: it is changed there")]
     OfProvider(String),
     /// A network cannot be restored.
     #[error(transparent)]
     Saved(Box<crate::saved_error::SavedError>),
-    /// The register of an access point, or its keys.
+    /// The register of an access point, or its keys, cannot be read or written.
     #[error(transparent)]
     Access(#[from] carina_vnet_access::register::RegisterError),
-    /// There is no such access point.
+    /// The network has no such access point.
     #[error("network {vnet} has no access point {access} on this host; it has: {known}")]
     NoAccess {
-        /// The network.
+        /// Name of the network.
         vnet: String,
-        /// The access point.
+        /// The requested access point.
         access: String,
-        /// The access points that there are.
+        /// The access points of the network.
         known: String,
     },
-    /// No address is known at which users would find this host.
+    /// No address is known at which users would reach this host.
     #[error("this host has no address that users could reach; say one with --at ADDRESS")]
     NoAddress,
-    /// Two links would have the same tunnel.
+    /// Two links would use the same tunnel.
     #[error("link {link}: network {other} has a tunnel of the same ends and tag")]
     TunnelTaken {
-        /// The link.
+        /// Number of the link.
         link: u32,
-        /// The network that has it.
+        /// The network that already uses the tunnel.
         other: String,
     },
-    /// A change of a network has not led to what is wanted.
+    /// A change of a network has failed.
     #[error("it is not ready: {0}")]
     NotReady(String),
-    /// Nothing of a network is there yet.
+    /// Nothing of the network is made yet.
     #[error("network {0} is not made yet")]
     NotMade(String),
-    /// The agent makes no networks any more.
+    /// The agent is ending and makes no more networks.
     #[error("the agent is ending, as it had no network: ask again, and the next one answers")]
     Ending,
     /// The network is being removed.
     #[error("the network is being removed")]
     Cancelled,
-    /// A thread that does a part of the work has ended.
+    /// A thread that does part of the work has ended.
     #[error("{0} has ended")]
     Ended(&'static str),
 }
 
 impl Error {
-    /// Whether the same attempt on this host fails each time, until the document or the host is
-    /// another.
+    /// Whether a retry on this host would fail again until the document or the host has changed.
     #[must_use]
     pub fn is_final(&self) -> bool {
         matches!(
@@ -274,7 +273,7 @@ impl Error {
         )
     }
 
-    /// The node that it is about, if it is one.
+    /// The node that the error is about; `None` if it is not about a single node.
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         match self {
@@ -284,7 +283,7 @@ impl Error {
         }
     }
 
-    /// The state of a node that could not be made for this.
+    /// The state to report for a node that could not be made because of this error.
     #[must_use]
     pub fn state(&self) -> NodeState {
         let (reason, cause) = (self.to_string(), self.cause());
@@ -295,7 +294,7 @@ impl Error {
         }
     }
 
-    /// Of what kind it is, for those who must not know this host.
+    /// The class of the error, for operators who must not know this host.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
@@ -315,7 +314,7 @@ impl Error {
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Says what was attempted.
+/// Adds to an error what was attempted.
 pub(crate) trait Attempt<T> {
     fn attempt(self, what: impl Into<String>) -> Result<T>;
 }

@@ -1,4 +1,4 @@
-//! A network that is there, in the words of other tools. Nothing of the substrate stands in them.
+//! Exports a network in formats of other tools, without anything of the substrate.
 
 mod dot;
 mod rfc8345;
@@ -6,7 +6,7 @@ mod rspec;
 
 use carina_vnet::report::{InterfaceReport, LinkReport, VnetReport};
 
-/// What a network is written as.
+/// A format of exported networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// A manifest in GENI RSpec, version 3.
@@ -19,14 +19,14 @@ pub enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [ExportFormat; 3] = [
         ExportFormat::Rspec,
         ExportFormat::Rfc8345,
         ExportFormat::Dot,
     ];
 
-    /// The word for it.
+    /// The keyword of the format.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl ExportFormat {
         }
     }
 
-    /// A network in it.
+    /// Writes a network in this format.
     #[must_use]
     pub fn write(self, report: &VnetReport) -> String {
         match self {
@@ -47,7 +47,8 @@ impl ExportFormat {
     }
 }
 
-/// A network without the links that do not end at nodes of it, for words that have no others.
+/// The network without links that end outside of it (access points, cards, other hosts), for
+/// formats that cannot express them.
 fn between_nodes(report: &VnetReport) -> VnetReport {
     let mut inner = report.clone();
     inner
@@ -56,14 +57,14 @@ fn between_nodes(report: &VnetReport) -> VnetReport {
     inner
 }
 
-/// The node and the interface of an end of a link.
+/// The node and the interface at an end of a link.
 fn end(link: &LinkReport, side: usize) -> (&str, &str) {
     link.ends[side]
         .split_once(':')
         .unwrap_or((&link.ends[side], ""))
 }
 
-/// The address of an interface without the length of its prefix.
+/// The address of an interface without its prefix length.
 fn address(interface: &InterfaceReport) -> &str {
     let address = interface.address.split('/').next();
     address.unwrap_or(&interface.address)

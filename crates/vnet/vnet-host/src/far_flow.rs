@@ -1,4 +1,5 @@
-//! A link to another host that is a flow of the DIF of both hosts: frames of Ethernet are its SDUs.
+//! Links to other hosts that are flows: each SDU of the flow, in a DIF of both hosts, is an
+//! Ethernet frame.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,15 +16,15 @@ use crate::error::{Attempt, Error, Result};
 use crate::flow_port::FlowSocket;
 use crate::host_dif::{HostDif, Pair};
 
-/// The flows of links that have one, by number.
+/// The flows of links that have one, by link number.
 pub type Flows = BTreeMap<u32, Arc<FlowSocket>>;
 
-/// Keeps the flow of a link, and asks for another one when it has ended; for as long as this value
-/// is there.
+/// Keeps the flow of a link: allocates it, and allocates another one when it has ended, until this
+/// value is dropped.
 #[derive(Debug)]
 pub struct FarFlow {
     slot: Arc<Slot>,
-    /// What it is the flow of.
+    /// The tag of the link and the two hosts, which identify the flow.
     pub key: (u32, Pair),
 }
 
@@ -36,17 +37,18 @@ struct Slot {
 #[derive(Debug)]
 struct State {
     flow: Option<Arc<FlowSocket>>,
-    /// Why the link has no flow.
+    /// Why the link has no flow at present.
     reason: String,
-    /// Since when no probe passes it.
+    /// Since when no probe has passed the flow.
     doubted: Option<Instant>,
 }
 
 impl FarFlow {
-    /// Begins to ask for the flow of the link with a tag, or to wait until it is asked for.
+    /// Starts a thread that allocates the flow of the link with this tag, or waits for the other
+    /// host to allocate it.
     ///
     /// # Errors
-    /// A thread cannot be started.
+    /// The thread cannot be started.
     pub fn keep(host: &Arc<HostDif>, tag: u32, pair: Pair) -> Result<FarFlow> {
         let slot = Arc::new(Slot {
             state: Mutex::new(State {
@@ -62,12 +64,12 @@ impl FarFlow {
             host.want(pair);
             let mut worked = Instant::now();
             while shared.is_wanted() {
-                // What is missing now may be there later; the status of the link says what it is.
+                // What is missing now may appear later; the status of the link names it.
                 let served = shared.serve(&host, tag, pair);
                 if served.is_ok() {
                     worked = Instant::now();
                 } else if worked.elapsed() > ANEW {
-                    // Should it be refused, it is tried again.
+                    // If the node refuses, this is retried.
                     let _ = host.join_anew(pair);
                     worked = Instant::now();
                 }
@@ -84,7 +86,7 @@ impl FarFlow {
         })
     }
 
-    /// The flow, if there is one.
+    /// The flow of the link.
     ///
     /// # Errors
     /// Why the link has no flow.
@@ -105,7 +107,7 @@ impl Slot {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every critical section leaves the state whole.
+        // Every critical section leaves the state consistent, even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +129,8 @@ impl Slot {
         state.doubted = None;
     }
 
-    /// Notes that a probe has not passed the flow; it is let go when that goes on.
+    /// Notes that a probe has not passed the flow. The flow is deallocated if that lasts longer
+    /// than [`DOUBT`].
     fn doubt(&self) {
         let mut state = self.lock();
         let since = *state.doubted.get_or_insert_with(Instant::now);
@@ -139,7 +142,7 @@ impl Slot {
         }
     }
 
-    /// Gets a flow, and returns when it has ended, or the other host is no member any more.
+    /// Gets a flow. Returns when the flow has ended, or the other host is not a member any more.
     fn serve(
         &self,
         host: &HostDif,
@@ -159,7 +162,7 @@ impl Slot {
                 }
                 match (host.neighbour(pair), self.flow()) {
                     (Ok(()), Ok(_)) => {}
-                    // The other host asks again when it is back.
+                    // The other host allocates the flow again when it is back.
                     (Err(why), _) => self.set(Err(why)),
                     (_, Err(_)) => self.set(Err(NOT_ASKED.to_owned())),
                 }
@@ -179,12 +182,12 @@ impl Slot {
     }
 }
 
-/// The name of the flow of the link with a tag, at the first member of the DIF of two hosts.
+/// The application name of a link's flow; the first member of the two hosts' DIF registers it.
 pub fn flow_name(tag: u32) -> String {
     format!("link.{tag}")
 }
 
-/// The tag and the hosts of a link that is a flow between two hosts.
+/// The tag and the hosts of a link that is a flow between two hosts; `None` for other links.
 pub fn pair_of(link: &LinkPart) -> Option<(u32, Pair)> {
     match &link.far {
         Far::Host(far) if link.carrier == Carrier::Dif => {
@@ -200,12 +203,12 @@ pub fn pair_of(link: &LinkPart) -> Option<(u32, Pair)> {
 pub struct FarFlows {
     host: Option<Arc<HostDif>>,
     kept: Mutex<BTreeMap<u32, FarFlow>>,
-    /// The numbers of the flows that the engine has.
+    /// The numbers of the flows that the engine uses, by link.
     taken: Mutex<BTreeMap<u32, u64>>,
 }
 
 impl FarFlows {
-    /// None yet, over the DIFs of a host.
+    /// No flows yet, to be allocated in the DIFs of a host.
     pub fn of(host: Option<&Arc<HostDif>>) -> FarFlows {
         FarFlows {
             host: host.map(Arc::clone),
@@ -214,10 +217,10 @@ impl FarFlows {
         }
     }
 
-    /// Begins to keep the flows of a part, and no others.
+    /// Begins to keep flows for the links of a part, and ends all others.
     ///
     /// # Errors
-    /// This host has no interface for links to others.
+    /// This host has no interface for links to other hosts.
     pub fn keep(&self, part: &HostPart) -> Result<()> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted = BTreeMap::new();
@@ -239,7 +242,7 @@ impl FarFlows {
         Ok(())
     }
 
-    /// The flows that there are, for the engine.
+    /// The current flows, to be given to the engine.
     pub fn take(&self) -> Flows {
         let flows = there(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
@@ -247,7 +250,7 @@ impl FarFlows {
         flows
     }
 
-    /// Whether there are other flows than the engine has.
+    /// Whether the current flows differ from those that the engine uses.
     pub fn have_changed(&self) -> bool {
         let flows = there(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
@@ -255,8 +258,8 @@ impl FarFlows {
         numbers.collect::<BTreeMap<_, _>>() != *taken
     }
 
-    /// Notes whether a probe has passed a link. A flow that no probe passes for some time is let
-    /// go, as its other end may have been forgotten with the node there.
+    /// Notes whether a probe has passed a link. A flow that no probe passes for some time is
+    /// deallocated, because a restarted node at the other end may not know the flow any more.
     pub fn note_probe(&self, link: u32, has_passed: bool) {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         match kept.get(&link) {
@@ -266,7 +269,7 @@ impl FarFlows {
         }
     }
 
-    /// What keeps links that are flows from having one, by number.
+    /// Why links have no flow, by link number.
     pub fn missing(&self) -> BTreeMap<u32, String> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let all = kept.iter();
@@ -281,11 +284,11 @@ fn there(kept: &BTreeMap<u32, FarFlow>) -> Flows {
         .collect()
 }
 
-/// How long the node may take to answer.
+/// Longest time for the node to answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// After which time without a flow the second member joins the DIF anew.
+/// Time without a flow after which the second member joins the DIF again.
 const ANEW: Duration = Duration::from_secs(10);
-/// For how long probes may fail over a flow.
+/// Time for which probes may fail before the flow is deallocated.
 const DOUBT: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! The app of the engine whose wire is a flow: frames of Ethernet are its SDUs.
+//! An app of the engine that sends and receives frames as SDUs of a flow.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// A flow with its socket.
+/// The socket of a flow.
 #[derive(Debug)]
 pub struct FlowSocket {
-    /// No two flows of this process have the same one.
+    /// A number that no other flow of this process has.
     number: u64,
     socket: OwnedFd,
     has_ended: AtomicBool,
 }
 
 impl FlowSocket {
-    /// The flow that a socket is.
+    /// Wraps the socket of a flow.
     pub fn over(socket: OwnedFd) -> Arc<FlowSocket> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(FlowSocket {
@@ -34,7 +34,7 @@ impl FlowSocket {
         })
     }
 
-    /// Its number.
+    /// The number of the flow, unique in this process.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -43,8 +43,8 @@ impl FlowSocket {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// Whether it is over: the app has found its end, or the node has closed it, which counts also
-    /// while no engine has it.
+    /// Whether the flow has ended: the app has read its end, or the node has closed the socket.
+    /// This works also while no engine uses the flow.
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire) || self.is_closed()
     }
@@ -60,12 +60,12 @@ impl FlowSocket {
     }
 }
 
-/// The app of the engine whose wire is a flow; without one it drops what it gets.
+/// Configures an app whose frames travel as SDUs of a flow. Without a flow it drops all frames.
 ///
-/// - inputs: `input`: frames that become SDUs
-/// - outputs: `output`: frames that were SDUs
-/// - counters: `drop_no_flow`; `drop_full`: the flow takes no more at present; `drop_long`: an SDU
-///   is longer than a frame
+/// - inputs: `input`: frames to send as SDUs
+/// - outputs: `output`: frames received as SDUs
+/// - counters: `drop_no_flow`; `drop_full`: the flow accepts nothing at present; `drop_long`: an
+///   SDU is longer than a frame
 #[derive(Clone, Debug)]
 pub struct FlowPortConfig(pub Option<Arc<FlowSocket>>);
 
@@ -76,7 +76,7 @@ impl PartialEq for FlowPortConfig {
     }
 }
 
-/// The app.
+/// The running app.
 pub struct FlowPort {
     flow: Option<Arc<FlowSocket>>,
     pool: Pool,
@@ -114,7 +114,7 @@ impl FrameApp for FlowPort {
                         Some(frame) => return Some(frame),
                         None => self.long.add(1),
                     },
-                    // A message of no bytes is the end: frames have some.
+                    // A message without bytes marks the end, because frames are never empty.
                     Ok((0, _)) => {
                         flow.end();
                         return None;
@@ -156,12 +156,12 @@ impl FrameApp for FlowPort {
         let Some(flow) = &self.flow else { return true };
         let mut first = [0];
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        // What has ended has nothing to pull.
+        // A flow that has ended has nothing to read.
         flow.has_ended.load(Ordering::Acquire) || recv(&flow.socket, &mut first[..], flags).is_err()
     }
 }
 
-/// More than any frame of the pool.
+/// Longer than any frame of the pool.
 const SDU_MAX: usize = 1 << 16;
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
         drop(theirs);
         breathe();
         assert!(flow.has_ended() && !ends[0].0.has_ended());
-        // Also where no engine looks.
+        // The end is detected also without an engine.
         let (ours, theirs) = pair();
         let unused = FlowSocket::over(ours);
         assert!(!unused.has_ended());

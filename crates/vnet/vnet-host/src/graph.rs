@@ -1,4 +1,4 @@
-//! The links of a network as a graph of the engine.
+//! Builds the engine's graph of a network's links.
 
 #[cfg(test)]
 mod isolation;
@@ -22,8 +22,8 @@ use crate::second_ports::SecondPorts;
 use crate::underlay::{NEEDED, UnderlayPort};
 use carina_vnet::host_part::LinkEnd;
 
-/// The graph of a part: for each link its two ports, and a token bucket in each direction; for one
-/// to another host its port, a bucket for what leaves, and a tunnel or a flow.
+/// The graph of a part. A link within this host has two ports and a token bucket in each direction.
+/// A link to another host has a port, a bucket for what it sends, and a tunnel or a flow.
 pub fn graph_of(
     part: &HostPart,
     underlay: Option<&UnderlayPort>,
@@ -41,7 +41,7 @@ pub fn graph_of(
                 }
             }
             Far::Nic(nic) => add_nic(&mut graph, (link, nic), ports)?,
-            // `AccessPoints::add` does: it has what is not in the part.
+            // `AccessPoints::add` adds these, because it needs more than the part.
             Far::Users(_) => {}
             Far::Host(_) if pair_of(link).is_some() => {
                 let flow = flow_app(link.number);
@@ -69,7 +69,7 @@ pub fn graph_of(
     Ok(graph)
 }
 
-/// Adds the port of an end on this host, and the bucket of what comes from it to `next`.
+/// Adds the port of an end on this host, and the bucket from it to app port `next`.
 fn add_port(
     graph: &mut Graph,
     (link, side): (&LinkPart, usize),
@@ -85,12 +85,12 @@ fn add_port(
     Ok(())
 }
 
-/// Adds the app that is the port of an end, without links.
+/// Adds the app of an end's port, without links.
 pub fn add_port_app(graph: &mut Graph, end: LinkEnd, ports: &SecondPorts) {
     graph.app(&ports.app(end), AfPacketConfig::of(&ports.port(end)));
 }
 
-/// Adds the link of a node to a card of the host.
+/// Adds the link between a node and a physical card of the host.
 fn add_nic(graph: &mut Graph, (link, nic): (&LinkPart, &Nic), ports: &SecondPorts) -> Result<()> {
     let card = card_app(link.number);
     graph.app(&card, nics::port_of(nic)?);
@@ -100,7 +100,7 @@ fn add_nic(graph: &mut Graph, (link, nic): (&LinkPart, &Nic), ports: &SecondPort
     Ok(())
 }
 
-/// Adds a link to another host, but for the interface where its tunnel leaves.
+/// Adds a link to another host, without the interface through which its tunnel leaves.
 fn add_far(
     graph: &mut Graph,
     (part, link, far): (&HostPart, &LinkPart, &FarHost),
@@ -147,7 +147,7 @@ fn add_far(
     })
 }
 
-/// Adds the interface that the tunnels share.
+/// Adds the interface that all tunnels share.
 fn add_underlay(graph: &mut Graph, port: &UnderlayPort, tunnels: Vec<MuxTunnel>) -> Result<()> {
     for MuxTunnel { name, .. } in &tunnels {
         graph.link(&format!("{name}.south -> {MUX_APP}.{name}"))?;
@@ -170,8 +170,8 @@ fn add_underlay(graph: &mut Graph, port: &UnderlayPort, tunnels: Vec<MuxTunnel>)
     Ok(())
 }
 
-/// The bucket of a link: what passes at once after a pause is what its rate gives in 20 ms, and at
-/// least ten frames.
+/// The token bucket of a link. It holds what the rate gives in 20 ms, at least ten frames, which
+/// may pass at once after a pause.
 pub(crate) fn limiter(rate: Rate) -> RateLimiterConfig {
     let bits_per_second = rate.bps().min(RATE_MAX);
     RateLimiterConfig {
@@ -180,7 +180,7 @@ pub(crate) fn limiter(rate: Rate) -> RateLimiterConfig {
     }
 }
 
-/// The highest rate that the limiter knows; above it no machine sends.
+/// The highest rate of the limiter, bits a second; no machine sends faster.
 const RATE_MAX: u64 = 1_000_000_000_000;
 const BUCKET_MIN: u64 = 10 * 1514;
 

@@ -1,17 +1,17 @@
-//! A guest on its way between two agents.
+//! The protocol by which an agent sends a guest to another agent.
 //!
 //! ```text
 //!   source                                destination
-//!     | -- offer: what it is, its hardware ----> |   a QEMU is made for it
+//!     | -- offer: name, hardware --------------> |   starts a QEMU for the guest
 //!     | <------------------------------ reply -- |
-//!     | -- pieces of what QEMU sends, an end --> |   the guest stands still at both ends
-//!     | -- sent: for how long it has stood ----> |
+//!     | -- pieces of QEMU's stream, an end ----> |   the guest is paused at both ends
+//!     | -- sent: how long it was paused -------> |
 //!     | <------------------------------ reply -- |
 //! ```
 //!
-//! A message is a text of JSON, after its length in four bytes, the most significant first; so is a
-//! piece, and one of no bytes is the end. The way that carries the bytes keeps others from
-//! reading and writing them.
+//! A message is JSON text after its length in four bytes, most significant byte first. A piece has
+//! the same format; a piece of length 0 is the end. The protocol does not encrypt or authenticate:
+//! the connection that carries it must do so.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -22,58 +22,58 @@ use carina_vnet::host_part::VnetId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What carries the bytes. Reading and writing have limits of time of their own.
+/// A connection that carries the bytes. Its reads and writes have timeouts of their own.
 pub trait GuestWire: Read + Write + Send {}
 
 impl<T: Read + Write + Send> GuestWire for T {}
 
-/// A way to the agents of other hosts.
+/// Connects to the agents of other hosts.
 pub trait GuestCaller: Send + Sync + std::fmt::Debug {
-    /// Calls the agent of a host.
+    /// Connects to the agent of `host` at address `at`.
     ///
     /// # Errors
-    /// It is not reached, or another answers.
+    /// The agent is not reached, or another one answers.
     fn call(&self, host: &str, at: &str) -> io::Result<Box<dyn GuestWire>>;
 }
 
-/// What is sent.
+/// The first message: which node is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
-    /// The network, as the provider names it.
+    /// The network's uid at the provider.
     pub vnet: VnetId,
-    /// The number of the move.
+    /// Number of the move.
     pub number: u64,
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Its hardware.
+    /// The machine's hardware.
     pub hardware: Hardware,
-    /// Its cards, by the names of its interfaces.
+    /// The numbers of the machine's cards, by interface name.
     pub cards: BTreeMap<String, u32>,
 }
 
-/// All was sent.
+/// The last message of the source: everything was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sent {
-    /// For how long the guest has stood still by then, µs.
+    /// How long the guest was paused until then, µs.
     pub stood_us: u64,
 }
 
-/// What the destination says.
+/// The destination's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reply {
-    /// It is ready for what comes next, or has it.
+    /// The destination is ready for the next message, or has received everything.
     Ready,
-    /// It takes nothing.
+    /// The destination refuses the node, for this reason.
     Refused(String),
 }
 
 /// Writes a message.
 ///
 /// # Errors
-/// The connection breaks, or takes too long.
+/// The connection breaks or times out.
 pub fn write(wire: &mut dyn GuestWire, message: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec(message).map_err(io::Error::other)?;
     write_piece(wire, &text)?;
@@ -83,17 +83,17 @@ pub fn write(wire: &mut dyn GuestWire, message: &impl Serialize) -> io::Result<(
 /// Reads a message.
 ///
 /// # Errors
-/// The connection breaks, or takes too long; or what comes is something else.
+/// The connection breaks or times out, or the message is of another kind.
 pub fn read<T: DeserializeOwned>(wire: &mut dyn GuestWire) -> io::Result<T> {
     let mut text = Vec::new();
     read_piece(wire, MESSAGE_MAX, &mut text)?;
     serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
-/// Sends what QEMU writes to its end of a socket, until that is closed.
+/// Sends as pieces what QEMU writes to its end of a socket, until that is closed.
 ///
 /// # Errors
-/// The connection breaks, or takes too long.
+/// The connection breaks or times out.
 pub fn send_pieces(from: &mut UnixStream, wire: &mut dyn GuestWire) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
     loop {
@@ -105,10 +105,10 @@ pub fn send_pieces(from: &mut UnixStream, wire: &mut dyn GuestWire) -> io::Resul
     }
 }
 
-/// Hands what comes to QEMU, until the end.
+/// Passes received pieces to QEMU, until the end.
 ///
 /// # Errors
-/// The connection breaks, or takes too long; or QEMU takes no more.
+/// The connection breaks or times out, or QEMU accepts no more.
 pub fn take_pieces(wire: &mut dyn GuestWire, to: &mut dyn Write) -> io::Result<()> {
     let mut buffer = Vec::new();
     loop {
@@ -138,9 +138,9 @@ fn read_piece(wire: &mut dyn GuestWire, most: usize, into: &mut Vec<u8>) -> io::
     wire.read_exact(into)
 }
 
-/// Bytes of a message at most.
+/// Largest message, bytes.
 const MESSAGE_MAX: usize = 64 << 10;
-/// Bytes of a piece at most.
+/// Largest piece, bytes.
 const PIECE: usize = 256 << 10;
 
 #[cfg(test)]

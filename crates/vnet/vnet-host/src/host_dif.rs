@@ -1,4 +1,4 @@
-//! The Carina node of a host, whose DIFs carry links to other hosts.
+//! The Carina node of a host, whose DIFs carry links to other hosts as flows.
 //!
 //! ```text
 //!    host 192.0.2.1                                host 192.0.2.2
@@ -7,9 +7,9 @@
 //!              shim underlay --- Ethernet --- shim underlay
 //! ```
 //!
-//! Each pair of hosts between which there are such links has a DIF of its own. Its first member is
-//! that of the host with the lower address, so that nothing has to be agreed upon. The node ends
-//! with the last link that needs it, or with its agent.
+//! Each pair of hosts with such links has a DIF of its own. Its first member is that of the host
+//! with the lower address, so that the hosts need not negotiate this. The node ends with the last
+//! link that needs it, or with its agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -31,8 +31,8 @@ use crate::directory::Vnets;
 use crate::error::{Attempt, Error, Result};
 use crate::underlay::Underlay;
 
-/// The Carina node of a host. It is started when the first link needs it, and ends with the last
-/// one, or with this value.
+/// The Carina node of a host. It starts when the first link needs it, and ends with the last one,
+/// or with this value.
 #[derive(Debug)]
 pub struct HostDif {
     run_dir: RunDir,
@@ -43,25 +43,25 @@ pub struct HostDif {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many links want the DIF of each pair.
+    /// Number of links that need the DIF of each pair.
     wanted: BTreeMap<Pair, usize>,
-    /// The pairs of which the node that runs has a member.
+    /// The pairs for which the running node has a member.
     pairs: BTreeSet<Pair>,
     running: Option<Running>,
-    /// What the node has said of its members, and when.
+    /// The members that the node has last reported, and when.
     said: Option<(Instant, Vec<IpcpInfo>)>,
-    /// Since when members have no neighbour.
+    /// Since when a member has had no neighbour.
     alone: BTreeMap<Pair, Instant>,
-    /// When members joined anew.
+    /// When a member last joined again.
     joined: BTreeMap<Pair, Instant>,
 }
 
 /// Two hosts by their addresses on the underlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
-    /// That of this host.
+    /// Address of this host.
     pub local: Ipv4Addr,
-    /// That of the other.
+    /// Address of the other host.
     pub remote: Ipv4Addr,
 }
 
@@ -72,12 +72,12 @@ struct Running {
 }
 
 impl Pair {
-    /// Whether this host's member is the first of the DIF.
+    /// Whether this host's member is the first one, which creates the DIF.
     pub fn is_first(self) -> bool {
         self.local < self.remote
     }
 
-    /// The name of the DIF.
+    /// Name of the DIF.
     pub fn dif(self) -> String {
         let (low, high) = (self.local.min(self.remote), self.local.max(self.remote));
         format!("{low}-{high}")
@@ -85,7 +85,7 @@ impl Pair {
 }
 
 impl HostDif {
-    /// The node of a host, which does not run yet.
+    /// The Carina node of a host; it does not run yet.
     pub fn of(vnets: &Vnets, host: &str, underlay: &Underlay) -> HostDif {
         HostDif {
             run_dir: RunDir::new(vnets.path().with_extension("dif")),
@@ -95,17 +95,19 @@ impl HostDif {
         }
     }
 
-    /// Where applications reach it.
+    /// Path of the socket at which applications reach the node.
     pub fn socket(&self) -> PathBuf {
         self.run_dir.ipc_sock()
     }
 
-    /// One link more wants the DIF of a pair, which [`HostDif::ensure`] makes.
+    /// Registers a link that needs the DIF of a pair. [`HostDif::ensure`] then creates or joins the
+    /// DIF.
     pub fn want(&self, pair: Pair) {
         *self.lock().wanted.entry(pair).or_default() += 1;
     }
 
-    /// One link less does. With the last one the member leaves; the node ends without any.
+    /// Unregisters a link. With the pair's last link the member leaves the DIF; the node ends with
+    /// its last member.
     pub fn release(&self, pair: Pair) {
         let mut state = self.lock();
         if let Some(count) = state.wanted.get_mut(&pair) {
@@ -121,15 +123,15 @@ impl HostDif {
         if state.pairs.is_empty() {
             state.running = None;
         } else if state.runs() {
-            // Should it be refused, a member is left that carries nothing.
+            // If the node refuses, an unused member remains.
             let _ = self.apply(&state.pairs);
         }
     }
 
-    /// Has the node run, with the DIF of a pair of hosts.
+    /// Makes sure that the node runs and has a member in the DIF of a pair.
     ///
     /// # Errors
-    /// It does not start, or refuses.
+    /// The node does not start, or refuses.
     pub fn ensure(&self, pair: Pair) -> Result<()> {
         let mut state = self.lock();
         let mut pairs = state.pairs.clone();
@@ -145,12 +147,12 @@ impl HostDif {
         Ok(())
     }
 
-    /// Looks whether the member of this host in the DIF of a pair has the other host's as its
-    /// neighbour. One that is a member and has been alone for [`ANEW`] joins anew, if it is not the
-    /// first: that may have begun the DIF again.
+    /// Checks that this host's member in the DIF of a pair has the other host's member as a
+    /// neighbour. A second member that has been alone for [`ANEW`] joins again, because the first
+    /// one may have created the DIF again.
     ///
     /// # Errors
-    /// Why it has not.
+    /// Why the member has no neighbour.
     pub fn neighbour(&self, pair: Pair) -> Result<(), String> {
         let mut state = self.lock();
         let is_fresh = |(at, _): &(Instant, _)| at.elapsed() < FRESH;
@@ -181,8 +183,8 @@ impl HostDif {
         Err(format!("host {remote} does not answer in DIF {dif}"))
     }
 
-    /// Has the member of this host leave the DIF of a pair and join anew, if it is not the first
-    /// and has not done so just now for another link.
+    /// Makes this host's member leave the DIF of a pair and join again, unless it is the first
+    /// member, or has just done so for another link.
     ///
     /// # Errors
     /// The node refuses.
@@ -269,7 +271,7 @@ impl HostDif {
             .stderr(File::create(&log).attempt(what())?)
             .env_remove("CARINA_RUN");
         let (begun, is_begun) = sync_channel(1);
-        // It ends with the thread that has started it, which waits for its end.
+        // The process ends with the thread that started it; therefore the thread waits for its end.
         let run = move || match end_with_parent(&mut command).spawn() {
             Ok(mut child) => {
                 let _ = begun.send(Ok(Process::of_child(&child)));
@@ -310,12 +312,12 @@ impl HostDif {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every critical section leaves the state whole.
+        // Every critical section leaves the state consistent, even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A path below `/proc/self`, for another process.
+/// A path below `/proc/self`, written so that another process can use it.
 fn own_path(path: &Path) -> PathBuf {
     match path.strip_prefix("/proc/self") {
         Ok(rest) => Path::new("/proc")
@@ -347,13 +349,14 @@ impl Drop for Running {
     }
 }
 
-/// The shim over the underlay.
+/// Name of the shim IPCP over the underlay.
 const UNDERLAY: &str = "underlay";
-/// Three that are missed are a loss: a host that has gone is found within some seconds.
+/// Interval of keep-alives. Three lost ones count as loss of the neighbour, so that this takes some
+/// seconds.
 const KEEPALIVE_MS: u32 = 1000;
-/// How old what the node has said may be.
+/// How long the reported members are cached.
 const FRESH: Duration = Duration::from_millis(400);
-/// After which time alone a member joins anew.
+/// Time without a neighbour after which a member joins again.
 const ANEW: Duration = Duration::from_secs(5);
 const START: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_secs(1);

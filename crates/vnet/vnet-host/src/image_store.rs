@@ -1,15 +1,16 @@
-//! Images of machines that people bring: kept by the hash of their content, under names.
+//! Images that users add for their machines: files stored by the hash of their content, under
+//! names.
 //!
 //! ```text
-//!   STORE/blobs/SHA256               a disk, kernel or initramfs; never written again
-//!   STORE/names/NAME.json            what is known under a name
+//!   STORE/blobs/SHA256               a disk, kernel or initramfs; never changed
+//!   STORE/names/NAME.json            the image of a name
 //!   STORE/nodes/UID/NODE.HASH.qcow2  what a node has written, over the disk with that hash
 //!   STORE/nodes/UID/NODE.iso         the volume for cloud-init in the node
-//!   STORE/lock                       held while images come and go
+//!   STORE/lock                       locked while images are added or removed
 //! ```
 //!
-//! `STORE` is `$CARINA_IMAGES`, else `/var/lib/carina/images`: a run directory lies in memory,
-//! which is no place for disks.
+//! `STORE` is `$CARINA_IMAGES`, or `/var/lib/carina/images` by default. It is not in the run
+//! directory, because that is in memory, which is too small for disks.
 
 mod adding;
 mod leftovers;
@@ -30,53 +31,53 @@ pub use self::node_disk::NodeDisk;
 use crate::error::{Attempt, Error, Result};
 use crate::removal::remove_directory;
 
-/// The name of Carina's own guest, which no image of the store has.
+/// The name of Carina's own guest, which is not in the store.
 pub const OWN: &str = carina_vnet::document::OWN_IMAGE;
 
-/// The images of a host.
+/// The image store of a host.
 #[derive(Clone, Debug)]
 pub struct ImageStore(PathBuf);
 
-/// An image as the store knows it.
+/// The description of an image in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredImage {
-    /// Its name.
+    /// Name of the image.
     pub name: String,
-    /// SHA-256 of the disk.
+    /// SHA-256 of the disk file.
     pub disk: String,
-    /// What the disk is: `qcow2` or `raw`.
+    /// Format of the disk file: `qcow2` or `raw`.
     pub format: String,
-    /// Bytes of the file.
+    /// Size of the disk file, bytes.
     pub bytes: u64,
-    /// Bytes of the disk as a machine sees it.
+    /// Size of the disk as a machine sees it, bytes.
     pub virtual_bytes: u64,
-    /// A kernel that is booted in place of what is on the disk, with its initramfs.
+    /// The kernel to boot instead of the one on the disk, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<StoredKernel>,
-    /// `user-data` for cloud-init.
+    /// `user-data` for cloud-init, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
-    /// When it was added, seconds since 1970.
+    /// When the image was added, in seconds since 1970.
     pub added_s: u64,
 }
 
-/// A kernel of an image.
+/// A kernel that belongs to an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredKernel {
-    /// SHA-256 of the kernel.
+    /// SHA-256 of the kernel file.
     pub image: String,
-    /// SHA-256 of the initramfs.
+    /// SHA-256 of the initramfs file, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initramfs: Option<String>,
-    /// Its command line.
+    /// The kernel's command line.
     #[serde(default)]
     pub command_line: String,
 }
 
 impl StoredImage {
-    /// The contents that it is made of.
+    /// The hashes of the files that the image consists of.
     fn blobs(&self) -> BTreeSet<&str> {
         let kernel = self.kernel.as_ref();
         let initramfs = kernel.and_then(|it| it.initramfs.as_deref());
@@ -89,14 +90,14 @@ impl StoredImage {
 }
 
 impl ImageStore {
-    /// The store of this host.
+    /// The image store of this host.
     #[must_use]
     pub fn of_this_host() -> ImageStore {
         let named = std::env::var_os("CARINA_IMAGES").filter(|path| !path.is_empty());
         ImageStore(named.map_or_else(|| PathBuf::from(DEFAULT), PathBuf::from))
     }
 
-    /// The store at a path.
+    /// The image store at a path.
     #[must_use]
     pub fn at(path: &Path) -> ImageStore {
         ImageStore(path.to_owned())
@@ -122,10 +123,10 @@ impl ImageStore {
         self.nodes().join(vnet.to_string())
     }
 
-    /// The images by name. An entry that cannot be read is passed over.
+    /// All images, sorted by name. Entries that cannot be read are left out.
     ///
     /// # Errors
-    /// The store is there and cannot be read.
+    /// The store exists but cannot be read.
     pub fn list(&self) -> Result<Vec<StoredImage>> {
         let names = entries(&self.names())?;
         let names = names.iter().filter_map(|it| it.strip_suffix(".json"));
@@ -134,10 +135,10 @@ impl ImageStore {
         Ok(images)
     }
 
-    /// The image of a name.
+    /// The image of this name.
     ///
     /// # Errors
-    /// There is no such image; the error names those that there are.
+    /// There is no such image; the error lists those that exist.
     pub fn find(&self, name: &str) -> Result<StoredImage> {
         let missing = || {
             let known = entries(&self.names()).unwrap_or_default();
@@ -159,12 +160,13 @@ impl ImageStore {
         serde_json::from_slice(&text).attempt(format!("reading {}", path.display()))
     }
 
-    /// Forgets an image, and removes contents that no other image has.
+    /// Removes an image, and the files that no other image uses.
     ///
     /// # Errors
-    /// There is no such image, a node has its disk over it, or something cannot be removed.
+    /// There is no such image, a node's disk is based on the image's disk, or something cannot be
+    /// removed.
     pub fn remove(&self, name: &str) -> Result<()> {
-        // One that is not there needs no lock.
+        // A missing image is reported without taking the lock.
         self.find(name)?;
         let _lock = self.lock()?;
         let image = self.find(name)?;
@@ -179,7 +181,8 @@ impl ImageStore {
         self.remove_unnamed()
     }
 
-    /// A node that has written over a disk, as `UID/NODE`.
+    /// A node whose disk is based on the disk with this hash, as `UID/NODE`; `None` if there is
+    /// none.
     fn user_of(&self, disk: &str) -> Result<Option<String>> {
         let end = format!(".{}.qcow2", short(disk));
         for vnet in entries(&self.nodes())? {
@@ -192,7 +195,7 @@ impl ImageStore {
         Ok(None)
     }
 
-    /// Removes what the nodes of a network have written.
+    /// Removes the disks of all nodes of a network.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -201,12 +204,12 @@ impl ImageStore {
     }
 }
 
-/// The beginning of a hash, in names of files.
+/// The beginning of a hash, as file names contain it.
 fn short(hash: &str) -> &str {
     hash.get(..SHORT).unwrap_or(hash)
 }
 
-/// The names in a directory; none if it is not there.
+/// The names of a directory's entries; empty if the directory does not exist.
 fn entries(directory: &Path) -> Result<Vec<String>> {
     let what = || format!("reading {}", directory.display());
     let found = match fs::read_dir(directory) {

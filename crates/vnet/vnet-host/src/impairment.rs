@@ -1,7 +1,7 @@
-//! Links that are made worse on purpose, each direction by itself, to see what a network does then.
+//! Impairs links on purpose, each direction by itself.
 //!
-//! What is impaired stands in a file beside the record, so that it holds until it is taken away,
-//! whatever agent runs.
+//! The impairments are stored in a file beside the record, so that they last across restarts of the
+//! agent until they are removed.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::names::{impair_app, rate_app};
 use crate::second_ports::is_port_app;
 
-/// The app that impairs one direction of a link.
+/// The configuration of the app that impairs one direction of a link.
 fn config_of(impairment: &Impairment, seed: u64) -> ImpairConfig {
     let share =
         |share: Option<Share>| share.map_or(0.0, |share| f64::from(share.millionths()) / 1e6);
@@ -35,10 +35,10 @@ fn config_of(impairment: &Impairment, seed: u64) -> ImpairConfig {
     }
 }
 
-/// Checks an impairment: a jitter above the delay or a delay above a minute is refused.
+/// Checks an impairment.
 ///
 /// # Errors
-/// [`Error::Impairment`].
+/// [`Error::Impairment`]: the jitter exceeds the delay, or the delay exceeds a minute.
 pub(crate) fn check(impairment: &Impairment) -> Result<()> {
     match config_of(impairment, 0).plan() {
         Ok(_) => Ok(()),
@@ -46,7 +46,7 @@ pub(crate) fn check(impairment: &Impairment) -> Result<()> {
     }
 }
 
-/// Puts what impairs links into their graph.
+/// Inserts the apps that impair links into a network's graph.
 pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> Result<()> {
     for link in &part.links {
         let Some(impaired) = all.get(&link.number) else {
@@ -60,7 +60,8 @@ pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> R
                     port: "output".to_owned(),
                 }
             } else {
-                // Its bucket is elsewhere: what comes in is impaired before the port.
+                // The bucket of this direction is on the other host; therefore frames are impaired
+                // before they reach the port.
 
                 let mut links = graph.links();
                 let into = links.find(|it| is_port_app(&it.to.app, (link.number, 0)));
@@ -75,7 +76,7 @@ pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> R
     Ok(())
 }
 
-/// Frames that an app of a network's engine has dropped, by the network's counters.
+/// Frames that an app of the network's engine has dropped, according to its counters.
 pub(crate) fn dropped_by(counters: &[Reading], app: &str) -> u64 {
     let of_app = format!("{app}/drop_");
     let is_of_frames = |it: &&Reading| it.name.starts_with(&of_app) && !it.name.ends_with("_bytes");
@@ -83,7 +84,7 @@ pub(crate) fn dropped_by(counters: &[Reading], app: &str) -> u64 {
     drops.map(|it| it.value).sum()
 }
 
-/// Reads the impairments of a network; none where there is no file.
+/// Reads the impairments of a network; none if the file does not exist.
 pub(crate) fn read(dir: &VnetDir) -> Result<Impairments> {
     let path = dir.impairments();
     let what = || format!("reading {}", path.display());

@@ -1,5 +1,5 @@
-//! Whether this host can make a network, judged before anything of it is made: `plan`, `up`,
-//! `apply`, `restore` and a part of a provider get the same judgement.
+//! Checks whether this host can make a network, before anything of it is made. `plan`, `up`,
+//! `apply`, `restore` and orders of a provider use the same checks.
 
 use std::fs;
 
@@ -14,17 +14,17 @@ use crate::image_store::{ImageStore, OWN};
 pub use crate::node::MACHINE_INTERFACES_MAX;
 use crate::node::member_mib;
 
-/// Judges networks of operators at a host.
+/// Checks networks of operators of a host.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    /// What the host has.
+    /// The resources of the host.
     pub capacity: Capacity,
-    /// What the host can make.
+    /// The limits of the host.
     pub limits: HostLimits,
 }
 
 impl Judge {
-    /// The judge of this machine, which offers no cards.
+    /// A judge for this machine, without physical cards.
     #[must_use]
     pub fn of_this_machine() -> Judge {
         Judge {
@@ -33,10 +33,11 @@ impl Judge {
         }
     }
 
-    /// Judges a network, of which `part` is what this host would make, beside those that are there.
+    /// Checks whether this host can make a network beside the parts `others`. `part` is what the
+    /// host would make of it.
     ///
     /// # Errors
-    /// It cannot be made here: what binds, and what would fit.
+    /// The host cannot make the network; the error has the binding constraint and what would fit.
     pub fn judge<'a>(
         &self,
         document: &Document,
@@ -49,16 +50,16 @@ impl Judge {
     }
 }
 
-/// Judges a part of an operator or a provider, but for the room that it needs.
+/// Checks a part of an operator or a provider, except for the resources that it needs.
 ///
 /// # Errors
-/// A node is beyond the limits of this host, or a link has no end from which it can be probed.
+/// A node exceeds the limits of this host, or a link has no end from which it can be probed.
 pub fn check(part: &HostPart) -> Result<()> {
     check_part(&limits_of_this_host(), part)
 }
 
-/// Checks that hosts with the images of a document, and with room for its nodes, could make it. How
-/// many hosts it needs is their matter.
+/// Checks whether hosts that have the images of a document and enough resources could make it. The
+/// number of hosts does not matter.
 ///
 /// # Errors
 /// The document cannot be divided into parts, or no host can make one of its nodes.
@@ -70,14 +71,14 @@ pub fn check_document(document: &Document) -> Result<()> {
     check_request(document)?;
     let limits = HostLimits {
         images: part.nodes.iter().map(|node| node.image.clone()).collect(),
-        // The memory that members need depends on how a host's program was built.
+        // The memory of members depends on the build of a host's program, and is not checked here.
         interfaces_max: MACHINE_INTERFACES_MAX,
         ..HostLimits::none()
     };
     Ok(limits.check(&part)?)
 }
 
-/// What only this host knows of the nodes that it can make.
+/// The limits of this host.
 #[must_use]
 pub fn limits_of_this_host() -> HostLimits {
     let images = ImageStore::of_this_host().list().unwrap_or_default();
@@ -108,7 +109,7 @@ fn check_part(limits: &HostLimits, part: &HostPart) -> Result<()> {
     Ok(())
 }
 
-/// Refuses cards behind something else than the engine.
+/// Refuses physical cards that are not connected through the engine.
 fn check_cards(document: &Document) -> Result<()> {
     for name in document.node.keys() {
         let Some(node) = document.resolved(name) else {
@@ -124,9 +125,10 @@ fn check_cards(document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// What this process lacks to make namespaces and interfaces; none if it lacks nothing.
+/// The capabilities that this process lacks to make namespaces and interfaces, as text; `None` if
+/// it has them.
 fn missing_capabilities() -> Option<String> {
-    // Where it cannot be read, making the first namespace tells.
+    // If they cannot be read, making the first namespace shows whether they suffice.
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let effective = effective_capabilities(&status)?;
     let missing = CAPABILITIES
@@ -143,13 +145,13 @@ fn missing_capabilities() -> Option<String> {
     }
 }
 
-/// `CapEff` of proc(5).
+/// The value of `CapEff` in `/proc/self/status` (proc(5)).
 fn effective_capabilities(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|it| it.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// What nodes need, by the number of its bit. (capabilities(7))
+/// The capabilities that making nodes needs, with their bit numbers. (capabilities(7))
 const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN")];
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The hands of virtual networks on one host: what a [`HostPart`](carina_vnet::host_part::HostPart)
-//! says is made so, watched, and removed.
+//! Makes, watches and removes one host's part of a virtual network, as a
+//! [`HostPart`](carina_vnet::host_part::HostPart) describes it.
 //!
 //! ```text
 //!   node r1 (namespace)      namespace of ports           node r2 (VM)
@@ -10,14 +10,14 @@
 //! ```
 //!
 //! A node is a network namespace or a virtual machine. Each end of a link is a port: a veth or a
-//! tap in a namespace that belongs to this network alone, where nothing has an address. The engine
-//! joins the two ports of a link and no others, in a graph of its own for each network: there is
-//! no bridge, no table of addresses, and no graph in which two networks meet. A link to another
-//! host goes into a tunnel over the [`underlay`], an interface of the host.
+//! tap in a namespace that belongs to this network alone, and in which no interface has an address.
+//! Each network has an engine graph of its own, which connects the two ports of each link and
+//! nothing else: there is no bridge, no forwarding table, and no graph that two networks share. A
+//! link to another host leaves through a tunnel over the [`underlay`], an interface of the host.
 //!
-//! All names are made of the network's uid ([`names`]), so that what is left behind by an agent
-//! that was killed is found, and strangers are left alone. [`Agent`] makes and changes networks;
-//! [`remains::remove`] removes one, also without the agent that made it.
+//! All names contain the network's uid ([`names`]), so that what a killed agent has left behind is
+//! found, and nothing else is touched. [`Agent`] makes and changes networks; [`remains::remove`]
+//! removes one, even without the agent that made it.
 
 #![forbid(unsafe_code)]
 

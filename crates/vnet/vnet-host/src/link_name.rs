@@ -1,47 +1,47 @@
-//! How people name links: by number, by an end, or by the two nodes.
+//! Finds links by the names that users give: a number, an end, or two nodes.
 
 use carina_vnet::report::{LinkReport, VnetReport};
 
-/// A link that was named, seen from one of its ends.
+/// A link that a user has named, seen from one of its ends.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedLink<'a> {
     /// The link.
     pub link: &'a LinkReport,
-    /// Which of its ends was named, 0 or 1; the first one where none was.
+    /// The side of the named end, 0 or 1; 0 if the name was not that of an end.
     pub side: usize,
 }
 
-/// A name that does not name one link.
+/// Why a name does not identify a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkNameError {
-    /// None has the name.
+    /// No link has the name.
     #[error(
         "network {vnet} has no link {name}: name one by its number, an end (NODE:INTERFACE) or its \
          nodes (NODE,NODE); there are: {known}"
     )]
     Unknown {
-        /// The network.
+        /// Name of the network.
         vnet: String,
-        /// The name.
+        /// The name that was given.
         name: String,
-        /// The links that there are.
+        /// The links of the network.
         known: String,
     },
-    /// Several have it.
+    /// Several links have the name.
     #[error("several links of network {vnet} are {name}; name one of {which}")]
     Several {
-        /// The network.
+        /// Name of the network.
         vnet: String,
-        /// The name.
+        /// The name that was given.
         name: String,
-        /// The ends that tell them apart.
+        /// The ends that distinguish these links.
         which: String,
     },
 }
 
 impl<'a> NamedLink<'a> {
-    /// The link that a text names: `3`, `r1:eth0`, `r1,r2`, or `r1` if it has one link only.
+    /// The link with a name: `3`, `r1:eth0`, `r1,r2`, or `r1` if that node has only one link.
     ///
     /// # Errors
     /// The network has no such link, or several.
@@ -75,7 +75,7 @@ impl<'a> NamedLink<'a> {
         }
     }
 
-    /// The end that was named.
+    /// The named end, `NODE:INTERFACE`.
     #[must_use]
     pub fn near(&self) -> &'a str {
         &self.link.ends[self.side]
@@ -88,12 +88,12 @@ impl<'a> NamedLink<'a> {
     }
 }
 
-/// `0 (a:eth0 -- b:eth0)`.
+/// The link as text: `0 (a:eth0 -- b:eth0)`.
 fn words(link: &LinkReport) -> String {
     format!("{} ({})", link.number, link.ends.join(" -- "))
 }
 
-/// The side of a link that a text names, if it names the link.
+/// The side of a link that a name refers to; `None` if it does not refer to the link.
 fn side_named(link: &LinkReport, name: &str) -> Option<usize> {
     let node = |side: usize| link.ends[side].split(':').next().unwrap_or_default();
     if name.parse() == Ok(link.number) {

@@ -1,4 +1,4 @@
-//! The ports of links: veths to namespaces, taps for machines.
+//! Creates and removes the ports of links: veths to namespaces, taps for machines.
 
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{EndPart, HostPart, LinkPart};
@@ -9,8 +9,8 @@ use crate::namespace;
 use crate::second_ports::both_ports;
 use carina_vnet::host_part::LinkEnd;
 
-/// Makes the namespaces of a part that are not among `existing`: that of the ports, and those that
-/// are nodes.
+/// Creates the namespaces of a part that are not in `existing`: the one for ports, and those of
+/// nodes.
 pub fn make_namespaces(part: &HostPart, existing: &[String]) -> Result<()> {
     namespace::make(existing, &ports_namespace(part.vnet))?;
     let nodes = part.nodes.iter();
@@ -18,7 +18,7 @@ pub fn make_namespaces(part: &HostPart, existing: &[String]) -> Result<()> {
     nodes.try_for_each(|node| namespace::make(existing, &node_namespace(part.vnet, &node.name)))
 }
 
-/// Makes the ports of links.
+/// Creates the ports at both ends of links.
 pub fn make_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
     let links = part.links.iter();
     let links = links.filter(|link| numbers.contains(&link.number));
@@ -31,17 +31,17 @@ fn ends_of(link: &LinkPart) -> impl Iterator<Item = (LinkEnd, &EndPart)> {
     ends.map(|(side, end)| ((link.number, side), end))
 }
 
-/// Makes ports of single ends.
+/// Creates the ports of single ends.
 pub fn make_ends(part: &HostPart, ends: &[LinkEnd]) -> Result<()> {
     let all = part.links.iter().flat_map(ends_of);
     make(part, all.filter(|(end, _)| ends.contains(end)))
 }
 
-/// Makes the ports of ends, with indices that no interface of a node has.
+/// Creates the ports of ends, with indices that no interface of a node has.
 ///
-/// Linux handles a change of the carrier at once where the index of a veth differs from that of its
-/// peer, which is in another namespace here. Where they happen to be equal it takes the veth for a
-/// physical interface, may wait for a second, and drops what is sent meanwhile.
+/// Linux handles a carrier change of a veth at once if its index differs from that of its peer,
+/// which is in another namespace here. If the two are equal, Linux takes the veth for a physical
+/// interface, may wait for a second, and drops frames meanwhile.
 fn make<'a>(part: &HostPart, ends: impl Iterator<Item = (LinkEnd, &'a EndPart)>) -> Result<()> {
     let ends: Vec<(LinkEnd, &EndPart)> = ends.collect();
     if ends.is_empty() {
@@ -54,7 +54,7 @@ fn make<'a>(part: &HostPart, ends: impl Iterator<Item = (LinkEnd, &'a EndPart)>)
     namespace::batch(&inside, &lines.collect::<Vec<String>>())
 }
 
-/// Gives ports other names. What is attached to them stays, for a moment without a carrier.
+/// Renames ports. They stay connected, but lose their carrier for a moment.
 pub fn rename(part: &HostPart, names: &[(String, String)]) -> Result<()> {
     let lines: Vec<String> = names
         .iter()
@@ -69,7 +69,7 @@ pub fn rename(part: &HostPart, names: &[(String, String)]) -> Result<()> {
     namespace::batch(&ports_namespace(part.vnet), &lines)
 }
 
-/// The lines of `ip` that make the port of an end.
+/// The `ip` commands that create the port of an end.
 fn lines_of_end(part: &HostPart, (link, side): LinkEnd, end: &EndPart, index: u32) -> Vec<String> {
     let port = port(link, side);
     let mtu = part.interface(end).map_or(MTU, |interface| interface.mtu);
@@ -87,8 +87,8 @@ fn lines_of_end(part: &HostPart, (link, side): LinkEnd, end: &EndPart, index: u3
     vec![make, format!("link set dev {port} mtu {mtu} up")]
 }
 
-/// Makes taps with these names for ends of links that have a machine there, like those that the
-/// machine has.
+/// Creates taps with the given names for ends of links at machines, configured like the taps that
+/// the machines have.
 pub fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<()> {
     let lines: Vec<String> = taps
         .iter()
@@ -103,7 +103,7 @@ pub fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<()> {
     namespace::batch(&ports_namespace(part.vnet), &lines)
 }
 
-/// Has ports be up or down, as far as they are there.
+/// Sets ports up or down; ports that do not exist are skipped.
 pub fn switch(part: &HostPart, ports: &[(String, bool)]) -> Result<()> {
     let inside = ports_namespace(part.vnet);
     let existing = namespace::interfaces(&inside)?;
@@ -117,7 +117,7 @@ pub fn switch(part: &HostPart, ports: &[(String, bool)]) -> Result<()> {
     namespace::batch(&inside, &lines)
 }
 
-/// Removes ports, as far as they are there.
+/// Removes ports; ports that do not exist are skipped.
 pub fn remove_named(part: &HostPart, ports: &[String]) -> Result<()> {
     let inside = ports_namespace(part.vnet);
     let mut tries = TRIES;
@@ -126,7 +126,7 @@ pub fn remove_named(part: &HostPart, ports: &[String]) -> Result<()> {
         let there = ports.iter().filter(|port| existing.contains(port));
         let lines: Vec<String> = there.map(|port| format!("link del dev {port}")).collect();
         match namespace::batch(&inside, &lines) {
-            // One whose other end was in a namespace that has gone may go by itself meanwhile.
+            // A veth whose peer's namespace was just removed may vanish at the same time.
             Err(_) if tries > 1 => tries -= 1,
             done => return done,
         }
@@ -140,7 +140,7 @@ fn lines_of_tap(tap: &str, mtu: u16) -> [String; 2] {
     ]
 }
 
-/// Removes the ports of links, as far as they are there.
+/// Removes the ports of links; ports that do not exist are skipped.
 pub fn remove_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
     if numbers.is_empty() {
         return Ok(());
@@ -152,9 +152,9 @@ pub fn remove_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
     remove_named(part, &ports)
 }
 
-/// The MTU of an end that is not in the part, which no part that was checked has.
+/// MTU of an end that is not in the part; does not occur in checked parts.
 const MTU: u16 = 1500;
-/// Ports have greater indices. Those of a node's interfaces are small.
+/// Indices of ports are larger; those of a node's interfaces are small.
 const INDEX_BEFORE: u32 = 10_000;
-/// How often ports are removed that may go by themselves meanwhile.
+/// How often the removal is retried if ports vanish at the same time.
 const TRIES: u32 = 5;

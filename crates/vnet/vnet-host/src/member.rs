@@ -1,5 +1,5 @@
-//! What makes a node a member of its network's DIF: a Carina node in it, over a shim for each link
-//! that is a flow.
+//! Makes a node a member of its network's DIF: runs a Carina node inside it, with a shim IPCP for
+//! each link that is a flow.
 //!
 //! ```text
 //!   node left                            node right
@@ -11,9 +11,9 @@
 //!   +------------------+                 +------------------+
 //! ```
 //!
-//! All of it is done by commands inside of the node, which are the same in a virtual machine and
-//! in a namespace. `CARINA_RUN` says where the Carina node of a namespace has its sockets; that of
-//! a machine has them at the default place.
+//! All of this is done by commands inside the node, which are the same in a virtual machine and in
+//! a namespace. For a namespace, `CARINA_RUN` names the directory of the Carina node's sockets; in
+//! a machine they are at the default place.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -27,12 +27,12 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::node::{Arrived, Node, Output};
 
-/// The DIF of a link, which has a member at each end and no other.
+/// Name of the shim DIF over a link. It has one member at each end.
 pub fn link_dif(link: u32) -> String {
     format!("link.{link}")
 }
 
-/// The links of a node that are flows, with its interfaces.
+/// The links of a node with carrier `dif`, each with the node's interface.
 fn flows<'a>(whole: &'a HostPart, node: &'a NodePart) -> impl Iterator<Item = (u32, &'a str)> {
     let is_flow = |link: u32| {
         let mut links = whole.links.iter();
@@ -44,12 +44,12 @@ fn flows<'a>(whole: &'a HostPart, node: &'a NodePart) -> impl Iterator<Item = (u
         .map(|it| (it.link, it.name.as_str()))
 }
 
-/// The DIF of an access point's users: shims over UDP, through their tunnels.
+/// Name of the shim DIF for an access point's users: over UDP, through their tunnels.
 fn users_dif(access: &str) -> String {
     format!("users.{access}")
 }
 
-/// The access points at a node, with its interfaces.
+/// The access points at a node, each with the node's interface.
 fn access_points<'a>(
     whole: &'a HostPart,
     node: &'a NodePart,
@@ -65,7 +65,7 @@ fn access_points<'a>(
     interfaces.filter_map(move |it| Some((access_of(it.link)?, it)))
 }
 
-/// The configuration of the Carina node in a node; without a role it has nothing to do.
+/// The configuration file of a node's Carina node. Without a role the Carina node has no IPCPs.
 pub fn configuration(whole: &HostPart, node: &NodePart, role: Option<DifRole>) -> String {
     let mut text = format!("[node]\nname = \"{}\"\nloopback = false\n", node.name);
     let word = match role {
@@ -102,10 +102,10 @@ pub fn configuration(whole: &HostPart, node: &NodePart, role: Option<DifRole>) -
     text
 }
 
-/// Starts the Carina node of a node, or has the one that runs become what a configuration says.
+/// Starts the Carina node inside a node, or applies the configuration if it already runs.
 ///
 /// # Errors
-/// It refuses, or does not start within [`START`].
+/// The Carina node refuses, or does not start within [`START`].
 pub fn configure(node: &Node, configuration: &str) -> Result<()> {
     let seconds = START.as_secs();
     let script = format!(
@@ -120,7 +120,8 @@ pub fn configure(node: &Node, configuration: &str) -> Result<()> {
     done(node, "making a member of the DIF", &script, START + ANSWER).map(drop)
 }
 
-/// What a node says of its member; none: no Carina node answers, or it has no member.
+/// The state of a node's member in `dif`; `None` if no Carina node answers or it has no such
+/// member.
 ///
 /// # Errors
 /// The node does not answer.
@@ -128,7 +129,8 @@ pub fn look(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
     read(&node.run("carina --json ipcp list", LOOK)?, dif)
 }
 
-/// As [`look`], and starts the server that answers for the node's name in the DIF, unless it runs.
+/// Like [`look`]; also starts the echo server under the node's name in the DIF, unless it runs
+/// already.
 ///
 /// # Errors
 /// The node does not answer.
@@ -144,8 +146,8 @@ pub fn look_and_serve(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
     read(&node.run(&script, LOOK)?, dif)
 }
 
-/// Ends the Carina node of a node that is to have no member any more, and waits until it has ended;
-/// one that does not within some seconds is killed.
+/// Ends the Carina node inside a node that no longer needs a member, and waits for its end; kills
+/// it if that takes more than some seconds.
 ///
 /// # Errors
 /// The node does not answer within `limit`.
@@ -160,10 +162,10 @@ pub fn end(node: &Node, limit: Duration) -> Result<()> {
     node.run(script, limit).map(drop)
 }
 
-/// Asks a name in the DIF for an echo; the round trip.
+/// Round trip of an echo to an application name in the DIF.
 ///
 /// # Errors
-/// It does not answer within `limit`.
+/// No reply comes within `limit`.
 pub fn ping(from: &Node, to: &str, dif: &str, limit: Duration) -> Result<Duration> {
     let wait = limit.as_millis().max(1);
     let script = format!("carina --json --wait {wait}ms ping {to} --dif {dif} -c 1 -q -W {wait}ms");
@@ -177,10 +179,11 @@ pub fn ping(from: &Node, to: &str, dif: &str, limit: Duration) -> Result<Duratio
     })
 }
 
-/// What arrives of SDUs that one node sends to another over a flow of the DIF for some time.
+/// Sends SDUs from one node to another over a flow of the DIF for some time, and returns what
+/// arrived.
 ///
 /// # Errors
-/// There is no flow within `limit`, or it breaks off.
+/// No flow is allocated within `limit`, or it breaks.
 pub fn stream(
     [from, to]: [&Node; 2],
     dif: &str,
@@ -210,10 +213,10 @@ pub fn stream(
     })
 }
 
-/// Whether a member has its N-1 flow of a link, and the node at the link's other end.
+/// The neighbour that a member has over the shim DIF of a link: the node at the link's other end.
 ///
 /// # Errors
-/// Why it has none.
+/// Why there is no such neighbour.
 pub fn neighbour(member: Option<&MemberInfo>, link: u32) -> std::result::Result<String, String> {
     let member = member.ok_or("no Carina node answers in the node")?;
     if member.state != MemberState::Enrolled {
@@ -261,7 +264,8 @@ fn done(node: &Node, what: &str, script: &str, limit: Duration) -> Result<Output
     }
 }
 
-/// What `carina --json ping` says of its only echo.
+/// The round trip in the output of `carina --json ping` with one echo; `None` if there is no valid
+/// one.
 fn round_trip_in(json: &[u8]) -> Option<Duration> {
     let said: Value = serde_json::from_slice(json).ok()?;
     let us = said.get("rtt_us")?.get("min")?.as_f64()?;
@@ -269,7 +273,7 @@ fn round_trip_in(json: &[u8]) -> Option<Duration> {
     is_possible.then(|| Duration::from_secs_f64(us / 1e6))
 }
 
-/// What the receiver has seen of the only measurement of `carina --json perf`.
+/// What the receiver got, in the output of `carina --json perf` with one measurement.
 fn arrived_in(json: &[u8]) -> Option<Arrived> {
     let said: Value = serde_json::from_slice(json).ok()?;
     let seen = said.get("results")?.get(0)?.get("server")?;
@@ -278,14 +282,14 @@ fn arrived_in(json: &[u8]) -> Option<Arrived> {
     (bytes > 0 && !time.is_zero()).then_some(Arrived { bytes, time })
 }
 
-/// What a shim of users carries: as much as one of a link, so that an access point can come to a
-/// DIF that is there. What is too long for a tunnel goes through it in fragments of IP.
+/// Largest SDU of the users' shim, bytes: the same as for a link's shim, so that an access point
+/// can be added to an existing DIF. Longer packets than a tunnel carries are fragmented by IP.
 const USERS_SDU_MAX: u32 = 1500;
-/// How long a Carina node may take to start; under translation it is slow.
+/// Longest time for a Carina node to start; emulation is slow.
 const START: Duration = Duration::from_secs(60);
-/// How long one that runs may take to answer.
+/// Longest time for a running Carina node to answer.
 pub const LOOK: Duration = Duration::from_secs(30);
-/// How much later than its own limit a command in a node may answer.
+/// Time after its own limit within which a command in a node must return.
 const ANSWER: Duration = Duration::from_secs(30);
 const MICROSECONDS_MAX: f64 = 3.6e9;
 

@@ -1,8 +1,9 @@
-//! Names of what a network has on a host; all begin with its uid or lie in a namespace that does.
+//! Names of a network's things on a host. Each contains the uid, or is inside a namespace whose
+//! name does.
 
 use carina_vnet::host_part::{EndPart, HostPart, InterfacePart, VnetId};
 
-/// The namespace of a network's ports, in which its engine works.
+/// The namespace of a network's ports, in which its engine runs.
 #[must_use]
 pub fn ports_namespace(vnet: VnetId) -> String {
     format!("cv-{vnet}")
@@ -14,20 +15,21 @@ pub fn node_namespace(vnet: VnetId, node: &str) -> String {
     format!("cv-{vnet}-{node}")
 }
 
-/// Whether a namespace belongs to a network.
+/// Whether a namespace belongs to the network.
 #[must_use]
 pub fn is_of(vnet: VnetId, namespace: &str) -> bool {
     let rest = namespace.strip_prefix(ports_namespace(vnet).as_str());
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The port of a link: of its near end (side 0), or of the far one if that is on this host, too.
+/// Name of the port of a link's end: side 0 is the near end; side 1 the far end if it is on this
+/// host, too.
 #[must_use]
 pub fn port(link: u32, side: usize) -> String {
     format!("l{link}.{side}")
 }
 
-/// The end of a link that is a node's interface: the link's number, and the side.
+/// The link end at which a node's interface is: the link's number and the side.
 #[must_use]
 pub fn end_of(part: &HostPart, node: &str, interface: &InterfacePart) -> (u32, usize) {
     let link = part.links.iter().find(|link| link.number == interface.link);
@@ -36,58 +38,58 @@ pub fn end_of(part: &HostPart, node: &str, interface: &InterfacePart) -> (u32, u
     (interface.link, side)
 }
 
-/// The app of the engine that is the port of a link.
+/// Name of the app for the port of a link's end.
 #[must_use]
 pub fn port_app(link: u32, side: usize) -> String {
     format!("l{link}-{side}")
 }
 
-/// The app of the engine that bounds the rate of what comes from a port.
+/// Name of the app that limits the rate of frames from a port.
 #[must_use]
 pub fn rate_app(link: u32, side: usize) -> String {
     format!("l{link}-{side}-rate")
 }
 
-/// The app of the engine that impairs what comes from a port.
+/// Name of the app that impairs frames from a port.
 #[must_use]
 pub fn impair_app(link: u32, side: usize) -> String {
     format!("l{link}-{side}-impair")
 }
 
-/// The app of the engine that is the tunnel of a link to another host.
+/// Name of the app for the tunnel of a link to another host.
 #[must_use]
 pub fn tunnel_app(link: u32) -> String {
     format!("l{link}-tunnel")
 }
 
-/// The app of the engine whose wire is the flow of a link to another host.
+/// Name of the app for the flow of a link to another host.
 #[must_use]
 pub fn flow_app(link: u32) -> String {
     format!("l{link}-flow")
 }
 
-/// The app of the engine that answers the node's ARP where the tunnel carries no Ethernet.
+/// Name of the app that answers the node's ARP requests if the tunnel carries no Ethernet.
 #[must_use]
 pub fn arp_app(link: u32) -> String {
     format!("l{link}-arp")
 }
 
-/// The app of the engine that is the access point of a link.
+/// Name of the app for the access point of a link.
 #[must_use]
 pub fn access_app(link: u32) -> String {
     format!("l{link}-access")
 }
 
-/// The app of the engine that is the card of a link.
+/// Name of the app for the physical card of a link.
 #[must_use]
 pub fn card_app(link: u32) -> String {
     format!("l{link}-card")
 }
 
-/// The app of the engine that shares the underlay among tunnels.
+/// Name of the app that distributes the underlay's packets among tunnels.
 pub const MUX_APP: &str = "underlay-mux";
 
-/// The app of the engine that is the interface of the underlay.
+/// Name of the app for the underlay's interface.
 pub const UNDERLAY_APP: &str = "underlay";
 
 #[cfg(test)]

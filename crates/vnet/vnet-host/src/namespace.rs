@@ -1,4 +1,4 @@
-//! Work inside of a network namespace.
+//! Operations inside network namespaces.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -8,7 +8,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Attempt, Error, Result};
 
-/// Moves this thread into a namespace, for good; so are threads that it starts later.
+/// Moves this thread into a namespace for good. Threads that it starts later are in the namespace,
+/// too.
 pub fn enter(namespace: &str) -> Result<()> {
     let path = namespace_file(namespace);
     let file = File::open(&path).attempt(format!("opening {}", path.display()))?;
@@ -16,7 +17,7 @@ pub fn enter(namespace: &str) -> Result<()> {
         .attempt(format!("entering {}", path.display()))
 }
 
-/// Does something on a thread inside of a namespace.
+/// Runs a function on a thread inside a namespace, and returns its result.
 pub fn within<T: Send>(namespace: &str, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let inside = scope.spawn(|| {
@@ -29,8 +30,8 @@ pub fn within<T: Send>(namespace: &str, act: impl FnOnce() -> Result<T> + Send) 
     })
 }
 
-/// Writes a setting of the kernel's network, of the namespace that this thread is in. One that
-/// this kernel does not have is passed over.
+/// Writes a file below `/proc/sys/net` in the namespace of this thread. A setting that the kernel
+/// does not have is skipped.
 pub fn set(setting: &str, value: &str) -> Result<()> {
     let path = format!("/proc/sys/net/{setting}");
     match std::fs::write(&path, value) {
@@ -39,7 +40,7 @@ pub fn set(setting: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Makes a namespace unless it is there; `existing` are those that are.
+/// Creates a namespace, unless it is in `existing`.
 pub fn make(existing: &[String], namespace: &str) -> Result<()> {
     if existing.iter().any(|known| known == namespace) {
         return Ok(());
@@ -48,7 +49,7 @@ pub fn make(existing: &[String], namespace: &str) -> Result<()> {
     batch(namespace, &["link set dev lo up".to_owned()])
 }
 
-/// Runs lines of `ip` in a namespace, all in one process.
+/// Runs `ip` commands in a namespace, all in one process.
 pub fn batch(namespace: &str, lines: &[String]) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
@@ -56,10 +57,10 @@ pub fn batch(namespace: &str, lines: &[String]) -> Result<()> {
     Ok(NamespaceAccess::of_root().ip_batch(namespace, lines)?)
 }
 
-/// The names of the interfaces in a namespace.
+/// Names of the interfaces in a namespace.
 pub fn interfaces(namespace: &str) -> Result<Vec<String>> {
     let text = NamespaceAccess::of_root().ip(&["-n", namespace, "-o", "link", "show"])?;
-    // `3: l0.0@if2: <BROADCAST,…`
+    // A line of output: `3: l0.0@if2: <BROADCAST,…`
     let name = |line: &str| {
         let name = line.split(": ").nth(1)?;
         Some(name.split('@').next().unwrap_or(name).to_owned())
@@ -67,7 +68,7 @@ pub fn interfaces(namespace: &str) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(name).collect())
 }
 
-/// The greatest index of the interfaces in a namespace.
+/// The largest index of an interface in a namespace; 0 without any.
 pub fn last_index(namespace: &str) -> Result<u32> {
     let text = NamespaceAccess::of_root().ip(&["-n", namespace, "-o", "link", "show"])?;
     let index = |line: &str| line.split(':').next()?.trim().parse().ok();

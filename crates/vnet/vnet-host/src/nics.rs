@@ -1,5 +1,5 @@
-//! Physical cards of the host that nodes have, by the engine: frames of the node and of the wire,
-//! in both directions, whatever is in them.
+//! Physical cards of the host that nodes use through the engine, which passes all frames between
+//! node and wire unchanged in both directions.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use carina_vnet::host_part::{Far, HostPart, Nic};
 use crate::error::{Attempt, Error, Result};
 use crate::underlay::Underlay;
 
-/// The port of a graph that is a card.
+/// The configuration of the app for a card's port.
 pub(crate) fn port_of(nic: &Nic) -> Result<AfPacketConfig> {
     Ok(AfPacketConfig {
         netns: Some(netns()),
@@ -22,7 +22,7 @@ pub(crate) fn port_of(nic: &Nic) -> Result<AfPacketConfig> {
     })
 }
 
-/// Gives the nodes of a part the cards that they had before.
+/// Assigns to the nodes of a part the cards that they had in `before`.
 pub(crate) fn keep(part: &mut HostPart, before: Option<&HostPart>) {
     let had: BTreeMap<u32, String> = before.into_iter().flat_map(chosen).collect();
     for link in &mut part.links {
@@ -34,7 +34,7 @@ pub(crate) fn keep(part: &mut HostPart, before: Option<&HostPart>) {
     }
 }
 
-/// The cards of a part, by the numbers of their links.
+/// The cards of a part that are chosen: link number and interface.
 pub(crate) fn chosen(part: &HostPart) -> impl Iterator<Item = (u32, String)> {
     part.links.iter().filter_map(|link| match &link.far {
         Far::Nic(nic) => Some((link.number, nic.interface.clone()?)),
@@ -42,7 +42,7 @@ pub(crate) fn chosen(part: &HostPart) -> impl Iterator<Item = (u32, String)> {
     })
 }
 
-/// Whether a card is up, instead of a round trip, which it has not.
+/// Checks that a card is up. Returns a round trip of zero, since a card cannot be probed.
 pub(crate) fn probe(nic: &Nic) -> Result<Duration> {
     let name = name_of(nic)?;
     let found = within(|| Interface::named(name))?.map_err(Error::Underlay)?;
@@ -56,7 +56,7 @@ pub(crate) fn probe(nic: &Nic) -> Result<Duration> {
     }
 }
 
-/// Looks whether an interface can be given to nodes.
+/// Checks that an interface can be given to nodes.
 pub(crate) fn look(name: &str) -> Result<()> {
     within(|| Interface::named(name))?.map_err(Error::Underlay)?;
     let list = || {
@@ -80,7 +80,7 @@ fn name_of(nic: &Nic) -> Result<&str> {
     name.ok_or(Error::Ended("the choice of a card"))
 }
 
-/// The namespace of this process, where its cards are.
+/// The network namespace of this process, which contains the cards.
 fn netns() -> PathBuf {
     Underlay::of("").netns
 }

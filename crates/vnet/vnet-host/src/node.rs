@@ -34,22 +34,22 @@ use crate::probe::Asks;
 use crate::saved::Saved;
 use crate::second_ports::SecondPorts;
 
-/// Where nodes of a network are made.
+/// What is needed to make a network's nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
-    /// What this host makes of the network.
+    /// The part of the network that this host makes.
     pub whole: &'a HostPart,
-    /// Which of their ports ends of links are at.
+    /// For each link end, which of its two ports it uses.
     pub ports: &'a SecondPorts,
     pub dir: &'a VnetDir,
     pub images: &'a Images,
 }
 
-/// A node that runs. Its console ends with this value; the node does not.
+/// A running node. Dropping this value ends its console, but not the node.
 #[derive(Debug)]
 pub struct Node {
     name: String,
-    // It ends before the system: a shell ends with its console.
+    // Dropped before `system`: a shell ends with its console.
     console: Console,
     system: System,
 }
@@ -61,9 +61,9 @@ enum System {
 }
 
 impl Node {
-    /// Makes a node, or takes up the one that is there, and gives it its interfaces and routes.
+    /// Makes a node, or adopts the existing one, and configures its interfaces and routes.
     ///
-    /// `saved` is what it goes on from, if it was saved.
+    /// `saved` is the saved network from which the node is restored, if any.
     pub fn make(site: &Site<'_>, part: &NodePart, saved: Option<&Saved>) -> Result<Node> {
         let (system, console, is_configured) = match part.kind {
             Kind::Namespace => {
@@ -88,7 +88,7 @@ impl Node {
         Ok(node)
     }
 
-    /// A node that has come from another host, and runs.
+    /// A node that has arrived from another host and runs.
     pub fn arrived(dir: &VnetDir, part: &NodePart, arrival: Arrival) -> Result<Node> {
         let (machine, console) = arrival.settle(dir, part)?;
         Ok(Node {
@@ -98,8 +98,9 @@ impl Node {
         })
     }
 
-    /// Gives it the cards of links that have come, and takes those of links that have gone; the
-    /// ports of `fresh` links are other ones than before. A namespace has them already.
+    /// Adds cards for new links to the node and removes those of removed links. `fresh` are links
+    /// whose ports were made again. A namespace needs nothing: its interfaces are the ports' other
+    /// ends.
     pub fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
         match &self.system {
             System::Namespace(_) => Ok(()),
@@ -107,7 +108,7 @@ impl Node {
         }
     }
 
-    /// Gives its interfaces their names and addresses, and it its routes.
+    /// Configures the names and addresses of the interfaces, and the routes.
     pub fn configure(&self, part: &NodePart) -> Result<()> {
         match &self.system {
             System::Namespace(node) => node.configure(part),
@@ -128,7 +129,7 @@ impl Node {
         }
     }
 
-    /// Runs a shell command in it to its end.
+    /// Runs a shell command in the node, and returns its output when it has ended.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         let is_cancelled = &AtomicBool::new(false);
         match &self.system {
@@ -143,7 +144,7 @@ impl Node {
         }
     }
 
-    /// As [`Node::run`], until no one waits for it any more: then it is killed.
+    /// Like [`Node::run`], but also kills the command when the caller no longer waits for it.
     pub fn run_until(&self, command: &str, until: Until<'_>) -> Result<Output> {
         match &self.system {
             System::Namespace(node) => node.run(command, until),
@@ -151,7 +152,7 @@ impl Node {
         }
     }
 
-    /// Asks an address for an echo from inside of the node; the round trip.
+    /// Round trip of an echo request that the node sends to an address.
     pub fn echo(
         &self,
         own: Ipv4Addr,
@@ -165,7 +166,7 @@ impl Node {
         }
     }
 
-    /// Its machine, if it is one.
+    /// The machine, if the node is one.
     pub fn machine(&self) -> Option<&MachineNode> {
         match &self.system {
             System::Namespace(_) => None,
@@ -173,7 +174,7 @@ impl Node {
         }
     }
 
-    /// The namespace that it is, if it is one.
+    /// Name of the namespace, if the node is one.
     pub fn namespace(&self) -> Option<&str> {
         match &self.system {
             System::Namespace(node) => Some(node.namespace()),
@@ -181,12 +182,13 @@ impl Node {
         }
     }
 
-    /// Whether it is a machine with an image of its own, in which nothing takes commands.
+    /// Whether the node is a machine with an image of the store, in which no agent executes
+    /// commands.
     pub fn is_foreign(&self) -> bool {
         matches!(&self.system, System::Machine(node) if node.is_foreign())
     }
 
-    /// How its machine is confined, if it is one that this agent has started.
+    /// The confinement of the machine; `None` if this agent has not started it.
     pub fn confinement(&self) -> Option<Confinement> {
         match &self.system {
             System::Namespace(_) => None,
@@ -194,17 +196,17 @@ impl Node {
         }
     }
 
-    /// Its name in the network.
+    /// Name of the node in its network.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its console.
+    /// The console of the node.
     pub fn console(&self) -> &Console {
         &self.console
     }
 
-    /// Whether it runs.
+    /// Whether the node runs.
     pub fn is_alive(&self) -> bool {
         match &self.system {
             System::Namespace(node) => node.is_alive(),
@@ -212,7 +214,7 @@ impl Node {
         }
     }
 
-    /// Ends and removes it.
+    /// Ends the node and removes it.
     pub fn remove(&self) -> Result<()> {
         match &self.system {
             System::Namespace(node) => node.remove(),
@@ -220,8 +222,8 @@ impl Node {
         }
     }
 
-    /// Ends what runs of it. What its links are plugged into stays: the namespace that it is, the
-    /// taps of a machine.
+    /// Ends what runs in the node. The namespace, or the taps of a machine, stay, with the links
+    /// connected to them.
     pub fn stop(&self) -> Result<()> {
         match &self.system {
             System::Namespace(node) => node.stop(),
@@ -229,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Lets it run on without this agent.
+    /// Lets the node run on without this agent.
     pub fn leave(self) {
         if let System::Machine(node) = self.system {
             node.leave();
@@ -237,5 +239,5 @@ impl Node {
     }
 }
 
-/// How long the configuration of a node's interfaces may take.
+/// Longest time for configuring a node's interfaces.
 const CONFIGURE: Duration = Duration::from_secs(120);

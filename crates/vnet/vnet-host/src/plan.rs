@@ -1,4 +1,4 @@
-//! What the making or changing of a network would do here, before anything is done.
+//! Plans: what making or changing a network would do on this host.
 
 mod reasons;
 
@@ -19,49 +19,50 @@ use crate::nics;
 use crate::remains::EndedNode;
 use crate::steps::Steps;
 
-/// What would be done.
+/// What making or changing a network would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The network.
+    /// Name of the network.
     pub name: String,
-    /// Whether it is there already, and changes.
+    /// Whether the network exists already and would be changed.
     pub is_there: bool,
-    /// Why this host cannot make it, and what it could make; none if it can.
+    /// Why this host cannot make the network, and what it could make; `None` if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// The steps: nodes, then links, then what needs no making. What stays as it is has none.
+    /// The steps: nodes first, then links, then changes that make nothing. Unchanged nodes and
+    /// links have no step.
     pub steps: Vec<PlannedStep>,
 }
 
-/// A step of a plan.
+/// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedStep {
     /// What is done.
     pub action: Action,
-    /// To what: `node r1`, `link r1:eth0 -- r2:eth0`.
+    /// The node or link: `node r1`, `link r1:eth0 -- r2:eth0`.
     pub subject: String,
-    /// Why, or what it is.
+    /// The reason for the step, or a description of what is made.
     pub reason: String,
 }
 
-/// What is done to a part of a network.
+/// What a step does with a node or link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It is made.
+    /// Make it.
     Add,
-    /// It is changed while it runs.
+    /// Change it while it runs.
     Change,
-    /// It ends, and is made anew.
+    /// Remove it and make it again.
     Replace,
-    /// It ends.
+    /// Remove it.
     Remove,
 }
 
 impl Action {
-    /// The sign before it in a list.
+    /// The sign of the action in a printed plan.
     #[must_use]
     pub fn sign(self) -> &'static str {
         match self {
@@ -74,10 +75,11 @@ impl Action {
 }
 
 impl Plan {
-    /// What `document` would have this host do, whose networks are `records`.
+    /// Plans what `document` would change on a host that has the networks `records`.
     ///
     /// # Errors
-    /// The document cannot be divided into parts. That this host cannot make it is no error.
+    /// The document cannot be divided into parts. If the host merely cannot make it, the plan says
+    /// so.
     pub fn of(document: &Document, records: &[Record], judge: &Judge) -> Result<Plan> {
         let document = &document.extended();
         let name = &document.vnet.name;
@@ -117,8 +119,7 @@ impl Plan {
         })
     }
 
-    /// The same with nodes that are not there although the network has them: they have ended, and
-    /// are made again.
+    /// Adds steps for nodes that have ended although the network has them: they are made again.
     #[must_use]
     pub fn with_ended(mut self, ended: &[EndedNode]) -> Plan {
         for EndedNode { name, reason } in ended {
@@ -129,7 +130,7 @@ impl Plan {
                     step.action = Action::Replace;
                     step.reason = format!("{reason}; {}", step.reason);
                 }
-                // It goes, or is made again for another reason.
+                // The node already has a step that removes it or makes it again.
                 Some(_) => {}
                 None => {
                     let is_node = |step: &PlannedStep| step.subject.starts_with("node ");
@@ -142,7 +143,7 @@ impl Plan {
         self
     }
 
-    /// How many steps there are of a kind.
+    /// Number of steps with this action.
     #[must_use]
     pub fn count(&self, action: Action) -> usize {
         let steps = self.steps.iter();
@@ -150,7 +151,7 @@ impl Plan {
     }
 }
 
-/// The steps from one part to the next.
+/// The steps from one part to another.
 fn steps(before: &HostPart, after: &HostPart) -> Vec<PlannedStep> {
     let steps = Steps::between(before, after);
     let mut planned = Vec::new();
@@ -162,7 +163,7 @@ fn steps(before: &HostPart, after: &HostPart) -> Vec<PlannedStep> {
             Some(old) if is_ended => (Action::Replace, differences(old, node)),
             Some(old) if steps.changed.contains(name) => {
                 let mut changes = changes_of_node(old, node);
-                // Its interface goes with the other end's port.
+                // A namespace's interface vanishes with the port at the other end of its veth.
                 changes.extend(rewired(&steps, after, name));
                 (Action::Change, changes.join("; "))
             }
@@ -217,7 +218,8 @@ fn removal(link: &LinkPart) -> PlannedStep {
     step(Action::Remove, format!("link {}", ends(link)), reason)
 }
 
-/// The interfaces of a node whose links are made anew because the node at the other end is.
+/// Describes which interfaces of a node get their links made again, because the node at the other
+/// end is replaced. `None` without such links.
 fn rewired(steps: &Steps, part: &HostPart, node: &str) -> Option<String> {
     let links = part.links.iter();
     let anew = links.filter(|link| {
@@ -413,7 +415,7 @@ mod tests {
         let refusal = plan.refusal.unwrap();
         assert!(refusal.contains("2000 MiB"), "{refusal}");
         assert_eq!(plan.steps.len(), 1);
-        // What only this host knows stands there, too.
+        // Limits that only this host knows are also checked.
         for (text, words) in [
             (
                 "[node.a]\nimage = \"debian\"\n".to_owned(),
@@ -437,7 +439,7 @@ mod tests {
                 "{refusal:?}"
             );
         }
-        // What the network itself has now counts as free.
+        // Resources that the network itself has now count as free.
         let records = [record("[node.a]\nmemory = 900\n")];
         let more = document("[node.a]\nmemory = 950\n");
         let plan = Plan::of(&more, &records, &room()).unwrap();

@@ -1,4 +1,4 @@
-//! Whether the other end of a link answers: an echo of ICMP (RFC 792) from inside a namespace.
+//! Probes a link's other end with ICMP echo requests (RFC 792) from inside a namespace.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -11,17 +11,17 @@ use rustix::net::{
 
 use crate::error::{Attempt, Error, Result};
 
-/// How often an address is asked.
+/// How often a probe sends echo requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
-    /// Once: what is sent can be counted.
+    /// Once, so that the frames can be counted.
     Once,
-    /// Again and again until it answers: it may come up only now.
+    /// Repeatedly until a reply comes, because the other end may just be starting.
     Again,
 }
 
-/// Asks `peer` for an echo, from `own` and in the namespace that this thread is in; the round trip
-/// of the first one that comes.
+/// Sends echo requests from address `own` to `peer`, in the namespace of this thread. Returns the
+/// round trip of the first reply.
 pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Result<Duration> {
     let what = || format!("probing {peer} from {own}");
     let icmp = Some(ipproto::ICMP);
@@ -33,15 +33,16 @@ pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Resul
         Asks::Once => limit,
         Asks::Again => PAUSE,
     };
-    // An answer may take longer than the pause; and requests that wait for an address of a card go
-    // at the same time, which the first one has waited for.
+    // A reply may take longer than the pause between requests. The shortest round trip counts,
+    // because requests that wait for ARP are all sent at the same time, after the first one has
+    // waited.
     let (mut sent, mut least) = (Vec::new(), None::<Duration>);
     while deadline.saturating_duration_since(Instant::now()) >= LEAST {
         let Ok(sequence) = u16::try_from(sent.len()) else {
             break;
         };
         sent.push(Instant::now());
-        // The route may be missing for a moment; the deadline is what counts.
+        // The route may be missing for a moment; the deadline decides.
         let to = SocketAddrV4::new(peer, 0);
         let _ = sendto(&socket, &request(number, sequence), SendFlags::empty(), &to);
         let again = deadline.min(Instant::now() + pause);
@@ -78,15 +79,15 @@ pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Resul
     })
 }
 
-/// A number for the echos of one asker: no late answer to another one of this process is taken for
-/// its own.
+/// A fresh identifier for echo requests, so that late replies to another sender of this process are
+/// not mistaken.
 pub fn fresh_number() -> u16 {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     let own = std::process::id() as u16;
     own.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// An echo request with a number of its sender and one of its own.
+/// An echo request with the sender's identifier and a sequence number.
 pub fn request(number: u16, sequence: u16) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[0] = ECHO;
@@ -97,7 +98,7 @@ pub fn request(number: u16, sequence: u16) -> [u8; 16] {
     bytes
 }
 
-/// The number of the echo that a packet answers, if `peer` answers the sender `number` in it.
+/// The sequence number in a packet, if it is an echo reply of `peer` to the sender `number`.
 pub fn reply_to(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
     let header = Ipv4Header::decode(packet).ok()?;
     let message = &packet[header.header_bytes..header.total_bytes];
@@ -111,7 +112,7 @@ pub fn reply_to(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
     is_reply.then_some(u16::from_be_bytes([c, d]))
 }
 
-/// The round trip in what busybox's or iputils' `ping` prints: `… time=1.034 ms`.
+/// The round trip in the output of `ping` of busybox or iputils: `… time=1.034 ms`.
 pub fn round_trip_in(text: &str) -> Option<Duration> {
     let (_, rest) = text.split_once("time=")?;
     let milliseconds: f64 = rest.split_whitespace().next()?.parse().ok()?;
@@ -119,13 +120,13 @@ pub fn round_trip_in(text: &str) -> Option<Duration> {
     is_possible.then(|| Duration::from_secs_f64(milliseconds / 1000.0))
 }
 
-/// Types of messages.
+/// ICMP types.
 const ECHO: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-/// Until it is asked again, at first; from request to request it doubles.
+/// Time until the second request; it doubles with each further request up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The kernel takes a timeout of nothing as none at all.
+/// A shorter timeout would be rounded to zero, which the kernel takes as no timeout.
 const LEAST: Duration = Duration::from_millis(1);
 const MILLISECONDS_MAX: f64 = 3_600_000.0;
 

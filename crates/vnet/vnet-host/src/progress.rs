@@ -42,7 +42,7 @@ impl Progress {
         Progress::with_bell(part, Arc::default())
     }
 
-    /// As [`Progress::new`], with a bell that rings when the status has changed.
+    /// Like [`Progress::new`], with a bell that rings when the status has changed.
     #[must_use]
     pub(crate) fn with_bell(part: &HostPart, bell: Arc<Bell>) -> Progress {
         Progress {
@@ -199,7 +199,7 @@ impl Progress {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every critical section leaves the state whole.
+        // Every critical section leaves the state consistent, even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,9 +222,9 @@ impl State {
 }
 
 const EVENTS_MAX: usize = 1000;
-/// Of them, those that strangers have caused.
+/// Most events caused by callers without rights that the log keeps.
 const OF_STRANGERS_MAX: usize = 100;
-/// Characters of an event: guests, QEMU and others may say much.
+/// Most characters of an event, because guests and QEMU may print much.
 const WORDS_MAX: usize = 1000;
 
 #[cfg(test)]

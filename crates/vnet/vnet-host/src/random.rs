@@ -4,7 +4,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::{Attempt, Result};
 
-/// So many random bytes.
+/// Reads `N` random bytes from the kernel.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

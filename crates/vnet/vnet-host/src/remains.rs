@@ -1,4 +1,5 @@
-//! What is there of a network, and its removal, with or without the agent that made it.
+//! Finds what exists of a network on this host, and removes it with or without the agent that made
+//! it.
 
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use crate::names::{is_of, node_namespace};
 use crate::node::end_pool;
 use crate::switched_off;
 
-/// Ends and removes all that this host has of a network: machines, processes in its namespaces,
-/// the namespaces with the ports in them, its directory. Parts that have gone are skipped.
+/// Ends and removes everything that this host has of a network: machines, processes in its
+/// namespaces, the namespaces with the ports in them, and its directory. What does not exist is
+/// skipped.
 ///
 /// # Errors
 /// Something cannot be removed.
@@ -24,7 +26,7 @@ pub fn remove(dir: &VnetDir, record: &Record) -> Result<()> {
     dir.remove()
 }
 
-/// As [`remove`], of what the record in the directory names. A directory without one is from an
+/// Like [`remove`], with the record in the directory. A directory without a record was left by an
 /// agent that was killed before it made anything else.
 ///
 /// # Errors
@@ -36,15 +38,15 @@ pub fn remove_recorded(dir: &VnetDir) -> Result<()> {
     }
 }
 
-/// Ends the machines that stood ready for an agent that was killed.
+/// Ends the pool of paused machines of an agent that was killed.
 ///
 /// # Errors
-/// One cannot be ended.
+/// A machine cannot be ended.
 pub fn remove_pool(vnets: &Vnets) -> Result<()> {
     end_pool(&vnets.pool())
 }
 
-/// As [`remove`]; the directory stays.
+/// Like [`remove`], but keeps the directory.
 pub(crate) fn end(dir: &VnetDir, record: &Record) -> Result<()> {
     for machines in [dir.machines(), dir.destination()] {
         let running = carina_vm::list(&machines).attempt("listing machines")?;
@@ -60,16 +62,16 @@ pub(crate) fn end(dir: &VnetDir, record: &Record) -> Result<()> {
     dir.remove_places_of_nodes()
 }
 
-/// A node that a network has and that is not there.
+/// A node of a network that does not run any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedNode {
-    /// The node.
+    /// Name of the node.
     pub name: String,
-    /// Why it is made again.
+    /// Why the node must be made again.
     pub reason: &'static str,
 }
 
-/// The nodes of a network that are not there, and that its operator has not stopped.
+/// The nodes of a network that do not run although the operator has not stopped them.
 ///
 /// # Errors
 /// Machines or namespaces of this host cannot be listed.
@@ -92,7 +94,7 @@ pub fn ended_nodes(dir: &VnetDir, record: &Record) -> Result<Vec<EndedNode>> {
     Ok(ended.collect())
 }
 
-/// The nodes of a part that are there: machines that run, and `living` namespaces.
+/// The nodes of a part that exist: running machines, and namespaces in `living`.
 pub(crate) fn nodes_there(
     dir: &VnetDir,
     part: &HostPart,
@@ -107,8 +109,8 @@ pub(crate) fn nodes_there(
     Ok(there.map(|node| node.name.clone()).collect())
 }
 
-/// The namespaces of a network that are alive. What is left of others, which were made where their
-/// mounts are not seen, or are gone since, is removed: files that no one can enter.
+/// The network's namespaces that can be entered. Files of other ones are removed: a namespace that
+/// is gone, or that was mounted where this process does not see it.
 ///
 /// # Errors
 /// `ip` is missing, or refuses.
@@ -120,7 +122,7 @@ pub(crate) fn living_namespaces(vnet: VnetId) -> Result<Vec<String>> {
     Ok(living)
 }
 
-/// The namespaces of a network.
+/// Names of all namespaces of a network.
 ///
 /// # Errors
 /// `ip` is missing.

@@ -1,4 +1,4 @@
-//! Files and directories that go: one that is not there is as good as removed.
+//! Removes files and directories; one that does not exist counts as removed.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::error::{Attempt, Result};
 
-/// Removes a file.
+/// Removes a file, if it exists.
 pub fn remove_file(path: &Path) -> Result<()> {
     is_gone(fs::remove_file(path), path)
 }
 
-/// Removes a directory with all that is in it.
+/// Removes a directory with its content, if it exists.
 pub fn remove_directory(path: &Path) -> Result<()> {
     is_gone(fs::remove_dir_all(path), path)
 }

@@ -1,4 +1,4 @@
-//! What a host is to have no more, so that an order that is late makes nothing again.
+//! Remembers which networks were removed, so that late orders do not make them again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::directory::Vnets;
 use crate::error::{Attempt, Result};
 
-/// Networks of providers that were removed, kept in a file for [`KEPT`].
+/// Provider networks that were removed, remembered in a file for [`KEPT`].
 #[derive(Debug)]
 pub struct Removed {
     path: PathBuf,
@@ -23,14 +23,14 @@ pub struct Removed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Note {
-    /// Up to this generation.
+    /// The last generation that was removed.
     through: u64,
-    /// When, seconds since 1970.
+    /// When it was removed, in seconds since 1970.
     at_s: u64,
 }
 
 impl Removed {
-    /// What an earlier agent has noted.
+    /// Reads what an earlier agent has recorded.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -47,8 +47,8 @@ impl Removed {
         Ok(Removed { path, notes })
     }
 
-    /// Notes that nothing of a network is to be left up to a generation. It is on the disk when
-    /// this returns.
+    /// Records that a network was removed up to a generation. The file is written to the disk
+    /// before this returns.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -68,7 +68,7 @@ impl Removed {
             .attempt(format!("writing {}", self.path.display()))
     }
 
-    /// Up to which generation a network was removed, if that is not long ago.
+    /// The last generation of a network that was removed; `None` if none was removed recently.
     pub fn through(&self, vnet: VnetId) -> Option<u64> {
         let now = now_s();
         let notes = self.lock();
@@ -76,7 +76,7 @@ impl Removed {
         note.map(|note| note.through)
     }
 
-    /// All that was removed not long ago.
+    /// All recently removed networks, each with the last removed generation.
     pub fn all(&self) -> BTreeMap<VnetId, u64> {
         let now = now_s();
         let notes = self.lock();
@@ -85,13 +85,13 @@ impl Removed {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<VnetId, Note>> {
-        // Every critical section leaves the map whole.
+        // Every critical section leaves the map consistent, even after a panic.
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn is_kept(note: Note, now_s: u64) -> bool {
-    // A clock that was set back keeps a note for longer, which does no harm.
+    // After the clock was set back, an entry is kept for longer, which is harmless.
     now_s.saturating_sub(note.at_s) < KEPT.as_secs()
 }
 
@@ -100,7 +100,7 @@ fn now_s() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// How long orders may be late.
+/// Longest delay of an order.
 const KEPT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -1,51 +1,51 @@
-//! Why a directory is no saved network.
+//! Errors of saving and restoring networks.
 
 use std::path::PathBuf;
 
-/// Why a directory is no saved network.
+/// Why a network cannot be saved or restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SavedError {
-    /// It is not there, or was not written to its end.
+    /// The directory has no manifest: it does not exist, or the network was not saved completely.
     #[error("{} is missing: this is no saved network, or one whose saving was broken off", .0.display())]
     Missing(PathBuf),
-    /// A network is to be saved where something is already.
+    /// The directory to save into already exists.
     #[error(
         "{} exists already; `save` makes the directory: name one that does not exist",
         .0.display()
     )]
     Exists(PathBuf),
-    /// It is another file, or damaged.
+    /// A file is not what it should be, or is damaged.
     #[error("{}: {what}", path.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong, and where.
         what: String,
     },
-    /// It is of another version of this program.
+    /// The manifest belongs to another version of this program.
     #[error("{}: format {format:?}, version {version}; this program reads {FORMAT:?}, version {VERSION}", path.display())]
     Version {
-        /// The file.
+        /// Path of the manifest.
         path: PathBuf,
-        /// The format.
+        /// Format that the manifest names.
         format: String,
-        /// The version.
+        /// Version that the manifest names.
         version: u32,
     },
-    /// A state is not what was saved.
+    /// The saved state of a machine is not usable.
     #[error("the state of {node}: {source}")]
     Guest {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// What is wrong with it.
+        /// What is wrong with the state.
         source: carina_vm::Error,
     },
-    /// There is a network of this uid, perhaps the one that was saved.
+    /// A network of this uid exists, perhaps the one that was saved.
     #[error("network {0} is the one that was saved, or was restored from it: remove it first")]
     IsThere(String),
 }
 
-/// That a manifest is one, and the version that this program reads.
+/// The format and version that this program writes and reads.
 pub(crate) const FORMAT: &str = "carina-vnet";
 pub(crate) const VERSION: u32 = 1;

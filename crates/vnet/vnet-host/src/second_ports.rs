@@ -1,8 +1,8 @@
-//! Ends of links whose port is their second one.
+//! Tracks which link ends use their second port.
 //!
-//! A machine that moves to another QEMU needs a tap there while the one that it has is in use: so
-//! each end of a link has two names for its port, of which one is there but for that moment. Which
-//! it is shows in the namespace of the ports, and is kept nowhere else.
+//! A machine that moves to another QEMU on the same host needs a new tap while the old one is still
+//! in use. Therefore each end of a link has two names for its port; except during a move, only one
+//! of the two exists. Which one is read from the namespace of the ports and stored nowhere else.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,12 +12,12 @@ use carina_vnet::host_part::LinkEnd;
 
 use crate::names::{port, port_app};
 
-/// The ends of links that are at their second ports.
+/// The link ends that use their second port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecondPorts(BTreeSet<LinkEnd>);
 
 impl SecondPorts {
-    /// Those of ends of which only the second port is among the interfaces that are there.
+    /// The ends of which only the second port is among these interfaces.
     pub fn among(interfaces: &[String]) -> SecondPorts {
         let is_there = |name: &str| interfaces.iter().any(|it| it == name);
         let ends = interfaces.iter().filter_map(|name| {
@@ -31,12 +31,12 @@ impl SecondPorts {
         SecondPorts(only.collect())
     }
 
-    /// The port of an end.
+    /// Name of the port that an end uses.
     pub fn port(&self, end: LinkEnd) -> String {
         self.name(port(end.0, end.1), end)
     }
 
-    /// The app of the engine that is the port of an end.
+    /// Name of the app for the port that an end uses.
     pub fn app(&self, end: LinkEnd) -> String {
         self.name(port_app(end.0, end.1), end)
     }
@@ -49,13 +49,13 @@ impl SecondPorts {
         }
     }
 
-    /// The same with some ends at the other one of their ports.
+    /// A copy in which the given ends use their respective other port.
     pub fn with_others(&self, ends: &[LinkEnd]) -> SecondPorts {
         let ends = ends.iter().copied().collect();
         SecondPorts(self.0.symmetric_difference(&ends).copied().collect())
     }
 
-    /// An end is at its second port, or at its first.
+    /// Sets whether an end uses its second port.
     pub fn set(&mut self, end: LinkEnd, is_second: bool) {
         if is_second {
             self.0.insert(end);
@@ -64,39 +64,39 @@ impl SecondPorts {
         }
     }
 
-    /// An end goes.
+    /// Forgets an end.
     pub fn forget_end(&mut self, end: LinkEnd) {
         self.0.remove(&end);
     }
 
-    /// The end of a link becomes its other side, with the same one of its ports.
+    /// Transfers the entry of an end to the end's new side.
     pub fn change_side(&mut self, from: LinkEnd, to: LinkEnd) {
         if self.0.remove(&from) {
             self.0.insert(to);
         }
     }
 
-    /// Forgets links that go: what comes with their number has its first ports.
+    /// Forgets the ends of removed links: a later link of the same number uses its first ports.
     pub fn forget(&mut self, links: &[u32]) {
         self.0.retain(|(link, _)| !links.contains(link));
     }
 }
 
-/// Both names that the port of an end can have.
+/// Both possible names of an end's port.
 pub fn both_ports((link, side): LinkEnd) -> [String; 2] {
     let first = port(link, side);
     let second = first.clone() + SECOND;
     [first, second]
 }
 
-/// Both names that the app of an end's port can have.
+/// Both possible names of the app for an end's port.
 pub fn both_apps((link, side): LinkEnd) -> [String; 2] {
     let first = port_app(link, side);
     let second = first.clone() + SECOND;
     [first, second]
 }
 
-/// The app that is the port of an end now, as the counters of its network have it.
+/// Name of the app that an end's port currently has, according to the counters of its network.
 #[must_use]
 pub fn port_app_now(counters: &Path, link: u32, side: usize) -> String {
     let [first, second] = both_apps((link, side));
@@ -109,12 +109,12 @@ pub fn port_app_now(counters: &Path, link: u32, side: usize) -> String {
     }
 }
 
-/// Whether an app of the engine is the port of an end.
+/// Whether an app is the port of an end.
 pub fn is_port_app(app: &str, end: LinkEnd) -> bool {
     both_apps(end).iter().any(|name| name == app)
 }
 
-/// What stands behind the name of a second port.
+/// Suffix of a second port's name.
 const SECOND: &str = "b";
 
 #[cfg(test)]

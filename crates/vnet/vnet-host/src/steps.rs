@@ -1,41 +1,41 @@
-//! What has to happen so that one part of a network becomes another.
+//! Computes the steps that change one part of a network into another.
 
 use carina_vnet::document::{Carrier, Kind};
 use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart};
 
-/// The difference between two parts. What is in neither list stays as it is.
+/// The difference between two parts. What is in none of the lists stays as it is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// Nodes that end; one that is made anew is among them, too.
+    /// Nodes to end; includes nodes that are replaced.
     pub ended: Vec<String>,
-    /// Links that go, with their ports.
+    /// Links to remove, with their ports.
     pub unlinked: Vec<u32>,
-    /// Links that come.
+    /// Links to make.
     pub linked: Vec<u32>,
-    /// Links of which one end stays while the other moves to another host, or from one to here.
+    /// Links whose one end stays while the other changes its host, including to or from this one.
     pub repointed: Vec<Repointed>,
-    /// Nodes that are made.
+    /// Nodes to make; includes nodes that are replaced.
     pub made: Vec<String>,
-    /// Nodes that stay and whose interfaces or routes are others.
+    /// Nodes that stay and whose interfaces or routes change.
     pub changed: Vec<String>,
 }
 
-/// A link that leads elsewhere than before. The node at its end that stays notices nothing: its
-/// port is the same one, perhaps by another name.
+/// A link whose other end changes its host. The node at the end that stays does not notice: its
+/// port is kept, perhaps under another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repointed {
-    /// Its number.
+    /// Number of the link.
     pub number: u32,
-    /// The side of the end that stays, before and after.
+    /// The side of the end that stays: before and after.
     pub side: [usize; 2],
-    /// Whether the other end was here, and goes.
+    /// Whether the other end leaves this host.
     pub goes: bool,
-    /// Whether the other end comes here.
+    /// Whether the other end comes to this host.
     pub comes: bool,
 }
 
 impl Steps {
-    /// The steps from `old` to `new`.
+    /// The steps that change `old` into `new`.
     pub fn between(old: &HostPart, new: &HostPart) -> Steps {
         let mut steps = Steps::default();
         for node in &new.nodes {
@@ -62,7 +62,7 @@ impl Steps {
             (a.number, a.carrier, &a.near) == (b.number, b.carrier, &b.near)
                 && a.far.is_same_end(&b.far)
         };
-        // The rate of a link that stays is the engine's to change.
+        // The engine changes the rate of a link that stays.
         let stays = |link: &LinkPart, others: &[LinkPart]| {
             !is_touched(link) && others.iter().any(|other| same_ends(link, other))
         };
@@ -77,7 +77,8 @@ impl Steps {
         let goes: Vec<u32> = goes.filter(is_kept).map(|link| link.number).collect();
         let comes: Vec<u32> = comes.filter(is_kept).map(|link| link.number).collect();
         (steps.unlinked, steps.linked, steps.repointed) = (goes, comes, repointed);
-        // The port of a namespace goes with its link: the interface in the node is its other end.
+        // The port of a namespace is replaced together with its link, because the node's interface
+        // is the veth's other end.
         let rewired = new
             .links
             .iter()
@@ -93,21 +94,21 @@ impl Steps {
 }
 
 impl Steps {
-    /// Whether the engine has to let go of ports first.
+    /// Whether the engine must close ports before the steps are executed.
     pub fn take_ports(&self) -> bool {
         let mut repointed = self.repointed.iter();
         !(self.unlinked.is_empty() && self.ended.is_empty())
             || repointed.any(|it| it.goes || it.side[0] != it.side[1])
     }
 
-    /// Whether the ports of a link are made, or may be others than before.
+    /// Whether the ports of a link are made or may be renamed.
     pub fn touches(&self, number: u32) -> bool {
         let mut repointed = self.repointed.iter();
         self.linked.contains(&number) || repointed.any(|it| it.number == number)
     }
 
-    /// Whether no node is made but those that have arrived, none ends, and no port gets another
-    /// name: broken off at any point, it can be begun anew.
+    /// Whether the steps can be interrupted and repeated at any point: they end no node, rename no
+    /// port, and make only nodes that have `arrived`.
     pub fn is_light(&self, arrived: &[String]) -> bool {
         let mut repointed = self.repointed.iter();
         self.ended.is_empty()
@@ -118,8 +119,8 @@ impl Steps {
     }
 }
 
-/// How a link leads elsewhere, if an end of it stays here and another host is at its other end
-/// before or after.
+/// How the other end of a link changes its host; `None` if neither part has it on another host, or
+/// no end stays here.
 fn repointed(before: &LinkPart, after: &LinkPart, steps: &Steps) -> Option<Repointed> {
     let is_far = |link: &LinkPart| matches!(link.far, Far::Host(_));
     let is_local = |link: &LinkPart| matches!(link.far, Far::Host(_) | Far::Here(_));
@@ -147,7 +148,7 @@ fn repointed(before: &LinkPart, after: &LinkPart, steps: &Steps) -> Option<Repoi
     })
 }
 
-/// Whether a node cannot become the other while it runs.
+/// Whether a node cannot be changed from `before` to `after` while it runs.
 fn must_be_replaced(before: &NodePart, after: &NodePart) -> bool {
     let substance = |node: &NodePart| {
         let image = node.image.clone();
@@ -169,7 +170,7 @@ pub mod tests {
 
     use super::*;
 
-    /// The part of the only host, of nodes a, b, c and these links.
+    /// The part of a single host with nodes a, b, c and these links.
     pub fn part(links: &[&str]) -> HostPart {
         part_with(links, "", &Layout::default()).0
     }
@@ -216,13 +217,13 @@ pub mod tests {
             (&[1][..], &[][..])
         );
         assert!(steps.made.is_empty() && steps.ended.is_empty());
-        // The routes of a are others, too.
+        // The routes of a change, too.
         assert_eq!(steps.changed, ["a", "b", "c"]);
         let back = Steps::between(&second, &first);
         assert_eq!((&back.linked[..], &back.unlinked[..]), (&[][..], &[1][..]));
     }
 
-    /// The part of one host, of nodes that are on it and others that are on `there`.
+    /// The part of one host with the nodes `here`; the other nodes are on another host.
     fn divided(here: &[&str]) -> HostPart {
         let text = "[vnet]\nname = \"x\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n[node.b]\n\
                     [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\nas = \"gre\"\n";
@@ -258,7 +259,7 @@ pub mod tests {
             (&["b".to_owned()][..], 0)
         );
         assert!(leaves.unlinked.is_empty() && leaves.changed.is_empty());
-        // The end that stays is the other one of the link here, and the only one afterwards.
+        // The end that stays has side 1 while both ends are here, and side 0 afterwards.
         assert_eq!(of(&both, &b).repointed, [repointed([1, 0], true, false)]);
         assert_eq!(of(&b, &both).repointed, [repointed([0, 1], false, true)]);
         let mut elsewhere = a.clone();

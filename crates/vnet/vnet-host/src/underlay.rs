@@ -1,4 +1,4 @@
-//! The interface over which links leave this host.
+//! The underlay: the interface through which links leave this host.
 
 use std::path::PathBuf;
 
@@ -10,66 +10,67 @@ use carina_wire::ether::Mac;
 
 use crate::error::{Attempt, Error, Result};
 
-/// A host as its provider knows it.
+/// Settings of a host that belongs to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSettings {
-    /// Its name in the inventory of its provider.
+    /// Name of the host in the provider's inventory.
     pub name: String,
-    /// Where links to other hosts leave; a host without it has no such links.
+    /// The interface for links to other hosts; `None`: the host supports no such links.
     pub underlay: Option<Underlay>,
 }
 
-/// The interface over which links to other hosts leave, beside what the kernel has on it.
+/// The interface through which links to other hosts leave, in addition to the kernel's own use of
+/// it.
 ///
-/// The outer addresses of links are the agent's: it answers ARP for them, and the kernel should
-/// have none of them, for it would answer the packets of tunnels with errors of ICMP.
+/// The agent owns the tunnel addresses and answers ARP requests for them. The kernel should have
+/// none of these addresses, because it would answer packets of tunnels with ICMP errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underlay {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
-    /// The file of its network namespace.
+    /// Path of the interface's network namespace.
     pub netns: PathBuf,
-    /// The way to hosts that are not on its segment.
+    /// The gateway to hosts on other segments, if there is one.
     pub gateway: Option<Gateway>,
 }
 
-/// An [`Underlay`] as it is now.
+/// An [`Underlay`] with the current properties of its interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnderlayPort {
-    /// What is wanted.
+    /// The configured underlay.
     pub wanted: Underlay,
     /// MAC address of the interface.
     pub mac: MacText,
-    /// Bytes of its largest packet of IP.
+    /// MTU: bytes of the largest IP packet.
     pub mtu: usize,
 }
 
-/// The name that this system has for itself.
+/// The host name of this system.
 #[must_use]
 pub fn own_name() -> String {
     let name = rustix::system::uname();
     name.nodename().to_string_lossy().into_owned()
 }
 
-/// Why a host without an underlay has no links to others.
+/// The explanation for a host without an underlay.
 pub(crate) const NEEDED: &str = "this agent was given no interface for it (--underlay INTERFACE)";
 
 impl Underlay {
-    /// An interface in the namespace of this process, with all hosts on its segment.
+    /// An interface in the namespace of this process, whose segment reaches all hosts.
     #[must_use]
     pub fn of(interface: &str) -> Underlay {
         Underlay {
             interface: interface.to_owned(),
-            // That of the first thread; others go to other namespaces.
+            // The namespace of the process's first thread; other threads enter other namespaces.
             netns: PathBuf::from("/proc/self/ns/net"),
             gateway: None,
         }
     }
 
-    /// Looks the interface up.
+    /// Reads the interface's properties.
     ///
     /// # Errors
-    /// It is not there, or not of Ethernet.
+    /// The interface does not exist, or is not Ethernet.
     pub fn look(&self) -> Result<UnderlayPort> {
         let what = || format!("entering {}", self.netns.display());
         let namespace = NetworkNamespace::open(&self.netns).attempt(what())?;

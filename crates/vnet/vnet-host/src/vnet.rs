@@ -1,4 +1,4 @@
-//! A network on this host: what is wanted is made so, by difference.
+//! A network on this host, changed step by step to match what is requested.
 
 mod arriving;
 mod ended;
@@ -46,8 +46,8 @@ use carina_vnet::host_part::LinkEnd;
 use carina_vnet::impairment::Impairments;
 use carina_vnet::progress::Phase;
 
-/// A network on this host. What it is made of stays when this value goes; [`remains::remove`]
-/// removes it.
+/// A network on this host. Dropping this value leaves the network's things in place;
+/// [`remains::remove`] removes them.
 #[derive(Debug)]
 pub struct Vnet {
     dir: VnetDir,
@@ -57,31 +57,32 @@ pub struct Vnet {
     flows: FarFlows,
     plane: DataPlane,
     nodes: Mutex<BTreeMap<String, Arc<Node>>>,
-    /// What is there. It is locked while it becomes something else.
+    /// The part that exists. Locked while it is being changed.
     part: Mutex<HostPart>,
     impairments: Mutex<Impairments>,
     /// What the operator has stopped or taken down.
     off: Mutex<SwitchedOff>,
-    /// Ends of links at their second ports.
+    /// Link ends that use their second port.
     second: Mutex<SecondPorts>,
-    /// Where nodes come from that are being restored.
+    /// The saved network from which nodes are being restored, if any.
     saved: Mutex<Option<Arc<Saved>>>,
     access: AccessPoints,
-    /// Nodes that are to come from other hosts, by the numbers of their moves.
+    /// Nodes that are to arrive from other hosts, by the numbers of their moves.
     arrivals: Mutex<BTreeMap<u64, Awaited>>,
-    /// Ends of links whose nodes have come with their ports, in the change that is under way, and
-    /// whether these are the second ones.
+    /// Used during a change: link ends whose nodes have arrived with ports of their own, and
+    /// whether these are second ports.
     came: Mutex<BTreeMap<LinkEnd, bool>>,
-    /// Founders of the DIF that were made anew, and since when they look for its members.
+    /// Nodes that created the DIF and were made again, and since when they have been looking for
+    /// its members.
     returning: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Vnet {
-    /// Takes up what there is of a network, which may be nothing. What an unfinished change has
-    /// left is removed first.
+    /// Takes over what exists of a network, which may be nothing. First removes what an unfinished
+    /// change has left.
     ///
     /// # Errors
-    /// The namespace of its ports cannot be made, or the engine not started.
+    /// The namespace of the ports cannot be made, or the engine cannot be started.
     pub fn take_up(
         dir: &VnetDir,
         record: &Record,
@@ -125,9 +126,10 @@ impl Vnet {
         })
     }
 
-    /// Becomes what `part` says, by difference: nodes and links that stay are not touched. Returns
-    /// when every console has answered and probes have passed every link both ways. `discovery` is
-    /// the time that it took to find out what belongs on this host.
+    /// Changes what exists to match `part`; nodes and links that stay are not touched. Returns when
+    /// every console has answered and probes have passed every link in both directions. `discovery`
+    /// is the time that the caller spent on choosing this part; it is reported as the phase of that
+    /// name.
     ///
     /// # Errors
     /// The first thing that cannot be made, or does not answer. What was made stays.
@@ -162,7 +164,7 @@ impl Vnet {
             }
             self.join(part)?;
             let leads_away = |link: &LinkPart| matches!(link.far, Far::Host(_));
-            // The members of a DIF that has some on other hosts are not complete before those.
+            // A DIF with members on other hosts is complete only with those.
             let is_flow = |link: &LinkPart| link.carrier == Carrier::Dif;
             let has_far = part.links.iter().any(|it| is_flow(it) && leads_away(it));
             let is_here = |link: &&LinkPart| !(leads_away(link) || has_far && is_flow(link));
@@ -170,19 +172,20 @@ impl Vnet {
             let has_images = lock(&self.nodes).values().any(|node| node.is_foreign());
             let limit = if has_images { IMAGE } else { PROBE };
             self.probe_links(part, &here, limit)?;
-            // The other host may not be as far. What does not answer stands in the status.
+            // The other host may not be ready yet. Links that do not answer are reported in the
+            // status.
             let _ = self.probe_links(part, &far, FAR_PROBE);
             Ok(())
         })
     }
 
-    /// The graph of a part, with the underlay as it is now, and what impairs its links.
+    /// The graph of a part with its impairments, over the current underlay.
     fn graph(&self, part: &HostPart) -> Result<Graph> {
         let second = lock(&self.second).clone();
         self.graph_at(part, &second)
     }
 
-    /// The same with ends of links at some of their ports.
+    /// Like [`Vnet::graph`], with link ends at the given ports.
     fn graph_at(&self, part: &HostPart, ports: &SecondPorts) -> Result<Graph> {
         let leaves = part.links.iter().any(|it| matches!(it.far, Far::Host(_)));
         let underlay = self.underlay.as_ref().filter(|_| leaves);
@@ -194,20 +197,20 @@ impl Vnet {
         Ok(graph)
     }
 
-    /// Nodes need the ports of their links. The engine's side of the ports, of which the kernel
-    /// takes tens of milliseconds each without work for a processor, is made beside the nodes; what
-    /// these have to wait for it counts as a phase of the links.
+    /// Makes links and nodes. Nodes need the ports of their links. The engine opens ports while
+    /// nodes are being made, because the kernel takes tens of milliseconds for each, mostly
+    /// waiting. The time that nodes wait for ports counts as the phase of the links.
     fn make_links_and_nodes(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
         self.progress.check()?;
         self.access.become_part(part)?;
-        // What cannot be is refused before anything is changed.
+        // An impossible graph is refused before anything is changed.
         self.graph(part)?;
         let began = Instant::now();
-        // Nodes that were sent stand still, and are ended when links lead to where they run.
+        // Nodes that were sent to another host are paused, and end only after the links lead there.
         let (sent, ended) = self.apart_by_sending(part, &steps.ended)?;
         self.relink(there, part, steps, &ended)?;
         self.flows.keep(part)?;
-        // Ends of links may be at other ones of their ports by now.
+        // By now link ends may use their other ports.
         let graph = self.graph(part)?;
         let of_ports = began.elapsed();
         let began = Instant::now();
@@ -227,8 +230,7 @@ impl Vnet {
         Ok(())
     }
 
-    /// Removes these nodes and links that are no longer wanted, and makes the ports of those that
-    /// are.
+    /// Removes links and nodes that are no longer requested, and makes the ports of new links.
     fn relink(
         &self,
         there: &HostPart,
@@ -239,7 +241,7 @@ impl Vnet {
         if steps.take_ports() {
             let mut kept = part.clone();
             kept.links.retain(|link| !steps.touches(link.number));
-            // The engine lets go of ports before they go.
+            // The engine must close the ports before they are removed.
             self.plane.become_graph(self.graph(&kept)?)?;
         }
         self.end_nodes(part, ended)?;
@@ -251,7 +253,8 @@ impl Vnet {
         make_namespaces(part, &remains::living_namespaces(part.vnet)?)?;
         let without = self.without_ports(&steps.linked);
         if !there.nodes.is_empty() {
-            // One end may be left of a link whose other end went with its node.
+            // A link whose one end was removed with its node may still have a port at the other
+            // end.
             remove_ports(part, &without)?;
         }
         make_ports(part, &without)?;
@@ -304,7 +307,7 @@ impl Vnet {
         Ok(())
     }
 
-    /// Where nodes are made, with ends of links at some of their ports.
+    /// What is needed to make nodes, with link ends at the given ports.
     fn site<'a>(&'a self, whole: &'a HostPart, ports: &'a SecondPorts) -> Site<'a> {
         Site {
             whole,
@@ -314,8 +317,7 @@ impl Vnet {
         }
     }
 
-    /// Gives a node that stays its interfaces and routes. One that cannot get them while it runs is
-    /// made anew.
+    /// Changes the interfaces and routes of a node that stays. If that fails, the node is replaced.
     fn change_node(&self, part: &HostPart, wanted: &NodePart, fresh: &[u32]) -> Result<()> {
         let node = self.node(&wanted.name)?;
         let second = lock(&self.second).clone();
@@ -350,12 +352,12 @@ impl Vnet {
         })
     }
 
-    /// Its access points.
+    /// The access points of the network.
     pub fn access(&self) -> &AccessPoints {
         &self.access
     }
 
-    /// What went over each link of the engine's graph.
+    /// The counters of each link of the engine's graph.
     ///
     /// # Errors
     /// The engine has ended.
@@ -363,8 +365,8 @@ impl Vnet {
         self.plane.counts()
     }
 
-    /// Gives the namespace of the ports its name back, if someone has removed it: its links carry
-    /// on, but nothing of them can be changed without it.
+    /// Restores the name of the ports' namespace if another process has removed it. Links work
+    /// without the name, but cannot be changed.
     ///
     /// # Errors
     /// The engine has ended, or `ip` refuses.
@@ -415,7 +417,7 @@ impl Vnet {
     }
 }
 
-/// The part of a part that is there.
+/// The nodes and links of `part` that exist on this host now.
 fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<HostPart> {
     let nodes = remains::nodes_there(dir, part, namespaces)?;
     let mut there = part.clone();
@@ -431,7 +433,7 @@ fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<Hos
     Ok(there)
 }
 
-/// The address of a node from which it reaches another one.
+/// The address of a node's interface through which it reaches another address.
 fn source_towards(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
     let next = node.next_hop(to);
     let beside = node.interfaces.iter().find(|it| it.peer == next);
@@ -440,7 +442,8 @@ fn source_towards(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
         .map_or(Ipv4Addr::UNSPECIFIED, |it| it.address.address())
 }
 
-/// Does something for each of several, on some threads; the first error, once all have ended.
+/// Calls a function for each item, on several threads. Returns the first error after all calls have
+/// ended.
 fn each<T: Sync>(items: &[T], act: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
     let next = AtomicUsize::new(0);
     let first = Mutex::new(None);
@@ -463,16 +466,16 @@ fn each<T: Sync>(items: &[T], act: impl Fn(&T) -> Result<()> + Sync) -> Result<(
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked in a critical section has left what it holds whole.
+    // A thread that panicked in a critical section has left the value consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many nodes and links are worked on at a time.
+/// Most nodes and links that are worked on at the same time.
 const THREADS: usize = 16;
 const CONSOLE: Duration = Duration::from_secs(60);
-/// How long a machine with an image of its own may take to boot, under translation.
+/// Longest time for a machine with an image of the store to boot under emulation.
 const IMAGE: Duration = Duration::from_secs(600);
-/// How long the other end of a new link may take to answer.
+/// Longest time for the other end of a new link to answer.
 const PROBE: Duration = Duration::from_secs(60);
-/// How long one on another host may, before other work is looked for.
+/// Longest time for a link end on another host to answer before the change continues.
 const FAR_PROBE: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! A stream of echos of ICMP (RFC 792), 1000 a second, which tells how much of what goes to a node
-//! and back is lost, and for how long.
+//! Sends 1000 ICMP echo requests (RFC 792) per second to a node, to measure how many frames are
+//! lost, and for how long.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::namespace;
 use crate::probe::{fresh_number, reply_to, request};
 
-/// A stream that goes on until it is ended, for two minutes at most.
+/// A running stream of echo requests. It ends after two minutes at the latest.
 #[derive(Debug)]
 pub struct EchoStream {
     shared: Arc<Shared>,
@@ -28,23 +28,23 @@ struct Shared {
     answered: AtomicU64,
 }
 
-/// The outcome of a stream.
+/// The result of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Echoes {
-    /// Echos that were sent.
+    /// Number of echo requests sent.
     pub sent: u64,
-    /// Those that were answered; an answer that comes twice counts once.
+    /// Number of requests that were answered; duplicate replies count once.
     pub answered: u64,
-    /// The longest time between an answer and the next one.
+    /// The longest time between two successive replies.
     pub gap: Duration,
 }
 
 impl EchoStream {
-    /// Begins to ask `peer` from `own`, inside of a namespace. Returns when the first answer has
-    /// come, or soon.
+    /// Begins to send echo requests from `own` to `peer` inside a namespace. Returns after the
+    /// first reply, or after a short time without one.
     ///
     /// # Errors
-    /// The namespace, or a socket in it, is not to be had.
+    /// The namespace cannot be entered, or a socket cannot be opened.
     pub fn begin(namespace: &str, own: Ipv4Addr, peer: Ipv4Addr) -> Result<EchoStream> {
         let shared = Arc::new(Shared::default());
         let (namespace, runs) = (namespace.to_owned(), Arc::clone(&shared));
@@ -67,11 +67,11 @@ impl EchoStream {
         Ok(stream)
     }
 
-    /// Goes on for a moment, so that the end of a gap is seen, then ends it; the last answers may
-    /// take as long.
+    /// Continues for `moment`, so that the end of a gap is seen, then ends the stream and waits for
+    /// the last replies.
     ///
     /// # Errors
-    /// The socket could not be used.
+    /// The socket failed.
     pub fn end(self, moment: Duration) -> Result<Echoes> {
         std::thread::sleep(moment);
         self.shared.is_enough.store(true, Ordering::Relaxed);
@@ -96,20 +96,20 @@ fn run(own: Ipv4Addr, peer: Ipv4Addr, shared: &Shared) -> Result<Echoes> {
         let now = Instant::now();
         if ends.is_none() && shared.is_enough.load(Ordering::Relaxed) {
             ends = Some(now + LAST);
-            // What is not answered at the end is a gap, too.
+            // Time without a reply at the end also counts as a gap.
             let since = last.unwrap_or(began);
             echoes.gap = echoes.gap.max(now.duration_since(since));
         }
         if ends.is_some_and(|ends| now >= ends || echoes.answered == echoes.sent) {
             return Ok(echoes);
         }
-        // The thread may have been late: it does not catch up on more than a few.
+        // A thread that was delayed catches up on only a few requests.
         let due = u64::try_from(now.duration_since(began).as_millis()).unwrap_or(u64::MAX);
         let is_due = ends.is_none() && due > echoes.sent && echoes.sent < SENT_MAX;
         if is_due {
             let sequence = echoes.sent as u16;
             let to = SocketAddrV4::new(peer, 0);
-            // A full queue is a loss like others.
+            // A request that does not fit into a full queue counts as lost.
             let _ = sendto(
                 &socket,
                 &request(number, sequence),
@@ -144,20 +144,21 @@ fn run(own: Ipv4Addr, peer: Ipv4Addr, shared: &Shared) -> Result<Echoes> {
     }
 }
 
-/// Which of so many echos has a sequence number, which begins anew after 65,536 of them.
+/// Index of the request with this sequence number among the last `sent` ones; sequence numbers wrap
+/// around after 65,536.
 fn place_of(sequence: u16, sent: u64) -> Option<usize> {
     let last = sent.checked_sub(1)?;
     let back = (last as u16).wrapping_sub(sequence);
     usize::try_from(last.checked_sub(u64::from(back))?).ok()
 }
 
-/// Between two echos.
+/// Time between two requests.
 const EVERY: Duration = Duration::from_millis(1);
-/// How long the first answer is waited for.
+/// Longest time to wait for the first reply.
 const FIRST: Duration = Duration::from_secs(2);
-/// How long the last answers may take.
+/// Longest time to wait for the last replies.
 const LAST: Duration = Duration::from_secs(1);
-/// Two minutes of them.
+/// Most requests of a stream: two minutes.
 const SENT_MAX: u64 = 120_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The way from a node to another on this host: echos are sent while all ports of the network are
-//! watched.
+//! Traces the path from one node to another on this host: sends echo requests while all ports of
+//! the network are watched.
 
 mod dropped;
 mod piece_watch;
@@ -23,7 +23,7 @@ use crate::vnet::Vnet;
 
 pub use self::piece_watch::PieceWatch;
 
-/// Asks a node from another one, and watches.
+/// Sends echo requests from one node to another, and returns where they were seen and dropped.
 pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuery) -> Result<Way> {
     if !(1..=ECHOES_MAX).contains(&query.echoes) {
         return Err(Error::Unsupported {
@@ -41,13 +41,13 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
     };
     let some: Vec<Spot> = route.spots.iter().map(|(_, spot)| *spot).collect();
     let watch = Watch::begin(part, &vnet.second_ports(), &dir.counters(), &some)?;
-    // Without the file the place of a drop is known, and only its reason is not.
+    // Without the counter file, only the reasons of drops are unknown.
     let readings = || counter_file::read(&dir.counters()).unwrap_or_default();
     let before = readings();
     let mut answered = 0;
     let mut rtt: Option<Duration> = None;
     for _ in 0..query.echoes {
-        // One that is not answered is what is looked for.
+        // Requests that are not answered are what the trace explains.
         if let Ok(round_trip) = vnet.echo(&query.from, route.address, ECHO, Asks::Once) {
             answered += 1;
             rtt = Some(rtt.map_or(round_trip, |rtt| rtt.min(round_trip)));

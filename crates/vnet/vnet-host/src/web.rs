@@ -1,4 +1,4 @@
-//! The page of an agent: the networks of its host, and what carries them.
+//! The web page of an agent: the networks of its host, and what carries them.
 
 mod of_agent;
 mod substrate;
@@ -11,13 +11,13 @@ use carina_vnet_web::{Kind, Web};
 use crate::agent::Agent;
 use crate::server::{self, Stopped};
 
-/// Serves the page of an agent until its [`server::Stop`] is dropped. What happens to networks is
-/// noted from here on.
+/// Serves the web page of an agent until its [`server::Stop`] is dropped. The histories of networks
+/// begin here.
 ///
 /// # Errors
 /// The runtime cannot be made.
 pub fn serve(page: Web, agent: Arc<Agent>, stopped: Stopped) -> io::Result<()> {
-    // It ends behind the server.
+    // Dropped after the server has ended.
     let of_agent = of_agent::Service::start(agent)?;
     let api = of_agent.router();
     server::run(page.of(Kind::Networks, api), stopped)

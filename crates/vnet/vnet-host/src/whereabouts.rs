@@ -1,6 +1,7 @@
-//! Where nodes are: on which host, in what, behind which ports. The agent need not run for it.
+//! Locations of nodes: host, namespace or process, and ports. The agent need not run for finding
+//! them.
 //!
-//! What stands here names the substrate: it is for who runs the host, not for operators of
+//! The locations name the substrate. They are for those who run the host, not for operators of
 //! networks.
 
 use std::collections::BTreeMap;
@@ -18,34 +19,34 @@ use crate::second_ports::SecondPorts;
 use crate::underlay::own_name;
 use crate::{namespace, remains};
 
-/// Where a node is.
+/// The location of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Whereabouts {
-    /// Its network.
+    /// Name of the network.
     pub vnet: String,
-    /// Its name in it.
+    /// Name of the node in the network.
     pub node: String,
-    /// What makes it.
+    /// Whether the node is a virtual machine or a namespace.
     pub kind: Kind,
     /// The name of the host.
     pub host: String,
-    /// Whether it is there: its namespace, or the process of its QEMU.
+    /// Whether the namespace, or the QEMU process, exists.
     pub is_there: bool,
-    /// The namespace that it is, or in which the taps of its machine are.
+    /// The namespace that is the node, or that contains the taps of its machine.
     pub namespace: String,
-    /// The process of its QEMU.
+    /// Process ID of the machine's QEMU; `None` for a namespace, or if it does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    /// The socket of its console.
+    /// Path of the console's socket.
     pub console: PathBuf,
-    /// The ports of its interfaces, in the namespace of the network's ports.
+    /// The port of each interface, in the namespace of the network's ports.
     pub ports: BTreeMap<String, String>,
-    /// How the links of its interfaces lead to other hosts, where they do.
+    /// For each interface whose link leads to another host: how it does.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ways: BTreeMap<String, String>,
 }
 
-/// The nodes of all networks that have records in these directories, by network and name.
+/// The nodes of all networks that have records in these directories, sorted by network and name.
 ///
 /// # Errors
 /// The directories, or the namespaces of this host, cannot be listed.

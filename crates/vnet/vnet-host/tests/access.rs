@@ -1,4 +1,4 @@
-//! A user of a network whose parts are on two hosts, handed over as by a provider.
+//! Tests a user of a network with parts on two hosts, which get them as from a provider.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -66,7 +66,7 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Joins from the system of a user, and says whether the far node answers there.
+/// Joins from the system of a user, and returns whether the far node is reached from there.
 fn reaches(namespace: &str, token: &str, node: &str) -> bool {
     NetworkNamespace::open(&namespace_file(namespace))
         .unwrap()
@@ -109,7 +109,7 @@ fn reaches(namespace: &str, token: &str, node: &str) -> bool {
     for route in &admission.joined.routes {
         assert!(run(&format!("ip route add {route} dev tun0")));
     }
-    // Nothing listens there, which it says.
+    // No process listens on the port, so that the node refuses the connection.
     let to: SocketAddr = format!("{node}:9").parse().unwrap();
     let answers = || {
         let connected = TcpStream::connect_timeout(&to, Duration::from_secs(1));

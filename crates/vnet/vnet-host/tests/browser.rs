@@ -1,4 +1,4 @@
-//! The page of an agent in a browser without a window, driven as a person would.
+//! Tests the web page of an agent in a headless browser, used as a person would.
 
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::report::VnetState;
@@ -30,7 +30,7 @@ fn networks_are_used_in_a_browser_by_clicks_and_keys() {
     browser.until("document.querySelector('.notice.good') !== null");
     change_and_remove(&mut browser, &page);
     assert_eq!(browser.complaints(), serde_json::json!([]));
-    // Its token is in no address that is asked for.
+    // The token is in no URL that the page requests.
     let (_, token) = page.url.split_once('#').unwrap();
     let fetched = browser.fetched();
     assert!(fetched.contains("/v1/page") && !fetched.contains(token));
@@ -40,7 +40,7 @@ const DOCUMENT: &str = "[vnet]\nname = \"seen\"\n[defaults]\nkind = \"namespace\
     [node.b]\n[[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n\
     [[test]]\nping = [\"a\", \"b\"]\n";
 
-/// Pastes a document, looks at the plan, and makes it.
+/// Pastes a document, looks at the plan, and makes the network.
 fn make(browser: &mut Browser, page: &Page) {
     browser.click("#first");
     browser.click("#text");
@@ -76,25 +76,25 @@ fn impair(browser: &mut Browser, page: &Page) {
     browser.click("#clear");
     browser.until("!document.querySelector('[data-link=\"0\"]').matches('.impaired')");
     assert_eq!(impairment(), LinkImpairment::default());
-    // What is refused is shown.
+    // The page shows a refusal.
     browser.click("#impair [name=loss]");
     browser.types("a lot");
     browser.click("#impair .main");
     browser.until("document.querySelector('#notices').innerText.includes('a lot')");
 }
 
-/// Captures echos, and uses a console.
+/// Captures echo requests, and uses a console.
 fn capture(browser: &mut Browser, page: &Page) {
     browser.click("#capture-start");
     browser.until("!document.querySelector('#capture-stop').hidden");
-    // Probes and tests send echos over it.
+    // Probes and tests send echo requests over the link.
     page.agent.test("seen").unwrap();
     browser.until("document.querySelector('#packets').innerText.includes('echo request')");
     browser.until("document.querySelector('#packets').innerText.includes('echo reply')");
     browser.saves("agent-link");
     browser.click("#capture-stop");
     browser.until("document.querySelector('#capture-stop').hidden");
-    // The file that is saved is that of the capture.
+    // The saved file is that of the capture.
     browser.does("URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; }");
     browser.click("#capture-save");
     browser.until("window.saved !== undefined && saved.size > 0");
@@ -125,7 +125,7 @@ fn capture(browser: &mut Browser, page: &Page) {
     browser.until("document.querySelector('#all-links') !== null");
 }
 
-/// What was before the page was opened can be looked at, too.
+/// The time before the page was opened can be looked at, too.
 fn look_back(browser: &mut Browser, page: &Page) {
     browser.command("Page.reload", serde_json::json!({}));
     browser.until("document.querySelector('#state').textContent === 'ready'");
@@ -139,7 +139,7 @@ fn look_back(browser: &mut Browser, page: &Page) {
     browser.click("#now");
     browser.until("document.querySelector('#shown').textContent === 'now'");
     browser.until("document.querySelector('#state').textContent === 'ready'");
-    // An event leads to its time.
+    // A click on an event shows its time.
     browser.click("#events li:last-child button");
     browser.until("document.body.matches('.past')");
     browser.click("#now");
@@ -147,7 +147,7 @@ fn look_back(browser: &mut Browser, page: &Page) {
     assert_eq!(page.agent.report("seen").unwrap().state, VnetState::Ready);
 }
 
-/// The substrate below the network.
+/// Shows the substrate below the network.
 fn look_below(browser: &mut Browser) {
     browser.click("[data-layer=all]");
     browser.until("document.querySelectorAll('#map .place').length >= 2");
@@ -162,7 +162,7 @@ fn look_below(browser: &mut Browser) {
     );
 }
 
-/// Changes the network by its own document, and removes it.
+/// Changes the network with its own document, and removes it.
 fn change_and_remove(browser: &mut Browser, page: &Page) {
     browser.click("#open-document");
     browser.until("document.querySelector('#text').value.includes('1Mbps')");

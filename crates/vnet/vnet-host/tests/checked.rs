@@ -1,4 +1,4 @@
-//! What reading a document accepts, a host with room for it admits and divides.
+//! Tests that a host with enough room admits and divides every document that the parser accepts.
 
 use std::sync::LazyLock;
 
@@ -11,13 +11,13 @@ use proptest::prelude::*;
 
 static WHOLE: LazyLock<String> = LazyLock::new(|| {
     let demo = include_str!("../../vnet/tests/documents/demo.toml");
-    // One host without labels does not have all that the document asks for.
+    // A single host without labels does not satisfy all that the document requests.
     demo.replace("via = \"bridge\"", "via = \"forwarder\"")
         .replace("apart_from = [\"r1\", \"r2\"]\n", "")
         .replace("labels = { disk = \"ssd\" }\n", "")
 });
 
-/// What takes the place of a value.
+/// Replacements of values.
 const VALUES: &[&str] = &[
     "0",
     "1",
@@ -63,7 +63,7 @@ const VALUES: &[&str] = &[
     "\"alice\"",
 ];
 
-/// The places of values: what follows `= ` or stands in a list.
+/// The positions of values: what follows `= ` or is in a list.
 fn places(text: &str) -> Vec<(usize, usize)> {
     let mut places = Vec::new();
     for begin in ["= ", "[", ", "] {
@@ -82,7 +82,7 @@ fn places(text: &str) -> Vec<(usize, usize)> {
     places
 }
 
-/// The document with other values at some places, and perhaps a table twice.
+/// The document with some values replaced, and perhaps a table repeated.
 fn document() -> impl Strategy<Value = String> {
     let index = any::<proptest::sample::Index>;
     let changes = proptest::collection::vec((index(), index()), 1..4);
@@ -102,7 +102,8 @@ fn document() -> impl Strategy<Value = String> {
     })
 }
 
-/// What `carina vnet up` does first, on a host with room and the images of the document.
+/// Runs the checks of `carina vnet up` on a host with enough room and with the document's images;
+/// returns a refusal.
 fn refusal(document: &Document) -> Option<String> {
     let names = document.node.keys();
     let images = names.filter_map(|name| Some(document.resolved(name)?.image.to_owned()));

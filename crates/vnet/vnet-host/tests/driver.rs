@@ -1,6 +1,6 @@
-//! A browser without a window, driven as a person would: by clicks at places and by keys.
+//! Drives a headless browser as a person would, by clicks at positions and by keys.
 //!
-//! Commands go over the browser's pipe, as JSON with a zero byte behind each. (Chrome DevTools
+//! Commands go over the browser's pipe, each as JSON followed by a zero byte. (Chrome DevTools
 //! Protocol, domains Target, Page, Runtime and Input; `--remote-debugging-pipe`)
 
 use std::io::{BufRead, BufReader, Write};
@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
-/// A browser with one page. It ends with this value, with all its processes.
+/// A browser with one page. Dropping it ends all its processes.
 pub struct Browser {
     child: Child,
     commands: ChildStdin,
     answers: Receiver<Value>,
-    /// The page's.
+    /// ID of the page's session.
     session: Option<String>,
     last: u64,
     _home: tempfile::TempDir,
 }
 
 impl Browser {
-    /// Opens a page; nothing where there is no browser.
+    /// Opens a page; `None` if no browser is installed.
     pub fn open(url: &str) -> Option<Browser> {
         let programs = ["chromium-headless-shell", "chromium"];
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -49,7 +49,7 @@ impl Browser {
 
     fn start(program: &str) -> Browser {
         let home = tempfile::tempdir().unwrap();
-        // The browser reads commands from descriptor 3, and writes answers to 4.
+        // The browser reads commands from descriptor 3, and writes answers to descriptor 4.
         let script = "exec \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null";
         let mut child = Command::new("sh")
             .args(["-c", script, "sh", program, "--remote-debugging-pipe"])
@@ -104,7 +104,7 @@ impl Browser {
         answer["result"].clone()
     }
 
-    /// The value of an expression in the page.
+    /// The value of a JavaScript expression in the page.
     pub fn value(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true });
         let answer = self.command("Runtime.evaluate", params);
@@ -115,7 +115,7 @@ impl Browser {
         self.value(statements);
     }
 
-    /// Waits until an expression is true. One that fails is not true yet.
+    /// Waits until an expression is true. An expression that fails counts as not true.
     pub fn until(&mut self, expression: &str) {
         let deadline = Instant::now() + LIMIT;
         while self.value(expression) != true {
@@ -127,8 +127,7 @@ impl Browser {
         }
     }
 
-    /// Clicks into the middle of an element, as a person does: once it is shown, can be pressed and
-    /// stays where it is.
+    /// Clicks into the middle of an element, once it is visible, enabled and does not move.
     pub fn click(&mut self, selector: &str) {
         let name = json!(selector);
         let middle = format!(
@@ -158,12 +157,12 @@ impl Browser {
         }
     }
 
-    /// Types into what has the focus.
+    /// Types text into the focused element.
     pub fn types(&mut self, text: &str) {
         self.command("Input.insertText", json!({ "text": text }));
     }
 
-    /// Presses a key that is no letter.
+    /// Presses a key other than a letter.
     pub fn presses(&mut self, key: &str) {
         for kind in ["keyDown", "keyUp"] {
             let code = match key {
@@ -182,7 +181,7 @@ impl Browser {
         }
     }
 
-    /// Types a text key by key, and Enter.
+    /// Types a text key by key, followed by Enter.
     pub fn types_line(&mut self, text: &str) {
         for letter in text.chars() {
             let letter = letter.to_string();
@@ -196,8 +195,7 @@ impl Browser {
         self.presses("Enter");
     }
 
-    /// Writes a picture of the page into the directory that `CARINA_PICTURES` names, if it does:
-    /// for people who want to look at it.
+    /// Saves a screenshot of the page to the directory that `CARINA_PICTURES` names, if it is set.
     pub fn saves(&mut self, name: &str) {
         let Some(directory) = std::env::var_os("CARINA_PICTURES") else {
             return;
@@ -208,7 +206,7 @@ impl Browser {
         std::fs::write(path, data).unwrap();
     }
 
-    /// All that the page has fetched, and its own parts.
+    /// The URLs that the page has fetched, including its own files.
     pub fn fetched(&mut self) -> String {
         self.value("fetched.join('\\n')")
             .as_str()
@@ -216,7 +214,7 @@ impl Browser {
             .to_owned()
     }
 
-    /// What the page could not do: errors, and what its policy forbids.
+    /// Errors of the page, and violations of its content security policy.
     pub fn complaints(&mut self) -> Value {
         self.value("complaints")
     }
@@ -224,13 +222,13 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // With the processes that it has started.
+        // Kills the browser together with its child processes.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
 }
 
-/// Keeps what the page has fetched, and what it could not do.
+/// Records what the page fetches, and its errors.
 const HOOK: &str = "window.fetched = []; window.complaints = []; \
     addEventListener('error', (event) => complaints.push(String(event.message))); \
     addEventListener('unhandledrejection', (event) => complaints.push(String(event.reason))); \
@@ -241,5 +239,5 @@ const HOOK: &str = "window.fetched = []; window.complaints = []; \
     answer.clone().text().then((text) => fetched.push(what[0] + ' ' + text)); \
     return answer; };";
 
-/// How long anything may take on a slow machine.
+/// Longest time for anything on a slow machine.
 const LIMIT: Duration = Duration::from_secs(120);

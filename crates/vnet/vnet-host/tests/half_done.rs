@@ -1,4 +1,4 @@
-//! What agents have left half done that were killed: the next one makes it whole.
+//! Tests that an agent completes what a killed agent has left unfinished.
 
 use std::fs;
 
@@ -51,7 +51,7 @@ fn machine_of_an_agent_that_was_killed_is_made_whole() {
     run(&agent, "half", "a", "echo here >/tmp/mark");
     let marked = |agent: &Agent| run(agent, "half", "a", "cat /tmp/mark");
 
-    // It was saving the machine, which stands still meanwhile.
+    // As if the agent was killed while it saved the machine, which is paused then.
     drop(agent);
     let first = machine(&dir);
     carina_vm::pause_guest(&first).unwrap();
@@ -62,7 +62,8 @@ fn machine_of_an_agent_that_was_killed_is_made_whole() {
         (first.pid, "here".into())
     );
 
-    // It was giving the machine its name after a move: there is a record at both places.
+    // As if the agent was killed while it renamed the machine after a move: there is a record at
+    // both places.
     drop(agent);
     let to = dir.destination();
     fs::create_dir_all(&to).unwrap();
@@ -77,7 +78,7 @@ fn machine_of_an_agent_that_was_killed_is_made_whole() {
     );
     assert!(!to.exists());
 
-    // It was cloning the machine.
+    // As if the agent was killed while it cloned the machine.
     drop(agent);
     let path = dir.machines().join("a.machine");
     let mut record = read(&path);

@@ -1,4 +1,4 @@
-//! Networks whose parts are on several hosts, handed over as by a provider.
+//! Tests networks with parts on several hosts, which get them as from a provider.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -18,7 +18,8 @@ use carina_vnet_host::{Agent, Error, Vnets};
 use crate::segment::{Host, Segment, ip};
 use crate::waiting::{Home, LIMIT, is_root, left_of, run};
 
-/// Nodes `a`, `b`, … each on the host of its number, with these links, `a b gre`.
+/// The parts of a network with nodes `a`, `b`, …, each on the host of its number, and links such as
+/// `a b gre`.
 fn parts(uid: u64, generation: u64, nodes: usize, links: &[&str], first_tag: u32) -> Vec<HostPart> {
     let names: Vec<String> = (b'a'..)
         .take(nodes)
@@ -74,7 +75,7 @@ fn hand_over(hosts: &[Host], parts: &[HostPart]) {
     }
 }
 
-/// Waits until what an agent says is so.
+/// Waits until the agent's report satisfies a condition.
 fn wait_until(agent: &Agent, what: &str, is_so: impl Fn(&Agent) -> bool) {
     let deadline = Instant::now() + LIMIT;
     let mut seen = 0;
@@ -114,8 +115,8 @@ fn remove(hosts: &[Host], vnet: VnetId) {
     }
 }
 
-/// Sends a datagram from a node to another and returns whether it has come. The kernel sets "do
-/// not fragment" on what the interface takes whole.
+/// Sends a UDP datagram from one node to another, and returns whether it arrives. The kernel sets
+/// "do not fragment" on datagrams that fit the interface.
 fn datagram_comes(from: (&Host, &str, &str), to: (&Host, &str, &str), bytes: usize) -> bool {
     let inside = |(host, vnet, node): (&Host, &str, &str)| {
         let namespace = format!("cv-{}-{node}", own_uid(host, vnet));
@@ -139,7 +140,8 @@ fn datagram_comes(from: (&Host, &str, &str), to: (&Host, &str, &str), bytes: usi
         .is_ok_and(|received| received == bytes)
 }
 
-/// As [`datagram_comes`], of one of some: a link of a busy machine may lose one.
+/// Like [`datagram_comes`], but one of several attempts suffices, because a busy machine may lose a
+/// frame.
 fn datagrams_come(from: (&Host, &str, &str), to: (&Host, &str, &str), bytes: usize) -> bool {
     (0..5).any(|_| datagram_comes(from, to, bytes))
 }
@@ -183,13 +185,14 @@ fn links_between_hosts_carry_by_gre_vxlan_and_ipip() {
             .all(|it| it.frames > 1 && it.dropped == 0),
         "{report:?}"
     );
-    // A whole packet of the link's MTU passes: `a` to `b` over GRE, 1458 with IP and UDP.
+    // A packet of the link's full MTU passes: 1458 bytes from `a` to `b` over GRE, including IP and
+    // UDP headers.
     let (a, b, c) = (&hosts[0], &hosts[1], &hosts[2]);
     assert!(datagrams_come((a, name, "a"), (b, name, "b"), 1458 - 28));
-    // The first interface of `c` is at the link to `b`, of `a` at the link to `b`.
+    // The first interface of `c` is on the link to `b`, and so is that of `a`.
     assert!(datagrams_come((b, name, "b"), (c, name, "c"), 1450 - 28));
     assert!(datagrams_come((c, name, "c"), (a, name, "a"), 1458 - 28));
-    // IPv4 in IPv4 carries 1480, and its far end answers ARP at the host.
+    // IPv4 in IPv4 carries 1480 bytes, and the host answers ARP requests for the far end.
     let neighbours = run(&a.agent, name, "a", "ip neighbour show dev eth1");
     assert!(neighbours.contains("10.0.0.10"), "{neighbours}");
     let links = run(&a.agent, name, "a", "ip -o link show");
@@ -224,7 +227,7 @@ fn packets_too_long_for_a_far_link_are_answered_by_the_node() {
     }
     let segment = Segment::new("mtu", 3);
     let hosts = [1, 2, 3].map(|host| segment.agent(host));
-    // From `a` 1480 bytes leave, and `b` can pass on 1450.
+    // `a` sends 1480 bytes, but `b` can forward only 1450.
     let parts = parts(0xa2, 1, 3, &["a b ipip", "b c vxlan"], 10);
     hand_over(&hosts, &parts);
     wait_until_ready(&hosts, &parts[0]);
@@ -234,7 +237,7 @@ fn packets_too_long_for_a_far_link_are_answered_by_the_node() {
     assert!(!datagram_comes((a, name, "a"), (c, name, "c"), 1480 - 28));
     let route = run(&a.agent, name, "a", "ip route get 10.0.0.6");
     assert!(route.contains("mtu 1450"), "{route}");
-    // Now it is cut at the source.
+    // Now the source fragments the packet.
     assert!(datagrams_come((a, name, "a"), (c, name, "c"), 1480 - 28));
     remove(&hosts, parts[0].vnet);
 }
@@ -266,7 +269,7 @@ fn networks_with_the_same_addresses_and_hosts_never_meet() {
     run(&hosts[0].agent, names[0], "a", ping);
     let after = names.map(echos);
     assert!(after[0] >= before[0] + 50);
-    // The agent itself probes links now and then.
+    // The agents themselves probe links now and then.
     assert!(after[1] < before[1] + 25);
     remove(&hosts, red[0].vnet);
     remove(&hosts, blue[0].vnet);
@@ -323,12 +326,12 @@ fn late_orders_make_nothing_and_parts_outlive_their_agent() {
     hand_over(&hosts, &new);
     hand_over(&hosts, &old);
     wait_until_ready(&hosts, &new[0]);
-    // An order to remove what was before it is late, too.
+    // An order to remove earlier generations is also late.
     let vnet = new[0].vnet;
     let late = ToAgent::Remove { vnet, through: 4 };
     hosts[0].agent.tell(&late).unwrap();
     assert_eq!(hosts[0].agent.say().parts.len(), 1);
-    // As after a kill: the nodes stay, and the next agent takes them up.
+    // As after a kill: the nodes stay, and the next agent adopts them.
     let [one, two] = hosts;
     let name = "@00000000000000a6";
     let index = |host: &Host| run(&host.agent, name, "a", "cat /sys/class/net/eth0/ifindex");
@@ -344,7 +347,7 @@ fn late_orders_make_nothing_and_parts_outlive_their_agent() {
     remove(&hosts, vnet);
     hand_over(&hosts, &new);
     assert!(hosts.iter().all(|host| host.agent.say().parts.is_empty()));
-    // The next agent knows it, too.
+    // The next agent remembers the removal.
     let [one, _two] = hosts;
     let Host { agent, directory } = one;
     drop(agent);

@@ -1,4 +1,4 @@
-//! Machines that go on in another QEMU, and networks that go on from a directory.
+//! Tests machines that continue in another QEMU, and networks that are restored from a directory.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use carina_vnet_host::{Agent, Vnets};
 
 use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};
 
-/// A machine with a namespace at each of its links, and with another machine.
+/// A machine with links to a namespace each, and to another machine.
 fn document(is_large: bool) -> Document {
     let mut text = "[vnet]\nname = \"keep\"\n[defaults]\nmemory = 128\nboot = \"clone\"\n\
         [node.a]\n[node.b]\nkind = \"namespace\"\nboot = \"cold\"\n\
@@ -34,7 +34,7 @@ fn ready(agent: &Agent) -> VnetReport {
     report
 }
 
-/// The process of the machine's QEMU.
+/// Process ID of the machine's QEMU.
 fn pid(run_dir: &RunDir) -> i32 {
     let machines = Vnets::of(run_dir).vnet("keep").machines();
     let all = carina_vm::list(&machines).unwrap();
@@ -84,7 +84,7 @@ fn machine_moves_while_it_runs_and_losses_are_counted() {
     eprintln!("{moved}");
     assert_eq!(moved.watched_from.as_deref(), Some("b"));
     assert!(moved.sent >= 500, "{moved:?}");
-    // Some of what is sent at 1 kHz passes while the guest moves: most, but on a busy machine.
+    // Of the echo requests at 1 kHz, some pass while the guest moves, even on a busy machine.
     assert!(moved.lost.unwrap() < moved.sent, "{moved:?}");
     assert!(moved.gap_ms.unwrap() > 0.0 && moved.total_ms > 0.0);
     let between = pid(&run_dir);
@@ -93,7 +93,7 @@ fn machine_moves_while_it_runs_and_losses_are_counted() {
     assert!(passes(&agent, "b", "10.0.0.2"));
     assert_eq!(ports(&report), ["l0.0", "l0.1b"]);
     assert!(!Vnets::of(&run_dir).vnet("keep").destination().exists());
-    // The one who watches the console sees what is said after the move.
+    // A viewer of the console sees output after the move.
     run(&agent, "keep", "a", "echo after the move >/dev/ttyS0");
     let mut said = Vec::new();
     while !String::from_utf8_lossy(&said).contains("after the move") {
@@ -102,7 +102,7 @@ fn machine_moves_while_it_runs_and_losses_are_counted() {
         assert_ne!(length, 0, "{:?}", String::from_utf8_lossy(&said));
         said.extend(&buffer[..length]);
     }
-    // It changes as others do, moves again, and is taken up by another agent.
+    // The machine can be changed, can move again, and is adopted by another agent.
     agent.apply(&document(true)).unwrap();
     ready(&agent);
     assert!(passes(&agent, "c", "10.0.0.5"));
@@ -140,7 +140,7 @@ fn saved_network_goes_on_with_its_addresses() {
     eprintln!("{saved:?}");
     assert_eq!(saved.namespaces, ["b", "c"]);
     assert!(saved.machines["a"] > 1 << 20, "{saved:?}");
-    // It went on meanwhile, and nothing is overwritten.
+    // The network ran on while it was saved, and a second save does not overwrite anything.
     assert_eq!(run(&agent, "keep", "a", "cat /tmp/mark"), "here");
     assert!(passes(&agent, "b", "10.0.0.2"));
     assert!(agent.save("keep", &place).is_err());
@@ -159,7 +159,7 @@ fn saved_network_goes_on_with_its_addresses() {
     let clock: u64 = run(&agent, "keep", "a", "date +%s").parse().unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     assert!(now.unwrap().as_secs().abs_diff(clock) < 600, "{clock}");
-    // What was restored moves, and is saved again.
+    // The restored machine can move, and be saved again.
     agent.migrate("keep", "a").unwrap();
     agent.save("keep", &directory.path().join("again")).unwrap();
     agent.remove("keep").unwrap();
@@ -195,14 +195,15 @@ fn move_that_is_broken_off_leaves_the_machine_on_one_side() {
     let report = ready(&agent);
     run(&agent, "keep", "a", "echo here >/tmp/mark");
     let dir = Vnets::of(&run_dir).vnet("keep");
-    // The QEMU to which it goes is killed as soon as it is there, and later on.
+    // The new QEMU is killed as soon as it exists, and later.
     for wait in [0, 200, 500, 1000] {
         let moved = migrate_while_killing(&agent, &dir.destination(), wait);
         eprintln!("destination after {wait} ms: {moved:?}");
         assert!(!dir.destination().exists(), "{moved:?}");
         let now = agent.report("keep").unwrap();
         assert_eq!(ports(&now).len(), 2, "{:?}", ports(&now));
-        // It goes on where it was, unless it was there already and has ended there.
+        // The machine continues in its old QEMU, unless it was already in the new one and has ended
+        // with it.
         if moved.is_err() {
             assert!(passes(&agent, "b", "10.0.0.2"));
             assert_eq!(run(&agent, "keep", "a", "cat /tmp/mark"), "here");
@@ -210,7 +211,7 @@ fn move_that_is_broken_off_leaves_the_machine_on_one_side() {
             break;
         }
     }
-    // The one that it leaves ends: so does the machine, and nothing else is left.
+    // If the old QEMU is killed, the machine ends, and nothing else is left.
     let moved = migrate_while_killing(&agent, &dir.machines(), 100);
     eprintln!("source: {moved:?}");
     assert!(!dir.destination().exists(), "{moved:?}");
@@ -218,8 +219,7 @@ fn move_that_is_broken_off_leaves_the_machine_on_one_side() {
     assert_eq!(left_of(&report.vnet.to_string()), Vec::<String>::new());
 }
 
-/// Moves the machine, while the QEMUs of a directory are killed so many ms after one has come to
-/// the destination.
+/// Moves the machine, and kills the QEMUs of a directory `wait` ms after the new QEMU has appeared.
 fn migrate_while_killing(
     agent: &Agent,
     killed: &Path,

@@ -1,4 +1,4 @@
-//! Networks looked at, and made worse, while they run.
+//! Tests observing and impairing running networks.
 
 use std::time::Duration;
 
@@ -95,13 +95,14 @@ fn impaired_link_is_late_and_lossy_until_it_is_not() {
     let report = agent.report("worse").unwrap();
     assert_eq!(report.links[0].impairment, late);
     assert!(report.links[0].rtt_ns.unwrap() >= 100_000_000, "{report:?}");
-    // What waits behind the bucket is not dropped, whatever is counted from nothing there.
+    // Frames that wait behind the bucket do not count as dropped, although counters there start
+    // from zero.
     let passed = report.links[0].passed;
     assert!(
         passed.iter().all(|it| it.frames > 1 && it.dropped == 0),
         "{passed:?}"
     );
-    // It holds when the network changes, and when another agent takes it up.
+    // The impairment lasts when the network changes, and when another agent adopts it.
     agent.apply(&pair("worse", "20Mbps")).unwrap();
     assert_eq!(wait_until_settled(&agent, "worse").state, VnetState::Ready);
     drop(agent);
@@ -116,7 +117,7 @@ fn impaired_link_is_late_and_lossy_until_it_is_not() {
         }),
     };
     agent.impair("worse", 0, lossy).unwrap();
-    // What it asks for, or the refusal of a port where nothing listens, comes back and is lost.
+    // The ARP request, or the ICMP error for a closed port, is lost on its way back.
     let send = "exec 3<>/dev/udp/10.0.0.2/9; echo hello >&3";
     run(&agent, "worse", "a", &format!("bash -c '{send}'"));
     let deadline = std::time::Instant::now() + LIMIT;
@@ -165,7 +166,7 @@ fn saved_network_keeps_impairments_and_links_that_are_down() {
     agent.remove("kept").unwrap();
 }
 
-/// An answer comes when the next echos were already sent.
+/// A reply arrives after the next requests were sent.
 #[test]
 fn link_with_a_long_delay_is_up() {
     if !is_root() {
@@ -189,7 +190,8 @@ fn link_with_a_long_delay_is_up() {
     let report = agent.report("far").unwrap();
     let rtt = Duration::from_nanos(report.links[0].rtt_ns.unwrap());
     assert!(rtt >= Duration::from_millis(800), "{rtt:?}");
-    // A trace asks once for each echo that it counts. (Answers to earlier ones may still come.)
+    // A trace sends one request for each that it counts. (Replies to earlier ones may still
+    // arrive.)
     let query = WayQuery {
         from: "a".to_owned(),
         to: "b".to_owned(),
@@ -252,7 +254,7 @@ fn trace_says_where_echos_are_dropped() {
     };
     let mut way = agent.trace("way", &query).unwrap();
     let deadline = std::time::Instant::now() + LIMIT;
-    // An echo of a busy machine may come too late.
+    // On a busy machine a reply may come too late.
     while (way.answered, way.findings.len()) != (2, 0) {
         assert!(std::time::Instant::now() < deadline, "{way:?}");
         way = agent.trace("way", &query).unwrap();
@@ -262,7 +264,7 @@ fn trace_says_where_echos_are_dropped() {
     let back = ["c:eth0", "b:eth1", "b:eth0", "a:eth0"];
     assert_eq!(ends, [there, back].concat());
     assert!(way.places.iter().all(|place| place.seen >= 2), "{way:?}");
-    // A stream arrives, too.
+    // A TCP stream arrives, too.
     let tests = agent.test("way").unwrap();
     assert!(tests.iter().all(|test| test.holds), "{tests:?}");
     assert!(tests[1].seen.ends_with("Mbit/s"), "{tests:?}");
@@ -277,7 +279,7 @@ fn trace_says_where_echos_are_dropped() {
     let way = agent.trace("way", &query).unwrap();
     assert_eq!(way.answered, 0, "{way:?}");
     let finding = &way.findings[0];
-    // The middle may just have forgotten the MAC address of the end.
+    // The middle node may just have forgotten the MAC address of the last one.
     let on_link = finding.starts_with("link 1 (b:eth1 -- c:eth0) delivers 0 of");
     let in_vain = finding.starts_with("node b passes on ");
     assert!(on_link || in_vain, "{way:?}");

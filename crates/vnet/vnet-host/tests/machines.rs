@@ -1,4 +1,4 @@
-//! Networks whose nodes are virtual machines.
+//! Tests networks whose nodes are virtual machines.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use carina_vnet_host::{Agent, Vnets};
 
 use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};
 
-/// Two machines and a namespace in a row; with a link more, in a ring.
+/// Two machines and a namespace in a row, or, with one more link, in a ring.
 fn document(boot: &str, is_ring: bool) -> Document {
     let mut text = format!("[vnet]\nname = \"vms\"\n[defaults]\nboot = \"{boot}\"\n");
     text.push_str(
@@ -58,7 +58,7 @@ fn nodes_are_machines_of_the_pool_and_change_as_others_do() {
         machines.iter().map(|machine| machine.pid).collect()
     };
     assert_eq!(pids(&machines), pids(&standing));
-    // Others have taken their place.
+    // Other machines have replaced them in the pool.
     wait_for_pool(&agent, 2);
     agent.remove("vms").unwrap();
     assert_eq!(left_of(&report.vnet.to_string()), Vec::<String>::new());
@@ -82,7 +82,7 @@ fn wait_for_pool(agent: &Agent, wanted: usize) {
     }
 }
 
-/// Makes the network, adds a link to it and takes that away again.
+/// Makes the network, adds a link to it and removes the link again.
 fn links_come_and_go(agent: &Agent, boot: &str) -> VnetReport {
     agent.create(&document(boot, false)).unwrap();
     let report = wait_until_settled(agent, "vms");
@@ -105,7 +105,7 @@ fn links_come_and_go(agent: &Agent, boot: &str) -> VnetReport {
         (VnetState::Ready, 3),
         "{report:?}"
     );
-    // What was written into a guest's memory before is there: it was not restarted.
+    // What was written into a guest's memory before still exists: the guest was not restarted.
     for node in ["a", "b"] {
         assert_eq!(run(agent, "vms", node, "cat /tmp/mark"), "here");
     }

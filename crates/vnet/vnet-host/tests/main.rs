@@ -1,4 +1,4 @@
-//! Networks on this machine, and what is left of them.
+//! Tests networks on this host, and what they leave behind.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod access;

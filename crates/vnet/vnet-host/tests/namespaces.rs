@@ -1,4 +1,4 @@
-//! Networks whose nodes are namespaces.
+//! Tests networks whose nodes are namespaces.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ fn network_is_ready_when_probes_passed_and_leaves_nothing() {
     assert_eq!(report.state, VnetState::Ready, "{report:?}");
     assert!(report.links.iter().all(|link| link.rtt_ns.is_some()));
     assert_eq!(report.phases.len(), 5, "{:?}", report.phases);
-    // The interfaces are what the report says, and the way leads over the middle.
+    // The interfaces are those of the report, and the path leads over the middle node.
     let text = run(&agent, "one", "a", "ip -o -4 address show dev eth0");
     assert!(text.contains("10.0.0.1/30"), "{text}");
     let tests = agent.test("one").unwrap();
@@ -79,7 +79,7 @@ fn networks_with_the_same_addresses_never_meet() {
     for name in ["red", "blue"] {
         assert_eq!(wait_until_settled(&agent, name).state, VnetState::Ready);
     }
-    // Echos that the node at the far end of each was asked for.
+    // The number of echo requests that the node at the far end has received.
     let asked = |name: &str| -> u64 {
         let text = run(&agent, name, "b", "grep ^Icmp: /proc/net/snmp");
         let lines: Vec<Vec<&str>> = text.lines().map(|it| it.split(' ').collect()).collect();
@@ -93,7 +93,7 @@ fn networks_with_the_same_addresses_never_meet() {
         assert!(agent.test("red").unwrap().iter().all(|test| test.holds));
     }
     assert!(asked("red") >= red + 20);
-    // The agent itself probes links now and then.
+    // The agents themselves probe links now and then.
     assert!(asked("blue") < blue + 10);
     for name in ["red", "blue"] {
         agent.remove(name).unwrap();
@@ -118,7 +118,7 @@ fn change_touches_only_what_differs() {
         (report.generation, report.nodes.len(), report.links.len()),
         (2, 4, 3)
     );
-    // The interface of a node that stays is the same one.
+    // The interface of a node that stays was not replaced.
     assert_eq!(
         run(&agent, "grow", "a", "cat /sys/class/net/eth0/ifindex"),
         before
@@ -143,7 +143,7 @@ fn network_of_an_agent_that_has_gone_is_taken_up_or_removed() {
     agent.create(&chain("gone", 2)).unwrap();
     let first = wait_until_settled(&agent, "gone");
     let index = run(&agent, "gone", "a", "cat /sys/class/net/eth0/ifindex");
-    // As after a kill: nothing is removed, and the threads of the engine are no more.
+    // As after a kill: nothing is removed, and the engine's threads have ended.
     drop(agent);
     let agent = Agent::new(&run_dir).unwrap();
     let report = wait_until_settled(&agent, "gone");

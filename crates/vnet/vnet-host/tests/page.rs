@@ -1,4 +1,4 @@
-//! The page of an agent, asked as a browser asks.
+//! Tests the web page of an agent with HTTP requests as a browser sends them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use carina_vnet_web::Web;
 
 use crate::waiting::{LIMIT, is_root, wait_until_settled};
 
-/// The answer to a request: its head and its body.
+/// The answer to a request: headers and body.
 fn ask(host: &str, request: &str, headers: &str, body: &str) -> (String, String) {
     let mut stream = TcpStream::connect(host).expect("the page is served");
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -30,10 +30,10 @@ fn ask(host: &str, request: &str, headers: &str, body: &str) -> (String, String)
     (head.to_owned(), body.to_owned())
 }
 
-/// The page of an agent, served until this value goes.
+/// The web page of an agent, served until this value is dropped.
 pub struct Page {
     pub agent: Arc<Agent>,
-    /// What is opened in a browser.
+    /// URL of the page.
     pub url: String,
     stop: Option<server::Stop>,
     serving: Option<JoinHandle<std::io::Result<()>>>,
@@ -59,7 +59,7 @@ impl Page {
         }
     }
 
-    /// Makes a network of two namespaces, `seen`, and waits until it is ready.
+    /// Makes a network `seen` of two namespaces, and waits until it is ready.
     pub fn make_network(&self) {
         let text = "[vnet]\nname = \"seen\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n\
             [node.b]\n[[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n";
@@ -72,7 +72,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // Also when its test has failed.
+        // Also if the test has failed.
         let _ = self.agent.remove("seen");
         self.stop = None;
         let served = self.serving.take().map(JoinHandle::join);

@@ -1,4 +1,4 @@
-//! Hosts on one segment: network namespaces with an interface each, joined by a bridge of the
+//! Hosts on one segment: network namespaces with one interface each, connected by a bridge of the
 //! engine.
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use carina_vnet_host::{Agent, HostSettings, Underlay};
 
 use crate::waiting::Home;
 
-/// Hosts with the interface `wire0` each. They go with this value.
+/// Hosts with an interface `wire0` each. Dropping it removes them.
 pub struct Segment {
     tag: String,
     hosts: usize,
@@ -26,7 +26,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// `tag` tells the namespaces of one test from those of others.
+    /// Creates the hosts. `tag` distinguishes the namespaces of one test from those of others.
     pub fn new(tag: &str, hosts: usize) -> Segment {
         let mut segment = Segment {
             tag: format!("cvt{}{tag}", std::process::id()),
@@ -97,7 +97,7 @@ impl Segment {
         }
     }
 
-    /// The file of a host's namespace.
+    /// Path of a host's namespace.
     pub fn file(&self, host: usize) -> PathBuf {
         namespace_file(&self.name(host))
     }

@@ -1,4 +1,4 @@
-//! An agent asked over its socket.
+//! Tests requests to an agent over its socket.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -85,7 +85,7 @@ fn network_is_made_used_and_removed_over_the_socket() {
     assert!(client.test("asked").unwrap().iter().all(|test| test.holds));
     client.remove("asked", REMOVAL).unwrap();
     assert_eq!(left_of(&made.vnet.to_string()), Vec::<String>::new());
-    // The agent was one that ends with its last network.
+    // The agent ends with its last network, because it is transient.
     serving.join().unwrap().unwrap();
 }
 
@@ -109,7 +109,7 @@ fn network_goes_when_its_lease_ends() {
     let made = client.create(&leased("1h")).unwrap();
     assert_eq!(agent.remove_expired(), Vec::<String>::new());
     client.apply(&leased("1s")).unwrap();
-    // The agent was one that ends with its last network.
+    // The agent ends with its last network, because it is transient.
     serving.join().unwrap().unwrap();
     assert!(agent.is_empty());
     assert_eq!(left_of(&made.vnet.to_string()), Vec::<String>::new());
@@ -154,7 +154,7 @@ fn agent_without_networks_ends_after_a_refusal() {
     let error = client.create(&document).unwrap_err();
     assert_eq!(code_of(error), Some(ErrorCode::LimitReached));
     serving.join().unwrap().unwrap();
-    // What comes while it ends makes nothing that no one would hold.
+    // A request that comes while the agent ends is refused.
     let late = agent.create(&Document::read(TEXT, Form::Toml).unwrap());
     assert!(late.unwrap_err().to_string().contains("ending"));
     assert!(agent.is_empty());

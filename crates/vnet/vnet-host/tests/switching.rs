@@ -1,4 +1,4 @@
-//! Nodes that end, are stopped and started, and links that are taken down.
+//! Tests nodes that end, are stopped and started, and links that are taken down.
 
 use carina_api::paths::RunDir;
 use carina_namespaces::NamespaceAccess;
@@ -12,7 +12,7 @@ use carina_vnet_host::{Agent, Vnets};
 
 use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};
 
-/// Nodes a, b and c in a chain, of these kinds.
+/// Nodes a, b and c of these kinds in a chain.
 fn chain(kinds: [&str; 3]) -> Document {
     let mut text = "[vnet]\nname = \"sw\"\n".to_owned();
     for (name, kind) in ["a", "b", "c"].iter().zip(kinds) {
@@ -41,7 +41,7 @@ fn is_down(report: &VnetReport, link: usize) -> bool {
     matches!(report.links[link].state, LinkState::Down { .. })
 }
 
-/// The processes of the machines by name.
+/// Process IDs of the machines, by name.
 fn pids(run_dir: &RunDir) -> Vec<(String, i32)> {
     let machines = carina_vm::list(&Vnets::of(run_dir).vnet("sw").machines()).unwrap();
     machines.into_iter().map(|it| (it.name, it.pid)).collect()
@@ -60,7 +60,7 @@ fn passes(agent: &Agent, from: &str, to: &str) {
     agent.echo("sw", from, to, LIMIT).expect("the way is open");
 }
 
-/// Whether an interface of a namespace has its carrier.
+/// Whether an interface of a namespace has a carrier.
 fn has_carrier(agent: &Agent, node: &str, interface: &str) -> bool {
     let text = run(
         agent,
@@ -107,7 +107,7 @@ fn machine_whose_qemu_died_is_made_again_alone() {
     passes(&agent, "c", "10.0.0.1");
     assert_eq!(planned(&agent, &document), []);
 
-    // So does a restart, of one that runs.
+    // So does a restart of a running node.
     agent.switch_node("sw", "a", NodeSwitch::Restart).unwrap();
     ready(&agent);
     let again = pids(&run_dir);
@@ -145,7 +145,8 @@ fn stopped_node_stays_so_until_it_is_started() {
     let report = agent.switch_node("sw", "c", NodeSwitch::Stop).unwrap();
     assert_eq!(state(&report, "c"), NodeState::Stopped);
     assert!(!is_down(&report, 0) && is_down(&report, 1), "{report:?}");
-    // What is stopped on purpose is as wanted; its neighbour has lost the carrier.
+    // A node that was stopped on purpose does not count as failed; its neighbour has lost the
+    // carrier.
     assert_eq!(report.state, VnetState::Ready);
     assert!(!has_carrier(&agent, "b", "eth1"));
     let refused = agent.run("sw", "c", "true", LIMIT).unwrap_err();
@@ -154,7 +155,7 @@ fn stopped_node_stays_so_until_it_is_started() {
         "{refused}"
     );
     assert!(agent.save("sw", &directory.path().join("saved")).is_err());
-    // An apply does not start it, nor does another agent.
+    // Neither an `apply` nor another agent starts the node.
     agent.apply(&document).unwrap();
     assert_eq!(state(&ready(&agent), "c"), NodeState::Stopped);
     drop(agent);
@@ -226,7 +227,8 @@ fn namespace_of_ports_removed_by_hand_has_its_name_again() {
     agent.switch_link("sw", 0, false).unwrap();
     agent.switch_link("sw", 0, true).unwrap();
     ready(&agent);
-    // A change does not wait until it is looked after; a file is no namespace.
+    // A change does not wait for the next check. A file in the namespace's place does not count as
+    // a namespace.
     removes();
     std::fs::write(carina_namespaces::namespace_file(&ports), "").unwrap();
     agent.apply(&document).unwrap();
@@ -238,7 +240,7 @@ fn namespace_of_ports_removed_by_hand_has_its_name_again() {
     assert_eq!(left_of(&made.vnet.to_string()), Vec::<String>::new());
 }
 
-/// Where the two are equal, Linux may handle a change of the carrier a second late.
+/// If the two indices are equal, Linux may handle a change of the carrier a second late.
 #[test]
 fn interfaces_have_other_indices_than_their_ports() {
     if !is_root() {
@@ -249,7 +251,7 @@ fn interfaces_have_other_indices_than_their_ports() {
     agent.create(&chain(["namespace"; 3])).unwrap();
     ready(&agent);
     for node in ["a", "b", "c"] {
-        // `2: eth0@if10001: <…`
+        // A line of output: `2: eth0@if10001: <…`
         let shown = run(&agent, "sw", node, "ip -o link show type veth");
         let of_line = |line: &str| {
             let (index, rest) = line.split_once(": ").expect("an index");
@@ -313,7 +315,7 @@ fn namespace_removed_by_hand_is_made_again_with_its_links() {
     agent.apply(&document).unwrap();
     ready(&agent);
     passes(&agent, "a", "10.0.0.6");
-    // A file in its place that names no namespace is no node either.
+    // A file that is not a namespace does not count as a node either.
     carina_namespaces::remove_namespaces(&access, std::slice::from_ref(&removed)).unwrap();
     std::fs::write(carina_namespaces::namespace_file(&removed), "").unwrap();
     drop(agent);

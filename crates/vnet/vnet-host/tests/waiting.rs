@@ -1,4 +1,4 @@
-//! Waiting for networks, and looking at what is left of them.
+//! Waits for networks, and finds what they leave behind.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,10 +9,11 @@ use carina_vnet::report::{VnetReport, VnetState};
 use carina_vnet_host::Agent;
 use tempfile::TempDir;
 
-/// How long anything may take on a slow machine.
+/// Longest time for anything on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// The directory of an agent. Networks outlive their agent: those of a test that fails are removed.
+/// The directory of an agent. Networks outlive their agent, so that those of a failed test are
+/// removed here.
 pub struct Home(TempDir);
 
 impl Home {
@@ -30,7 +31,7 @@ impl Drop for Home {
         if !std::thread::panicking() {
             return;
         }
-        // The test's own agent, made after its directory, is gone by now.
+        // The test's own agent was created after the directory, and is already dropped.
         let Ok(agent) = Agent::new(&RunDir::new(self.path())) else {
             return;
         };

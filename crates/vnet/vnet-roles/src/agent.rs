@@ -1,5 +1,5 @@
-//! An agent that a PIP tells what to do: it calls the PIP's processes, reports to all of them, and
-//! carries out what they say.
+//! An agent of a PIP: it connects to the PIP's processes, reports to all of them, and carries out
+//! their orders.
 
 mod asks;
 
@@ -21,47 +21,47 @@ use crate::log::Log;
 use crate::machine::{read, text};
 use crate::mailbox::Mailbox;
 
-/// Why a host does not do what its PIP says, for its log.
+/// Why a host cannot carry out an order of its PIP, for the host's log.
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The hands of a PIP on a host.
+/// A host on which an agent carries out the orders of its PIP.
 pub trait Hosting: Send + Sync + 'static {
-    /// Does what a PIP says, or begins to.
+    /// Carries out an order of a PIP, or begins to.
     ///
     /// # Errors
-    /// The host's own files cannot be written. The PIP tells it again.
+    /// The host's own files cannot be written. The PIP repeats the order.
     fn tell(&self, message: &ToAgent) -> Result<(), HostError>;
 
-    /// All that the host has, and has removed.
+    /// The report of everything that the host has and has removed.
     fn say(&self) -> FromAgent;
 
-    /// Tries again what the host could not do, when it is time for that.
+    /// Retries what the host could not do, if a retry is due.
     ///
     /// # Errors
-    /// As [`Hosting::tell`].
+    /// Those of [`Hosting::tell`].
     fn try_again(&self) -> Result<(), HostError> {
         Ok(())
     }
 
-    /// Waits until [`Hosting::say`] may say something else than at a generation, 0 at first, for
-    /// `wait` at most. Returns the generation now.
+    /// Waits until the result of [`Hosting::say`] may have changed since change number `seen` (0 at
+    /// first), at most for `wait`. Returns the number of the latest change.
     fn changed(&self, seen: u64, wait: Duration) -> u64;
 
-    /// Carries out what an operator asks of a node here.
+    /// Carries out an operator's request to a node on this host.
     ///
     /// # Errors
-    /// It cannot be done; the words name nothing of the host.
+    /// The request cannot be carried out; the text names nothing of the host.
     fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody>;
 }
 
-/// An agent's conversations with its PIP. They end with this value.
+/// An agent's connections with its PIP. They end with this value.
 #[derive(Debug)]
 pub struct Service {
     has_ended: Arc<AtomicBool>,
     _asks: Vec<Asks>,
 }
 
-/// A conversation with one process of the PIP.
+/// The connection with one process of the PIP.
 struct Ear {
     link: Link,
     mailbox: Arc<Mailbox>,
@@ -69,10 +69,10 @@ struct Ear {
 }
 
 impl Service {
-    /// Begins to serve a PIP, all of whose processes are called.
+    /// Begins to serve a PIP, by connecting to all of its processes.
     ///
     /// # Errors
-    /// The system gives no threads.
+    /// The system cannot start threads.
     pub fn start(
         host: &Arc<impl Hosting>,
         tls: &Tls,
@@ -131,7 +131,7 @@ fn listener(host: Arc<impl Hosting>, log: Log) -> Listener {
     })
 }
 
-/// Reports what the host has: when that changes, and from time to time.
+/// Sends the host's report to the PIP's processes, whenever it changes and from time to time.
 fn report(host: &impl Hosting, ears: &mut [Ear], has_ended: &AtomicBool, log: &Log) {
     let mut seen = 0;
     let mut before: Option<FromAgent> = None;
@@ -160,14 +160,14 @@ fn report(host: &impl Hosting, ears: &mut [Ear], has_ended: &AtomicBool, log: &L
                 ear.mailbox.replace(said.clone());
             }
         }
-        // What changes at one time goes into one report.
+        // Changes that happen at about the same time go into one report.
         std::thread::sleep(PAUSE);
     }
 }
 
-/// Between two reports of a host where nothing changes.
+/// Time between two reports if nothing changes.
 const REPORT: Duration = Duration::from_secs(2);
-/// Between two looks at whether a process of the PIP has come up.
+/// Time between two checks whether a process of the PIP has become reachable.
 const LOOK: Duration = Duration::from_millis(200);
-/// Between two reports at least.
+/// Least time between two reports.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -1,4 +1,5 @@
-//! Calls to another party: HTTP/1.1 (RFC 9112) over TLS, and a link, which keeps a conversation up.
+//! Calls to other parties: HTTP/1.1 (RFC 9112) over TLS, and links, which keep a connection to a
+//! party up.
 
 pub mod address;
 pub mod connection;

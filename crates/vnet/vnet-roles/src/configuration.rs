@@ -1,7 +1,7 @@
-//! Which roles a process serves, as a file in TOML says it.
+//! The configuration of a process: which roles it serves, from a TOML file.
 //!
 //! ```toml
-//! keys = "keys"                # paths begin at the directory of this file
+//! keys = "keys"                # paths are relative to the directory of this file
 //!
 //! [[pip]]
 //! name = "uk"
@@ -14,7 +14,7 @@
 //! listen = "127.0.0.1:7100"
 //! store = "net.db"
 //! pips = { uk = ["127.0.0.1:7101"] }
-//! networks_per_vno = 1000      # as many as one operator may have; 1000 without a word
+//! networks_per_vno = 1000      # largest number of networks of one operator; default 1000
 //!
 //! [[vno]]
 //! name = "acme"
@@ -22,7 +22,7 @@
 //! store = "acme.db"
 //! vnp = "net"
 //! vnp_at = ["127.0.0.1:7100"]
-//! web = "127.0.0.1:8099"       # a page for people, if there is to be one
+//! web = "127.0.0.1:8099"       # optional: address of the operator's web page
 //! ```
 
 use std::collections::BTreeMap;
@@ -40,62 +40,62 @@ use serde::Deserialize;
 use crate::calling::address::{Address, AddressError};
 use crate::stores::{StoreName, StoreNameError};
 
-/// Roles, with all paths as they are to be opened.
+/// The roles of a process, with all paths resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// The directory of keys and certificates.
+    /// Directory of keys and certificates.
     pub keys: PathBuf,
-    /// Infrastructure providers.
+    /// The PIPs to serve.
     pub pips: Vec<PipSpec>,
-    /// Network providers.
+    /// The VNPs to serve.
     pub vnps: Vec<VnpSpec>,
-    /// Operators.
+    /// The VNOs to serve.
     pub vnos: Vec<VnoSpec>,
 }
 
-/// A role that is called.
+/// Settings that all roles have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Its name.
+    /// Name of the role.
     pub name: String,
-    /// Where it listens.
+    /// Address at which the role listens.
     pub listen: Address,
-    /// Where it keeps its state.
+    /// The store of the role's state.
     pub store: StoreName,
 }
 
-/// A PIP.
+/// Settings of a PIP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipSpec {
-    /// Name, address, store.
+    /// Name, address and store.
     pub served: Served,
-    /// What it owns.
+    /// The hosts and links that the PIP owns.
     pub inventory: Inventory,
-    /// Where its page for people is served, on a loopback address, if it has one.
+    /// Loopback address of the PIP's web page, if it has one.
     pub web: Option<SocketAddr>,
 }
 
-/// A VNP.
+/// Settings of a VNP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VnpSpec {
-    /// Name, address, store.
+    /// Name, address and store.
     pub served: Served,
-    /// The PIPs that it leases from, and where the processes of each listen.
+    /// The PIPs from which the VNP leases, with the addresses of each PIP's processes.
     pub pips: BTreeMap<String, Vec<Address>>,
-    /// As many networks each VNO may have at a time.
+    /// Most networks that each VNO may have at a time.
     pub networks_per_vno: usize,
 }
 
-/// A VNO.
+/// Settings of a VNO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VnoSpec {
-    /// Name, address, store.
+    /// Name, address and store.
     pub served: Served,
-    /// The VNP's name.
+    /// Name of the VNO's VNP.
     pub vnp: String,
-    /// Where it listens.
+    /// Addresses of the VNP's processes.
     pub vnp_at: Vec<Address>,
-    /// Where its page for people is served, on a loopback address, if it has one.
+    /// Loopback address of the VNO's web page, if it has one.
     pub web: Option<SocketAddr>,
 }
 
@@ -106,35 +106,35 @@ pub enum ConfigurationError {
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// A file has something else in it.
+    /// A file does not have the expected content.
     #[error("{}: line {line}: {text}", path.display())]
     Toml {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// The key and its value, and what would be right.
+        /// The key with its value, and what would be right.
         text: String,
     },
-    /// A store's name.
+    /// The name of a store is invalid.
     #[error("{}: {source}", path.display())]
     Store {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the name.
         source: StoreNameError,
     },
-    /// Where a role listens.
+    /// The address of a role is invalid.
     #[error("{}: {source}", path.display())]
     Address {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the address.
         source: AddressError,
     },
 }
@@ -188,11 +188,11 @@ struct VnoText {
 }
 
 impl Configuration {
-    /// Reads a file, and the inventories that it names. `node` is the socket `ipc.sock` of the node
-    /// for addresses in DIFs.
+    /// Reads a configuration file and the inventories that it names. `node` is the path of the
+    /// socket `ipc.sock` of the node for addresses in DIFs.
     ///
     /// # Errors
-    /// One cannot be read, or has something else in it: where, and what.
+    /// A file cannot be read, or its content is invalid; the error says where and what.
     pub fn read(path: &Path, node: &Path) -> Result<Configuration, ConfigurationError> {
         let text: Text = toml_of(path)?;
         let directory = path.parent().unwrap_or(Path::new("."));
@@ -248,10 +248,10 @@ impl Configuration {
     }
 }
 
-/// Reads an inventory.
+/// Reads an inventory file.
 ///
 /// # Errors
-/// The file cannot be read, or has something else in it.
+/// The file cannot be read, or its content is invalid.
 pub fn inventory(path: &Path) -> Result<Inventory, ConfigurationError> {
     toml_of(path)
 }

@@ -1,5 +1,5 @@
-//! A machine on a thread of its own, with a clock: it handles what comes, does what is due, and
-//! puts what it says into mailboxes.
+//! Runs a role's state machine on a thread of its own, with a clock: passes input to it, calls its
+//! timeouts, and puts its messages into mailboxes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::log::Log;
 use crate::machine::Machine;
 use crate::mailbox::Mailboxes;
 
-/// Time since 1970 as roles count it: the system's clock when the process began, from then on a
-/// clock that is never set.
+/// The time since 1970 as roles use it: the system's time when the process began, advanced by a
+/// clock that is never set back.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     began: Instant,
     at: StdInstant,
 }
 
-/// Work for a machine.
+/// A function to run on the machine's thread.
 type Job<M> = Box<dyn FnOnce(&mut M, Instant) + Send>;
 
-/// A way to a machine that runs.
+/// A handle to a running state machine.
 pub struct Handle<M> {
     jobs: SyncSender<Job<M>>,
 }
 
 impl Clock {
-    /// The system's time now.
+    /// Starts the clock at the system's current time.
     pub fn start() -> Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Clock {
@@ -40,17 +40,17 @@ impl Clock {
         }
     }
 
-    /// Now.
+    /// The current time.
     pub fn now(self) -> Instant {
         self.began + Duration::from(self.at.elapsed())
     }
 }
 
 impl<M: Machine> Handle<M> {
-    /// Starts a machine. It ends when no handle of it is left.
+    /// Starts a state machine. It ends when the last handle is dropped.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub fn start(machine: M, mailboxes: Arc<Mailboxes>, log: Log) -> std::io::Result<Handle<M>> {
         let (jobs, waiting) = sync_channel(JOBS_MAX);
         let driver = Driver {
@@ -64,10 +64,10 @@ impl<M: Machine> Handle<M> {
         Ok(Handle { jobs })
     }
 
-    /// Has work done by the machine's thread.
+    /// Runs a function on the machine's thread, and returns its result.
     ///
     /// # Errors
-    /// Too much waits already, or the machine has ended.
+    /// Too many functions are waiting, or the machine has ended.
     pub async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut M, Instant) -> T + Send + 'static,
@@ -83,10 +83,10 @@ impl<M: Machine> Handle<M> {
         }
     }
 
-    /// As [`Handle::ask`], for a thread that may wait.
+    /// Like [`Handle::ask`], for a thread that may block.
     ///
     /// # Errors
-    /// As [`Handle::ask`].
+    /// Those of [`Handle::ask`].
     pub fn ask_and_wait<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut M, Instant) -> T + Send + 'static,
@@ -102,7 +102,7 @@ impl<M: Machine> Handle<M> {
         done: oneshot::Sender<T>,
     ) -> Result<(), ErrorBody> {
         let job: Job<M> = Box::new(move |machine, now| {
-            // Who asked may have gone.
+            // The caller may have stopped waiting.
             let _ = done.send(work(machine, now));
         });
         self.jobs.try_send(job).map_err(|error| match error {
@@ -146,7 +146,8 @@ impl<M: Machine> Driver<M> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            // What came meanwhile goes first: it may make a repetition needless.
+            // Input that has come meanwhile is processed first, because it may make a repetition
+            // unnecessary.
             for job in jobs.try_iter().take(JOBS_MAX) {
                 job(&mut self.machine, self.clock.now());
             }
@@ -169,11 +170,11 @@ fn ended() -> ErrorBody {
     ErrorBody::new(ErrorCode::Internal, "the role has ended; its log says more")
 }
 
-/// Work that waits for a machine at most.
+/// Most functions that wait for a machine.
 const JOBS_MAX: usize = 1024;
-/// How long one who asks waits for the machine.
+/// Longest time to wait for a result.
 const ANSWER: StdDuration = StdDuration::from_secs(30);
-/// A machine that has something to do at once waits at least so long, so that it cannot spin.
+/// Least time between two timeouts, so that a machine that always has something to do cannot spin.
 const WAIT_MIN: StdDuration = StdDuration::from_micros(100);
-/// A machine that has nothing to do is looked at again after so long.
+/// Longest time between two timeouts of an idle machine.
 const WAIT_MAX: StdDuration = StdDuration::from_secs(3600);

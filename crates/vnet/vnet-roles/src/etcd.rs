@@ -1,15 +1,15 @@
-//! A store in etcd: the state of roles that several management nodes share.
+//! A store in etcd, for roles whose state several management nodes share.
 //!
-//! The JSON gateway of etcd's v3 API is asked over HTTP, a connection a request: `range`, `txn`,
-//! `lease` and `compaction`. Several members are tried in turn. A request that changes something is
-//! sent to one member only; if the answer is lost, [`StoreError::Unavailable`] says that it may
-//! have been done.
+//! The store uses the JSON gateway of etcd's v3 API over HTTP, with one connection per request:
+//! `range`, `txn`, `lease` and `compaction`. Several members are tried in turn. A request that
+//! changes something is sent to one member only; if its answer is lost, [`StoreError::Unavailable`]
+//! says that the change may have been made.
 //!
-//! What has changed since a revision is the difference between two ranges, one at that revision:
-//! etcd keeps its history until it is compacted. Leases run by etcd's clock, in whole seconds.
+//! Changes since a revision are computed from two ranges, one of them at that revision: etcd keeps
+//! its history until it is compacted. Leases use etcd's clock, in whole seconds.
 //!
-//! The connection is neither encrypted nor authenticated: the members listen where only the
-//! management nodes are, for example on loopback.
+//! The connection is neither encrypted nor authenticated. Therefore the members must listen only
+//! where the management nodes reach them, for example on loopback.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufReader, Write as _};
@@ -31,42 +31,42 @@ use self::answer::{Kept, Leased, Ranged, Refusal, Written};
 
 mod answer;
 
-/// A store that the members of an etcd cluster keep.
+/// A store on the members of an etcd cluster.
 #[derive(Clone, Debug)]
 pub struct EtcdStore {
     members: Vec<SocketAddr>,
-    /// The member that answered last.
+    /// Index of the member that answered last; it is tried first.
     next: usize,
 }
 
-/// Whether a request may be sent again, to another member.
+/// Whether a request may be repeated at another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeat {
-    /// It changes nothing.
+    /// It may: the request changes nothing.
     Harmless,
-    /// It may have been done.
+    /// Only if the request was not sent, because otherwise it may already have been executed.
     Unless,
 }
 
-/// Why a member gave no answer that can be used.
+/// Why a member gave no usable answer.
 #[derive(Debug)]
 enum Fault {
-    /// It was not reached: nothing was sent.
+    /// The member was not reached; nothing was sent.
     Unreached(io::Error),
-    /// It broke off.
+    /// The connection broke.
     Broken(io::Error),
-    /// It refused.
+    /// The member refused the request.
     Refused(Refusal),
 }
 
 impl EtcdStore {
-    /// The store that the members with these client addresses keep.
+    /// The store on the members with these client addresses.
     #[must_use]
     pub fn new(members: Vec<SocketAddr>) -> EtcdStore {
         EtcdStore { members, next: 0 }
     }
 
-    /// Asks one member after the other.
+    /// Sends a request to one member after the other, until one answers.
     fn ask<T: DeserializeOwned>(
         &mut self,
         repeat: Repeat,
@@ -133,7 +133,7 @@ impl Store for EtcdStore {
         let through = ranged.revision();
         let written: Vec<Entry> = ranged.entries()?;
         if through < after {
-            // The history is another's: the cluster was made anew.
+            // The cluster was created again: its history does not contain the caller's revision.
             return Err(StoreError::Compacted(through));
         }
         let mut deleted = Vec::new();
@@ -220,7 +220,7 @@ fn write(write: &Write) -> Value {
     }
 }
 
-/// etcd does not say which lease is gone, or what was too large.
+/// Adds to an error which lease is gone, or what was too large: etcd does not say that.
 fn name_lease(error: StoreError, transaction: &Transaction) -> StoreError {
     let lease = transaction.writes.iter().find_map(|write| match write {
         Write::Put { lease, .. } => *lease,
@@ -278,11 +278,11 @@ fn send(
     read_reply(&mut BufReader::new(stream))
 }
 
-/// How long a member may take to be reached.
+/// Longest time for connecting to a member.
 const CONNECT: StdDuration = StdDuration::from_secs(2);
 
-/// How long a member may be silent.
+/// Longest time for a member to answer.
 const ANSWER: StdDuration = StdDuration::from_secs(5);
 
-/// What etcd takes in a request, as far as it is known here.
+/// Limit of a request's size that errors name, bytes; etcd does not report its own.
 const REQUEST_MAX: usize = VALUE_MAX;

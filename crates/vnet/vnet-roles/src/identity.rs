@@ -1,15 +1,15 @@
-//! Who speaks: a role and its name, as a certificate says them.
+//! Identities of parties: a role and a name, proved by a certificate.
 //!
-//! A certificate has one DNS name, `NAME.ROLE.carina`, as its subject alternative name. Who calls
-//! looks for the name of the role that it means to reach, as browsers do (RFC 9525); who is called
-//! reads the caller's name and gives it the rights of that role.
+//! A certificate has one DNS name, `NAME.ROLE.carina`, as its subject alternative name. A caller
+//! verifies that the other side has the name of the role it means to reach, as browsers do (RFC
+//! 9525). The called role reads the caller's name and grants it the rights of the caller's role.
 
 use std::fmt;
 use std::str::FromStr;
 
 use carina_vnet::document::is_name;
 
-/// A kind of party.
+/// The kind of a party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// A physical infrastructure provider.
@@ -18,31 +18,31 @@ pub enum Role {
     Vnp,
     /// A virtual network operator.
     Vno,
-    /// The agent of a host, which has the host's name.
+    /// The agent of a host; its name is the host's.
     Agent,
-    /// A person or a program that gives orders to the VNO of the same name.
+    /// A person or program that controls the VNO of the same name.
     Operator,
-    /// Someone whom operators let do some things with some networks.
+    /// A person to whom operators have granted some verbs on some networks.
     Delegate,
 }
 
-/// A party.
+/// A party: a role with a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// What it is.
+    /// The role.
     pub role: Role,
-    /// Its name among those of its kind.
+    /// The name, unique among the parties of the role.
     pub name: String,
 }
 
-/// A text that names no party.
+/// Why a text does not name a party.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
     /// The role is unknown.
     #[error("`{0}` is not a role; roles are pip, vnp, vno, agent, operator and delegate")]
     Role(String),
-    /// The name cannot be one.
+    /// The name is not well-formed.
     #[error("`{0}` is not a name; one has up to 32 of a to z, 0 to 9 and `-` inside")]
     Name(String),
     /// The name in a certificate has another form.
@@ -51,7 +51,7 @@ pub enum IdentityError {
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Role; 6] = [
         Role::Pip,
         Role::Vnp,
@@ -61,7 +61,7 @@ impl Role {
         Role::Delegate,
     ];
 
-    /// The word for it in commands, files and certificates.
+    /// The keyword of the role in commands, files and certificates.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -76,10 +76,10 @@ impl Role {
 }
 
 impl Identity {
-    /// A party of this name.
+    /// The party with this role and name.
     ///
     /// # Errors
-    /// The name cannot be one.
+    /// The name is not well-formed.
     pub fn new(role: Role, name: &str) -> Result<Identity, IdentityError> {
         let has_capitals = name.chars().any(|c| c.is_ascii_uppercase());
         if is_name(name) && !has_capitals {
@@ -92,13 +92,13 @@ impl Identity {
         }
     }
 
-    /// The name in its certificate.
+    /// The DNS name in the party's certificate.
     #[must_use]
     pub fn domain(&self) -> String {
         format!("{}.{}.{DOMAIN}", self.name, self.role.word())
     }
 
-    /// The party with this name in its certificate.
+    /// The party with this DNS name in its certificate.
     ///
     /// # Errors
     /// The name has another form.
@@ -133,7 +133,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The last label of the names in certificates.
+/// The last label of the DNS names in certificates.
 const DOMAIN: &str = "carina";
 
 #[cfg(test)]

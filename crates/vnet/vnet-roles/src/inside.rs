@@ -1,15 +1,15 @@
-//! What an operator asks of the nodes of its networks: to run a command, to watch a console, to
-//! send an echo, to copy or impair what a node sends.
+//! Requests of an operator to the nodes of its networks: to run a command, to watch a console, to
+//! send an echo request, to capture or impair frames.
 //!
 //! ```text
-//!  operator --ask--> VNO --ask--> VNP --ask--> PIP : asks wait for the agent : <--fetches-- agent
-//!           <-----------------------------answer-------------------------------
+//!  operator --ask--> VNO --ask--> VNP --ask--> PIP : requests wait here : <--fetches-- agent
+//!           <-----------------------------answer------------------------------------------
 //! ```
 //!
-//! Each role looks whether the caller's network and the node are the caller's, and notes who
-//! called; the agent writes down on whose behalf it lets whom into which node. An ask is carried
-//! out once at most: one whose answer is lost is not repeated. Answers have the names of the
-//! operator's document, what the node itself has said, and no word of a host.
+//! Each role checks that the network and the node belong to the caller, and adds the caller's name
+//! to the request. The agent logs on whose behalf it gives whom access to which node. A request is
+//! carried out at most once: if its answer is lost, it is not repeated. Answers contain names of
+//! the operator's document and output of the node, and nothing about the host.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -36,202 +36,204 @@ pub mod tenants;
 pub mod test;
 pub mod trace;
 
-/// What is asked.
+/// A request to the nodes of a network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// How nodes and links are.
+    /// Report the state of nodes and links.
     Look {},
     /// Run a command in a node.
     Exec {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The command, for a shell.
+        /// The command line, which a shell interprets.
         command: String,
-        /// How long it may take, ms.
+        /// Time in milliseconds after which the command is killed.
         limit_ms: u64,
-        /// A number that the VNO has drawn, by which it ends the command.
+        /// Number of the command, drawn by the VNO. With it, the VNO can end the command.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<u64>,
     },
-    /// End a command that runs in a node, or has not come yet.
+    /// End a command that runs in a node. This may arrive before the command itself; the host then
+    /// refuses the command.
     EndExec {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The number.
+        /// Number of the command.
         session: u64,
     },
-    /// What the console of a node says. The first time, this joins those who watch it.
+    /// Return output of a node's console. The first request of a session registers the viewer.
     Watch {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// A number that the one who watches has drawn.
+        /// Number of the session, drawn by the viewer.
         session: u64,
-        /// After so many bytes of this session.
+        /// Return output after this many bytes of the session.
         since: u64,
-        /// How long to wait for something, ms.
+        /// How long to wait for output, ms.
         wait_ms: u64,
     },
-    /// Type at the console of a node, which is watched already.
+    /// Type at the console of a node, in a session that watches it.
     Type {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The number.
+        /// Number of the session.
         session: u64,
-        /// What is typed.
+        /// The input.
         bytes: Vec<u8>,
     },
-    /// Watch the console of a node no longer.
+    /// End a session that watches a console.
     Leave {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The number.
+        /// Number of the session.
         session: u64,
     },
-    /// An echo from a node.
+    /// Send an echo request from a node.
     Echo {
-        /// The node.
+        /// Name of the node that sends.
         node: String,
-        /// Whom to ask.
+        /// Address to which the request is sent.
         to: std::net::Ipv4Addr,
-        /// How long the answer may take, ms.
+        /// Longest time for the reply, ms.
         limit_ms: u64,
     },
-    /// Take a stream of TCP.
+    /// Accept a TCP stream at a node, and read it to its end.
     Receive {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// At this port.
+        /// TCP port at which the node accepts the stream.
         port: u16,
-        /// How long it may take to come, ms.
+        /// Longest time until a stream comes, ms.
         limit_ms: u64,
     },
-    /// Send a stream of TCP.
+    /// Send a TCP stream from a node.
     Send {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// To this address and port.
+        /// Address and port of the receiver.
         to: SocketAddrV4,
-        /// For how long, ms.
+        /// Duration of the stream, ms.
         time_ms: u64,
-        /// How long it may take until it is taken, ms.
+        /// Longest time until the receiver accepts the stream, ms.
         limit_ms: u64,
     },
-    /// Move a machine to another QEMU while it runs.
+    /// Migrate a running machine to another QEMU of its host.
     Migrate {
-        /// The node.
+        /// Name of the node.
         node: String,
     },
-    /// Begin to ask an address for echos, 1000 a second, from a node that is a namespace. For PIPs.
+    /// Begin to send 1000 echo requests per second from a namespace node. Only a PIP may request
+    /// this.
     WatchEchoes {
-        /// The node.
+        /// Name of the node that sends.
         node: String,
-        /// The address.
+        /// Address to which the requests are sent.
         to: std::net::Ipv4Addr,
-        /// A number that the one who asks has drawn.
+        /// Number of the session, drawn by the caller.
         session: u64,
     },
-    /// End that. For PIPs.
+    /// End the echo requests of a session, and return the result. Only a PIP may request this.
     EndEchoes {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The number.
+        /// Number of the session.
         session: u64,
     },
-    /// Let an end user in, or cut one off.
+    /// Make or revoke tokens of an end user.
     Access {
-        /// The node of the access point, which the VNO says.
+        /// The node of the access point; the VNO fills it in.
         #[serde(default)]
         node: String,
-        /// The access point.
+        /// Name of the access point.
         access: String,
-        /// The user.
+        /// Name of the user.
         user: String,
-        /// What is to be done.
+        /// What to do.
         what: AtAccess,
     },
-    /// Access points and their users.
+    /// Report the access points and their users.
     Users {},
-    /// Impair what a node sends at an interface, or no longer do so.
+    /// Set or remove the impairment of frames that a node sends at an interface.
     Impair {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its interface.
+        /// Name of the interface.
         interface: String,
-        /// How; not at all without it.
+        /// The impairment; `None` removes it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         impairment: Option<Impairment>,
     },
     /// Stop a node, or start or restart it and wait until it runs.
     SwitchNode {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// What is done with it.
+        /// What to do with the node.
         what: NodeSwitch,
     },
-    /// Take the link at an interface of a node down, or up again.
+    /// Take the link at an interface of a node down or up.
     SwitchLink {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its interface.
+        /// Name of the interface.
         interface: String,
-        /// Whether it is to be up.
+        /// Whether to take the link up.
         is_up: bool,
     },
-    /// Copies of the frames that pass an interface of a node, as a file (pcapng) in portions. The
-    /// first time, `since` and `wait_ms` are 0, and this begins to copy.
+    /// Return a portion of a capture (pcapng) of the frames that pass an interface of a node. The
+    /// first request of a session, with `since` and `wait_ms` 0, starts the capture.
     Copy {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its interface.
+        /// Name of the interface.
         interface: String,
-        /// The end of the link that is at the other node, `NODE:INTERFACE`.
+        /// The other end of the link, `NODE:INTERFACE`.
         far: String,
-        /// Bytes that are kept of a frame at most.
+        /// Most bytes that are captured of each frame; `None`: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         snap: Option<u32>,
-        /// A number that the one who looks has drawn.
+        /// Number of the session, drawn by the caller.
         session: u64,
-        /// After so many bytes of the file; those before have arrived.
+        /// Return what follows this many bytes of the file; those before have arrived.
         since: u64,
-        /// How long to wait for something, ms.
+        /// How long to wait for more, ms.
         wait_ms: u64,
     },
-    /// Copy no longer: what has passed so far comes, and the end of the file.
+    /// Stop a capture. What was captured so far, and the end of the file, can still be fetched.
     Enough {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The number.
+        /// Number of the session.
         session: u64,
     },
-    /// Watch all links for echos between two nodes.
+    /// Start to watch all links for the echo requests of a trace.
     Seek {
-        /// A number that the one who looks has drawn.
+        /// Number of the session, drawn by the caller.
         session: u64,
-        /// The echos.
+        /// The echo requests to watch for.
         sought: Sought,
     },
-    /// What was seen of them. This ends the watch.
+    /// End such a watch, and return what was seen.
     Found {
-        /// The number.
+        /// Number of the session.
         session: u64,
     },
 }
 
-/// An ask on its way.
+/// A request on its way to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// The network.
+    /// The network's uid.
     pub vnet: VnetId,
-    /// What is asked.
+    /// The request.
     pub ask: Ask,
-    /// On whose behalf: the operator first, then each role that has passed it on.
+    /// On whose behalf: the operator, followed by each role that has forwarded the request.
     pub who: Vec<String>,
 }
 
 impl Ask {
-    /// The node that is asked; none if it is the network.
+    /// The node that the request concerns; `None` if it concerns the whole network.
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         match self {
@@ -256,11 +258,11 @@ impl Ask {
         }
     }
 
-    /// How long the answer may take.
+    /// Longest time for the answer.
     #[must_use]
     pub fn limit(&self) -> Duration {
         let ms = match self {
-            // No guest has a part in it, and one host that is silent does not hold up all others.
+            // These involve no guest, and a silent host must not delay the answers of all others.
             Ask::Look {} | Ask::Seek { .. } | Ask::Found { .. } => return OF_HOST,
             Ask::Users {}
             | Ask::Access { .. }
@@ -283,7 +285,8 @@ impl Ask {
         Duration::from_millis(ms.min(LIMIT_MS_MAX)) + MARGIN
     }
 
-    /// What it is, for those who read later who was where; none if that is not worth noting.
+    /// A text for the access log, which records who was in which node; `None` if the request is not
+    /// logged.
     #[must_use]
     pub fn deed(&self) -> Option<String> {
         match self {
@@ -329,7 +332,7 @@ impl Ask {
         }
     }
 
-    /// What someone has to be allowed who asks this.
+    /// The verb that a caller must be granted for this request.
     #[must_use]
     pub fn verb(&self) -> Verb {
         match self {
@@ -345,14 +348,14 @@ impl Ask {
             Ask::Copy { .. } | Ask::Enough { .. } => Verb::Capture,
             Ask::Impair { .. } | Ask::SwitchLink { .. } => Verb::Impair,
             Ask::SwitchNode { .. } => Verb::Restart,
-            // Only a PIP may have nodes watched: those below a VNO refuse it to all others.
+            // Only a PIP may request watches; the roles below a VNO refuse them to all others.
             Ask::Migrate { .. } | Ask::WatchEchoes { .. } | Ask::EndEchoes { .. } => Verb::Migrate,
             Ask::Access { .. } | Ask::Users {} => Verb::Token,
         }
     }
 }
 
-/// The asks by which a link becomes impaired as is wanted, of those ends at which that differs.
+/// The requests that impair a link as wanted; only for ends whose impairment differs.
 #[must_use]
 pub fn impairments(link: &LinkReport, wanted: &LinkImpairment) -> Vec<Ask> {
     let sides = [0, 1].into_iter();
@@ -368,7 +371,7 @@ pub fn impairments(link: &LinkReport, wanted: &LinkImpairment) -> Vec<Ask> {
     differ.filter_map(ask).collect()
 }
 
-/// The asks by which a link goes down or comes up at each of its ends.
+/// The requests that take a link down or up, one for each end at a node.
 #[must_use]
 pub fn link_switches(link: &LinkReport, is_up: bool) -> Vec<Ask> {
     let ends = link.ends.iter();
@@ -385,14 +388,14 @@ fn noted(text: &str) -> String {
     text.chars().take(NOTED).collect()
 }
 
-/// What an answer may take beside the ask itself: guests under translation are slow.
+/// Time for an answer in addition to the request's own limit: emulated guests are slow.
 const MARGIN: Duration = Duration::from_secs(35);
 const LIMIT_MS_MAX: u64 = 3_600_000;
-/// How long a host may take to say how what it has is.
+/// Longest time for a host to report its state.
 const OF_HOST: Duration = Duration::from_secs(10);
-/// How long who watches a console waits at most at a time.
+/// Longest wait of one request of a viewer, ms.
 pub const WATCH_MS_MAX: u64 = 10_000;
-/// How long a node may take to move or to start.
+/// Longest time for a node to migrate or to start, ms.
 pub const CHANGE_MS: u64 = 300_000;
-/// Of a command or a name so much is noted.
+/// Most characters of a command or name in the access log.
 const NOTED: usize = 200;

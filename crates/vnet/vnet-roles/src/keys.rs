@@ -1,13 +1,15 @@
-//! Keys and certificates of roles: an authority, certificates that it signs, and TLS with both.
+//! Keys and certificates of roles: an authority, the certificates that it issues, and TLS with
+//! both.
 //!
 //! ```text
 //!   DIR/ca.pem  ca.key               the authority; its key stays where certificates are made
 //!   DIR/NAME.ROLE.pem  NAME.ROLE.key a party's certificate and key
-//!   DIR/revoked.pem                  what the authority has revoked, if there is something
+//!   DIR/revoked.pem                  the authority's revocation list, if it has revoked any
 //! ```
 //!
-//! A party needs its own two files and `ca.pem`. Keys are ECDSA on P-256 and files of mode 0600.
-//! A certificate ends with its days, or when the authority revokes it ([`revocation`]).
+//! A party needs its own two files and `ca.pem`. Keys are ECDSA keys on P-256; their files have mode
+//! 0600, so that only the owner reads them. A certificate is valid until its validity period ends,
+//! or until the authority revokes it ([`revocation`]).
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -32,81 +34,81 @@ mod tls;
 #[derive(Clone, Debug)]
 pub struct KeyDir(PathBuf);
 
-/// Why a key or a certificate cannot be made or used.
+/// Why a key or certificate cannot be made or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// A file.
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// Something is there and would be lost.
+    /// A file already exists and would be overwritten.
     #[error("{} is there already; remove it first if it is to be made anew", .0.display())]
     Exists(PathBuf),
-    /// A file has no key or certificate in it, or they do not belong together.
+    /// A file does not contain a valid key or certificate, or the two do not match.
     #[error("{}: {what}", path.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the content.
         what: String,
     },
     /// A certificate cannot be made.
     #[error("making a certificate: {0}")]
     Making(#[from] rcgen::Error),
-    /// A certificate names no party.
+    /// A certificate does not name a party.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// No certificate, or several, for a role.
+    /// The directory has no certificate for a role, or several.
     #[error(
         "{} has {} of role {role}; one is needed",
         path.display(),
         if *.several { "several certificates" } else { "no certificate" }
     )]
     Which {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
         /// The role.
         role: Role,
-        /// Whether there are several.
+        /// Whether there are several certificates.
         several: bool,
     },
-    /// The authority has issued no certificate for a party.
+    /// The authority has not issued a certificate for the party.
     #[error("{}: no certificate of {party} was issued here", path.display())]
     Unknown {
-        /// The authority's directory.
+        /// Directory of the authority.
         path: PathBuf,
         /// The party.
         party: Identity,
     },
-    /// A certificate was revoked.
+    /// The certificate is revoked.
     #[error("{}: it is revoked; have another one issued", .0.display())]
     Revoked(PathBuf),
-    /// The time of validity is out of bounds.
+    /// The validity period is too long.
     #[error("a certificate is valid for {DAYS_MAX} days at most, not {0}")]
     Days(i64),
 }
 
 impl KeyDir {
-    /// A directory, whether it is there or not.
+    /// The directory at this path; it need not exist.
     pub fn new(path: impl Into<PathBuf>) -> KeyDir {
         KeyDir(path.into())
     }
 
-    /// The directory.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Makes an authority: `ca.pem` and `ca.key`.
+    /// Creates an authority: `ca.pem` and `ca.key`.
     ///
     /// # Errors
-    /// There is one, or the files cannot be written.
+    /// An authority exists already, or the files cannot be written.
     pub fn create_authority(&self) -> Result<(), KeyError> {
         self.create()?;
         let key = KeyPair::generate()?;
@@ -117,11 +119,13 @@ impl KeyDir {
         write_new(&self.authority(), &certificate.pem())
     }
 
-    /// Makes a certificate and a key for a party, valid from yesterday until so many days from now,
-    /// and writes them to `to` together with `ca.pem`. With no days, or fewer, it has expired.
+    /// Issues a certificate and a key for a party, valid from yesterday until `days` days from now,
+    /// and writes them to `to` together with `ca.pem`. If `days` is 0 or negative, the certificate
+    /// has already expired.
     ///
     /// # Errors
-    /// There is no authority here, there are files of this party already, or it is too long.
+    /// There is no authority here, the party already has files in `to`, or the validity period is
+    /// too long.
     pub fn issue(&self, party: &Identity, days: i64, to: &KeyDir) -> Result<PathBuf, KeyError> {
         if days > DAYS_MAX {
             return Err(KeyError::Days(days));
@@ -158,16 +162,16 @@ impl KeyDir {
         Ok(to.certificate(party))
     }
 
-    /// Whether a party has a certificate here.
+    /// Whether the directory has a certificate of the party.
     #[must_use]
     pub fn has(&self, party: &Identity) -> bool {
         self.certificate(party).exists()
     }
 
-    /// The only party of a role that has a certificate here.
+    /// The only party of a role that has a certificate in the directory.
     ///
     /// # Errors
-    /// None has, or several have.
+    /// There is no such party, or there are several.
     pub fn only(&self, role: Role) -> Result<Identity, KeyError> {
         let entries = fs::read_dir(&self.0).map_err(|source| KeyError::File {
             path: self.0.clone(),
@@ -215,8 +219,8 @@ impl KeyDir {
     }
 }
 
-/// What the certificate of an authority says. Its subject is the same for all: which one has signed
-/// shows in the key.
+/// The contents of an authority's certificate. All authorities have the same subject; their keys
+/// distinguish them.
 fn authority() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = called("authority of Carina's virtual networks");
@@ -231,8 +235,8 @@ fn called(name: &str) -> DistinguishedName {
     called
 }
 
-/// Makes it valid from the beginning of yesterday, for clocks that are slow, until so many days
-/// after now.
+/// Sets the validity from the beginning of yesterday, for hosts whose clock is slow, until `days`
+/// days from now.
 fn set_validity(params: &mut CertificateParams, days: i64) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default().as_secs();
@@ -264,7 +268,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), KeyError> {
 }
 
 const DAY_SECONDS: u64 = 24 * 3600;
-/// Days for which a certificate is valid at most.
+/// Longest validity period of a certificate, days.
 pub const DAYS_MAX: i64 = 3650;
 
 #[cfg(test)]
@@ -309,7 +313,7 @@ mod tests {
         assert_eq!(host.only(Role::Agent).unwrap(), h1);
         assert_eq!(Tls::of(&host, &h1).unwrap().party(), &h1);
         assert!(!host.path().join("ca.key").exists());
-        // Another's certificate under this name is found out.
+        // A certificate of another party under this name is detected.
         let h2 = Identity::new(Role::Agent, "h2").unwrap();
         fs::rename(host.certificate(&h1), host.certificate(&h2)).unwrap();
         fs::rename(host.key(&h1), host.key(&h2)).unwrap();

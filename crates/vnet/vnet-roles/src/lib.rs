@@ -1,5 +1,5 @@
-//! Roles of virtual networks as processes: what their machines in `carina_vnet` need of the
-//! operating system.
+//! Runs the roles of virtual networks as processes: gives the state machines of `carina_vnet`
+//! threads, sockets and stores.
 //!
 //! ```text
 //!  operator --verbs--> VNO --messages--> VNP --messages--> PIP <--messages-- agent
@@ -7,14 +7,14 @@
 //!                     store             store             store
 //! ```
 //!
-//! [`roles::Roles`] runs any set of them as [`configuration::Configuration`] says. Each has a
-//! machine on a thread of its own ([`driver`]), a socket ([`serving`]) and conversations with those
-//! that it calls ([`calling`]); calls go upward but for those of the VNP, which calls PIPs. All are
-//! HTTP over TLS, over TCP or over flows of a DIF, with certificates on both sides ([`keys`]), by
-//! which each knows the other's [`identity`] and rights.
+//! [`roles::Roles`] runs any set of roles, as [`configuration::Configuration`] specifies. Each role
+//! has a state machine on a thread of its own ([`driver`]), a socket ([`serving`]), and connections
+//! to the roles that it calls ([`calling`]). Calls go from agents to PIPs, and from VNOs to VNPs
+//! and from VNPs to PIPs. All use HTTP over TLS, over TCP or over flows of a DIF, with certificates
+//! on both sides ([`keys`]), which prove each other's [`identity`] and rights.
 //!
-//! What they must not forget is in stores: [`sqlite::SqliteStore`] keeps the state of roles on one
-//! machine, [`etcd::EtcdStore`] that of roles that several management nodes share.
+//! Persistent state is in stores: [`sqlite::SqliteStore`] for roles on one machine,
+//! [`etcd::EtcdStore`] for roles that several management nodes share.
 #![forbid(unsafe_code)]
 
 pub mod agent;

@@ -1,31 +1,31 @@
-//! What a role says to who runs it.
+//! The log of a role, for those who run it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a line has come.
+/// How often a line was logged.
 #[derive(Debug)]
 struct Repeats {
     count: u64,
-    /// When it came last.
+    /// When the line was last logged.
     last: Instant,
 }
 
-/// Takes lines: what a role discards, and when it reaches or loses another.
+/// Writes lines about what a role discards, and when it reaches or loses another party.
 #[derive(Clone)]
 pub struct Log {
     who: String,
     line: Arc<dyn Fn(&str) + Send + Sync>,
-    /// How much of each was discarded when it was said last.
+    /// For each reason, the count of discarded things when it was last logged.
     said: BTreeMap<&'static str, u64>,
-    /// The lines of late.
+    /// Recent lines, for counting repetitions.
     lines: Arc<Mutex<BTreeMap<String, Repeats>>>,
 }
 
 impl Log {
-    /// A log of a party, whose lines go there.
+    /// A log of the party `who`, which passes its lines to `line`.
     pub fn new(who: impl fmt::Display, line: Arc<dyn Fn(&str) + Send + Sync>) -> Log {
         Log {
             who: who.to_string(),
@@ -35,8 +35,8 @@ impl Log {
         }
     }
 
-    /// Says something. A line that repeats is counted: it is said the first time, and then each
-    /// time that its count has doubled. After ten minutes without it, it counts as new.
+    /// Logs a line. If it repeats, it is logged again only each time its count has doubled. After
+    /// ten minutes without the line, it counts as new.
     pub fn say(&self, what: impl fmt::Display) {
         self.say_at(Instant::now(), what);
     }
@@ -54,9 +54,9 @@ impl Log {
         }
     }
 
-    /// How often a line has come, this time included.
+    /// How often a line has come, including this time.
     fn count(&self, now: Instant, what: &str) -> u64 {
-        // Each entry is whole at any time.
+        // Every critical section leaves the entries consistent, even after a panic.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() >= LINES_MAX && !lines.contains_key(what) {
             let oldest = lines.iter().min_by_key(|(_, it)| it.last);
@@ -77,7 +77,7 @@ impl Log {
         line.count
     }
 
-    /// Says what was discarded: the first time, and then each time that it has doubled.
+    /// Logs counts of discarded things: the first time, and then each time a count has doubled.
     pub fn counts(&mut self, discarded: &BTreeMap<&'static str, u64>) {
         for (reason, count) in discarded {
             let said = self.said.get(reason).copied().unwrap_or_default();
@@ -95,9 +95,9 @@ impl fmt::Debug for Log {
     }
 }
 
-/// Lines that are counted at a time.
+/// Most different lines whose repetitions are counted.
 const LINES_MAX: usize = 256;
-/// A line that has not come for so long counts as new. Longer than retries are apart.
+/// Time after which a line counts as new; longer than the time between retries.
 const QUIET: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What is the same of all roles: messages of parties in, messages for parties out.
+//! The common interface of all roles' state machines: messages of parties in, messages to parties
+//! out.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,36 +17,36 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, SeqAccess, Visitor};
 use crate::identity::{Identity, Role};
 use crate::mailbox::MESSAGES_MAX;
 
-/// The machine of a role.
+/// The state machine of a role.
 pub trait Machine: Send + 'static {
     /// The role.
     const ROLE: Role;
 
-    /// The roles of those who may call it with messages.
+    /// The roles of parties that may send it messages.
     const CALLERS: &'static [Role];
 
-    /// Takes a list of messages of a party, as JSON.
+    /// Processes a party's messages, a JSON list.
     ///
     /// # Errors
-    /// They are no messages, or the party has no right to send them; the ones before the first that
-    /// is wrong were taken.
+    /// The list is invalid, or the party has no right to send one of the messages; those before it
+    /// were processed.
     fn handle(&mut self, now: Instant, from: &Identity, messages: &[u8]) -> Result<(), ErrorBody>;
 
-    /// Does what is due.
+    /// Does what is due at this time.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// When something is due.
+    /// When [`Machine::handle_timeout`] is due.
     fn poll_timeout(&self) -> Instant;
 
-    /// The next message, and for whom, as JSON.
+    /// The next message to send, with its receiver, as JSON.
     fn poll_transmit(&mut self) -> Option<(Identity, String)>;
 
-    /// The next line for the log of the role.
+    /// The next line for the role's log.
     fn poll_note(&mut self) -> Option<String> {
         None
     }
 
-    /// What was discarded, by reason.
+    /// Number of discarded messages and failed operations, by reason.
     fn discarded(&self) -> &BTreeMap<&'static str, u64>;
 }
 
@@ -156,7 +157,7 @@ impl<S: Store + Send + 'static> Machine for Vnp<S> {
     }
 }
 
-/// Refuses a party whose role has no right to call.
+/// The refusal of a caller whose role has no right to call.
 pub(crate) fn no_right(callee: Role, caller: &Identity, may: &[Role]) -> ErrorBody {
     let may: Vec<&str> = may.iter().map(|role| role.word()).collect();
     let what = if may.is_empty() {
@@ -170,7 +171,7 @@ pub(crate) fn no_right(callee: Role, caller: &Identity, may: &[Role]) -> ErrorBo
     ErrorBody::new(ErrorCode::AccessDenied, what)
 }
 
-/// Reads a list of messages.
+/// Parses a list of messages.
 pub(crate) fn read<T: DeserializeOwned>(messages: &[u8]) -> Result<Vec<T>, ErrorBody> {
     let mut json = serde_json::Deserializer::from_slice(messages);
     let list = json.deserialize_seq(List(PhantomData));
@@ -181,7 +182,7 @@ pub(crate) fn read<T: DeserializeOwned>(messages: &[u8]) -> Result<Vec<T>, Error
         })
 }
 
-/// A list that is not longer than a mailbox makes it.
+/// Deserializes a list of at most as many messages as a mailbox holds.
 struct List<T>(PhantomData<T>);
 
 impl<'de, T: DeserializeOwned> Visitor<'de> for List<T> {
@@ -203,12 +204,12 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for List<T> {
     }
 }
 
-/// A message as JSON.
+/// Serializes a message as JSON.
 pub(crate) fn text<T: Serialize>(message: &T) -> String {
     serde_json::to_string(message).expect("messages have no keys but texts and numbers")
 }
 
-/// A party whose name the machine has got from a certificate or a configuration.
+/// A party whose name comes from a certificate or a configuration and needs no check.
 pub(crate) fn party(role: Role, name: String) -> Identity {
     Identity { role, name }
 }

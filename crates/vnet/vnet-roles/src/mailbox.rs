@@ -1,4 +1,4 @@
-//! Messages that wait for their receivers.
+//! Mailboxes: messages that wait for their receivers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use crate::identity::Identity;
 
-/// Messages for one receiver, as JSON. When there are too many, the oldest are discarded: the roles
-/// say everything again until it is answered.
+/// The JSON messages for one receiver. If there are too many, the oldest are discarded: roles
+/// repeat every message until it is answered.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     queue: Mutex<Queue>,
@@ -22,7 +22,8 @@ struct Queue {
     messages: VecDeque<String>,
     bytes: usize,
     discarded: u64,
-    /// Counts those who have asked; only the latest gets messages, as the others may be gone.
+    /// Number of calls of [`Mailbox::hear`]. Only the latest call gets messages, because the
+    /// earlier callers may be gone.
     hearings: u64,
 }
 
@@ -31,14 +32,14 @@ struct Queue {
 pub struct Mailboxes(Mutex<BTreeMap<Identity, Arc<Mailbox>>>);
 
 impl Mailboxes {
-    /// The mailbox of a receiver.
+    /// The mailbox of a receiver; it is created if needed.
     pub fn of(&self, receiver: &Identity) -> Arc<Mailbox> {
-        // Every critical section leaves the map whole.
+        // Every critical section leaves the map consistent, even after a panic.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(receiver.clone()).or_default())
     }
 
-    /// How many messages were discarded because their receivers did not fetch them.
+    /// Number of messages that were discarded because their receivers did not fetch them.
     pub fn discarded(&self) -> u64 {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.values().map(|mailbox| mailbox.lock().discarded).sum()
@@ -63,7 +64,7 @@ impl Mailbox {
         self.notify.notify_waiters();
     }
 
-    /// Leaves this as the only message: it says all that the others said.
+    /// Replaces all waiting messages by this one, which includes what they said.
     pub fn replace(&self, message: String) {
         {
             let mut queue = self.lock();
@@ -73,7 +74,7 @@ impl Mailbox {
         self.put(message);
     }
 
-    /// Puts messages that did not get through back to where they were.
+    /// Puts messages that could not be sent back to the front of the queue.
     pub fn put_back(&self, messages: Vec<String>) {
         let mut queue = self.lock();
         for message in messages.into_iter().rev() {
@@ -82,7 +83,7 @@ impl Mailbox {
         }
     }
 
-    /// The next messages, when there are some, at the latest after `wait`.
+    /// Waits for messages, at most for `wait`, and takes the next ones.
     pub fn take_within(&self, wait: Duration) -> Vec<String> {
         let deadline = Instant::now() + wait;
         let mut queue = self.lock();
@@ -97,8 +98,8 @@ impl Mailbox {
         queue.batch()
     }
 
-    /// As [`Mailbox::take_within`], without a thread. Of several who wait, only the one that came
-    /// last gets messages; the others get none at once.
+    /// Like [`Mailbox::take_within`], without blocking a thread. If it is called again, the earlier
+    /// call returns at once without messages.
     pub async fn hear(&self, wait: Duration) -> Vec<String> {
         let hearing = {
             let mut queue = self.lock();
@@ -125,7 +126,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Every critical section leaves the queue whole.
+        // Every critical section leaves the queue consistent, even after a panic.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -146,16 +147,16 @@ impl Queue {
     }
 }
 
-/// Messages as a list in JSON.
+/// Joins JSON messages to a JSON list.
 pub fn list_of(messages: &[String]) -> String {
     format!("[{}]", messages.join(","))
 }
 
-/// Messages that wait for one receiver at most.
+/// Most messages that wait for one receiver.
 pub(crate) const MESSAGES_MAX: usize = 4096;
-/// Bytes of them at most.
+/// Most bytes of messages that wait for one receiver.
 const BYTES_MAX: usize = 32 << 20;
-/// Bytes of messages that go together; one that is longer goes alone.
+/// Most bytes of messages that are sent together; a longer message is sent alone.
 const BATCH_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
@@ -188,7 +189,7 @@ mod tests {
         (0..MESSAGES_MAX + 3).for_each(|it| mailbox.put(it.to_string()));
         assert_eq!(mailboxes.discarded(), 3);
         assert_eq!(texts(&mailbox)[0], "3");
-        // Bytes are counted, too.
+        // The limit on bytes applies, too.
         let large = || "x".repeat(BYTES_MAX / 2);
         (0..3).for_each(|_| mailbox.put(large()));
         assert_eq!(mailboxes.discarded(), 4);

@@ -1,15 +1,15 @@
-//! Numbers of sessions: each is another one than all before.
+//! Random numbers of sessions, which are practically unique.
 
 use std::sync::{Mutex, PoisonError};
 
 use carina_random::Random;
 
-/// A place where numbers are drawn.
+/// A source of session numbers.
 #[derive(Debug)]
 pub struct Numbers(Mutex<Random>);
 
 impl Numbers {
-    /// Of a generator.
+    /// Creates a source from a random generator.
     #[must_use]
     pub fn new(random: Random) -> Numbers {
         Numbers(Mutex::new(random))
@@ -17,7 +17,7 @@ impl Numbers {
 
     /// The next number.
     pub fn next(&self) -> u64 {
-        // The generator is whole at all times.
+        // The generator is consistent even after a panic.
         let mut random = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         random.next_u64()
     }

@@ -1,4 +1,4 @@
-//! A client of a VNO, for its operators and those whom they let do something.
+//! A client of a VNO, for its operator and for delegates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,14 +34,14 @@ pub struct Client {
     callee: Callee,
 }
 
-/// A result of a request.
+/// The result of a request.
 pub type Answer<T> = Result<T, CallError>;
 
 impl Client {
-    /// A client with the only operator's certificate in a directory, of the VNO of its name.
+    /// A client with the only operator's certificate in a directory, for the VNO of the same name.
     ///
     /// # Errors
-    /// There is no such certificate, or several.
+    /// There is no such certificate, or there are several.
     pub fn new(keys: &KeyDir, address: Address) -> Result<Client, KeyError> {
         let operator = keys.only(Role::Operator)?;
         let tls = Tls::of(keys, &operator)?;
@@ -57,11 +57,11 @@ impl Client {
         })
     }
 
-    /// A client of the VNO of a name: as its operator where the directory has a certificate for
-    /// that, else as the only delegate that has one there.
+    /// A client of the VNO with this name: as its operator if the directory has that certificate,
+    /// else as the only delegate with a certificate there.
     ///
     /// # Errors
-    /// There is no such certificate, or there are several of delegates.
+    /// There is no such certificate, or there are several delegates.
     pub fn of(keys: &KeyDir, vno: &str, address: Address) -> Result<Client, KeyError> {
         let operator = Identity::new(Role::Operator, vno)?;
         let party = if keys.has(&operator) {
@@ -79,15 +79,15 @@ impl Client {
         })
     }
 
-    /// All networks, by name.
+    /// All networks, sorted by name.
     ///
     /// # Errors
-    /// [`CallError`], as of every call below.
+    /// [`CallError`]; this holds for every method below.
     pub fn list(&self) -> Answer<Vec<Seen>> {
         self.get("/v1/vnets", Duration::ZERO)
     }
 
-    /// Wants a new network.
+    /// Requests a new network.
     ///
     /// # Errors
     /// [`CallError`].
@@ -95,7 +95,7 @@ impl Client {
         self.send("POST", "/v1/vnets", &document.write(Form::Json))
     }
 
-    /// Wants a network to change.
+    /// Requests a change of a network to match the document.
     ///
     /// # Errors
     /// [`CallError`].
@@ -103,7 +103,7 @@ impl Client {
         self.send("PUT", "/v1/vnets", &document.write(Form::Json))
     }
 
-    /// One network.
+    /// The state of a network.
     ///
     /// # Errors
     /// [`CallError`].
@@ -111,7 +111,7 @@ impl Client {
         self.get(&path_of(name, ""), Duration::ZERO)
     }
 
-    /// What is wanted of a network.
+    /// The document of a network.
     ///
     /// # Errors
     /// [`CallError`].
@@ -119,7 +119,8 @@ impl Client {
         self.get(&path_of(name, "/document"), Duration::ZERO)
     }
 
-    /// What happened to a network after an event, at the latest after `wait`.
+    /// The events of a network after event number `since`. Answered as soon as there are any, or
+    /// after `wait` without any.
     ///
     /// # Errors
     /// [`CallError`].
@@ -128,7 +129,8 @@ impl Client {
         self.get(&path_of(name, &query), wait)
     }
 
-    /// Wants a network no longer. It is gone when [`Client::seen`] does not find it.
+    /// Requests the removal of a network. It is complete when [`Client::seen`] does not find the
+    /// network.
     ///
     /// # Errors
     /// [`CallError`].
@@ -136,7 +138,7 @@ impl Client {
         self.send("DELETE", &path_of(name, ""), "")
     }
 
-    /// Asks the nodes of a network something.
+    /// Sends a request to the nodes of a network.
     ///
     /// # Errors
     /// [`CallError`].
@@ -150,7 +152,7 @@ impl Client {
         })
     }
 
-    /// How nodes and links of a network are.
+    /// The state of nodes and links of a network.
     ///
     /// # Errors
     /// [`CallError`].
@@ -178,8 +180,8 @@ impl Client {
         }
     }
 
-    /// Makes a token for a user of an access point, for so many seconds from now. Without rights it
-    /// gives that to IP.
+    /// Makes a token for a user of an access point, valid for `lease_s` seconds from now. Without
+    /// rights it grants the right to IP.
     ///
     /// # Errors
     /// [`CallError`].
@@ -196,7 +198,7 @@ impl Client {
         }
     }
 
-    /// Takes back all tokens of a user of an access point, and cuts their system off.
+    /// Revokes all tokens of a user of an access point, and disconnects the user's system.
     ///
     /// # Errors
     /// [`CallError`].
@@ -215,7 +217,7 @@ impl Client {
         what: AtAccess,
     ) -> Answer<inside::Answer> {
         let [access, user] = [access, user].map(str::to_owned);
-        // The VNO knows at which node it is.
+        // The VNO fills in the node of the access point.
         let node = String::new();
         let ask = Ask::Access {
             node,
@@ -226,7 +228,7 @@ impl Client {
         self.ask(name, &ask)
     }
 
-    /// Access points of a network and their users.
+    /// The access points of a network, with their users.
     ///
     /// # Errors
     /// [`CallError`].
@@ -237,7 +239,7 @@ impl Client {
         }
     }
 
-    /// What delegates may do with a network, by their names.
+    /// The grants for a network, by delegate.
     ///
     /// # Errors
     /// [`CallError`].
@@ -245,8 +247,8 @@ impl Client {
         self.get(&path_of(name, "/grants"), Duration::ZERO)
     }
 
-    /// Lets a delegate do what a grant says with a network, in place of an earlier one; without
-    /// one, nothing any more.
+    /// Gives a delegate a grant for a network, replacing an earlier one; `None` withdraws the
+    /// delegate's grant.
     ///
     /// # Errors
     /// [`CallError`].
@@ -261,7 +263,7 @@ impl Client {
         }
     }
 
-    /// Has a machine move to another QEMU while it runs.
+    /// Migrates a running machine to another QEMU of its host.
     ///
     /// # Errors
     /// [`CallError`].
@@ -282,7 +284,7 @@ impl Client {
         self.ask(name, &Ask::SwitchNode { node, what }).map(drop)
     }
 
-    /// Takes a link down, or up again, at each of its ends.
+    /// Takes a link down or up, at each of its ends.
     ///
     /// # Errors
     /// [`CallError`].
@@ -293,10 +295,10 @@ impl Client {
         Ok(())
     }
 
-    /// Probes all links of a network, and tries the tests of its document.
+    /// Probes all links of a network, and runs the tests of its document.
     ///
     /// # Errors
-    /// [`CallError`]; that a test does not hold is no error.
+    /// [`CallError`]. A test that does not pass is not an error.
     pub fn test(&self, name: &str) -> Answer<Vec<TestReport>> {
         let (document, look) = (self.document(name)?, self.look(name)?);
         Ok(inside::test::run(&document, &look, &|ask| {
@@ -304,21 +306,21 @@ impl Client {
         }))
     }
 
-    /// A network with its nodes and links, as its hosts tell of them.
+    /// The report of a network with its nodes and links, as its hosts report them.
     ///
     /// # Errors
-    /// [`CallError`]; it is not made.
+    /// [`CallError`]; also if the network is not made.
     pub fn report(&self, name: &str) -> Answer<VnetReport> {
         let (seen, document) = (self.seen(name)?, self.document(name)?);
         let look = self.look(name)?;
         Ok(inside::sight::report(&seen, &document, Some(&look)))
     }
 
-    /// The way from a node to another, and where on it echos are dropped. `session` is a number
-    /// that was drawn for it.
+    /// Traces the path from one node to another, and finds where echo requests are dropped.
+    /// `session` is a random number.
     ///
     /// # Errors
-    /// [`CallError`]; no route leads there.
+    /// [`CallError`]; also if no route leads there.
     pub fn trace(&self, name: &str, query: &WayQuery, session: u64) -> Answer<Way> {
         let (seen, document) = (self.seen(name)?, self.document(name)?);
         let look = self.look(name)?;
@@ -327,8 +329,7 @@ impl Client {
             .map_err(CallError::Refused)
     }
 
-    /// Impairs a link in both directions, or no longer does: what each of its ends sends, at the
-    /// host that has that end.
+    /// Sets or removes the impairments of a link, separately for each end, at the host that has it.
     ///
     /// # Errors
     /// [`CallError`].
@@ -339,8 +340,8 @@ impl Client {
         Ok(())
     }
 
-    /// What was copied of the frames at an interface after so many bytes. The first call, after
-    /// none, begins to copy.
+    /// The portion of a capture after `since` bytes. The first call, with `since` 0, starts the
+    /// capture.
     ///
     /// # Errors
     /// [`CallError`].
@@ -359,7 +360,7 @@ impl Client {
         }
     }
 
-    /// Says that enough was copied: what has passed so far comes, and the end.
+    /// Stops a capture. What was captured so far, and the end of the file, can still be fetched.
     ///
     /// # Errors
     /// [`CallError`].
@@ -374,7 +375,7 @@ impl Client {
         })
     }
 
-    /// What is said of an answer to another question.
+    /// The error for an answer that belongs to another kind of request.
     fn wrong(&self, answer: &inside::Answer) -> CallError {
         CallError::Answer {
             callee: self.callee.party.clone(),

@@ -1,11 +1,11 @@
-//! Random numbers that no other process has.
+//! Random numbers of the operating system.
 
 use std::io;
 
-/// A number that others do not guess.
+/// An unpredictable random number.
 ///
 /// # Errors
-/// The system gives none.
+/// The system provides none.
 pub fn drawn() -> io::Result<u64> {
     let mut seed = [0; 8];
     let mut filled = 0;

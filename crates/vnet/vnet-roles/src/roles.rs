@@ -1,5 +1,5 @@
-//! Roles at work in this process: each with its machine, its socket, and its conversations with
-//! those that it calls.
+//! Runs roles in this process: each with its state machine, its socket, and connections to the
+//! roles that it calls.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,10 +39,10 @@ use crate::serving::provider::Provider;
 use crate::serving::verbs::{self, Verbs};
 use crate::serving::watching::Watching;
 
-/// Where lines go that roles say to who runs them.
+/// Receives the lines of roles' logs.
 pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Roles at work. They end with this value.
+/// Running roles. They end with this value.
 #[derive(Debug)]
 pub struct Roles {
     served: Vec<(Identity, String)>,
@@ -52,14 +52,14 @@ pub struct Roles {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why roles do not begin to work.
+/// Why roles cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoleError {
     /// No role is configured.
     #[error("no role is configured; give at least one of [[pip]], [[vnp]], [[vno]]")]
     None,
-    /// A role's address.
+    /// A role cannot listen at its address.
     #[error("{party}: listening at {listen}: {source}")]
     Listen {
         /// The role.
@@ -69,7 +69,7 @@ pub enum RoleError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A role's page.
+    /// A role's web page cannot be served.
     #[error("{party}: its page: {source}")]
     Page {
         /// The role.
@@ -77,7 +77,7 @@ pub enum RoleError {
         /// The reason.
         source: WebError,
     },
-    /// A role's store.
+    /// A role's store cannot be opened.
     #[error("{party}: its store: {source}")]
     Store {
         /// The role.
@@ -85,26 +85,26 @@ pub enum RoleError {
         /// The reason.
         source: StoreError,
     },
-    /// A PIP's inventory.
+    /// A PIP's inventory is inconsistent.
     #[error("{party}: its inventory: {source}")]
     Inventory {
-        /// The role.
+        /// The PIP.
         party: Identity,
-        /// What is wrong.
+        /// What is wrong with it.
         source: InventoryError,
     },
-    /// A name.
+    /// A name is not well-formed.
     #[error(transparent)]
     Name(#[from] IdentityError),
-    /// Keys or certificates.
+    /// Keys or certificates are unusable.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// The system gives no thread, socket or random number.
+    /// The system cannot provide a thread, socket or random number.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-/// A role that listens.
+/// A role that is ready to listen.
 struct Ready {
     party: Identity,
     listening: Listening,
@@ -113,7 +113,7 @@ struct Ready {
     log: Log,
 }
 
-/// A page of a role.
+/// The web page of a role.
 struct Page {
     party: Identity,
     web: Web,
@@ -122,7 +122,7 @@ struct Page {
     log: Log,
 }
 
-/// Roles that are being put together.
+/// Roles that are being started.
 struct Start<'a> {
     keys: KeyDir,
     timing: Timing,
@@ -132,7 +132,7 @@ struct Start<'a> {
     pages: Vec<Page>,
 }
 
-/// A role of which all is there but its machine.
+/// A role without its state machine yet.
 struct Begun {
     party: Identity,
     listening: Listening,
@@ -142,10 +142,10 @@ struct Begun {
 }
 
 impl Roles {
-    /// Begins to serve all roles of a configuration.
+    /// Starts all roles of a configuration.
     ///
     /// # Errors
-    /// One of them cannot be served; then none is.
+    /// A role cannot be started; then none of them runs.
     pub fn start(
         configuration: &Configuration,
         timing: Timing,
@@ -171,19 +171,19 @@ impl Roles {
         start.serve()
     }
 
-    /// Who is served, and where, in words.
+    /// The roles, and a text that says where each listens.
     #[must_use]
     pub fn served(&self) -> &[(Identity, String)] {
         &self.served
     }
 
-    /// Whose pages there are, and what is to be opened in a browser for each.
+    /// The roles that have a web page, and the URL of each page.
     #[must_use]
     pub fn pages(&self) -> &[(Identity, String)] {
         &self.pages
     }
 
-    /// Whether all of them are still served.
+    /// Whether all roles are still running.
     #[must_use]
     pub fn are_served(&self) -> bool {
         let thread = self.thread.as_ref();
@@ -195,7 +195,7 @@ impl Drop for Roles {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // One that panicked has ended, too.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
     }
@@ -223,7 +223,7 @@ impl Start<'_> {
     fn pip(&mut self, spec: &PipSpec) -> Result<(), RoleError> {
         let begun = self.begin(Role::Pip, &spec.served)?;
         for host in &spec.inventory.hosts {
-            // Its agent could not have a certificate.
+            // Without a valid name the host's agent could not have a certificate.
             Identity::new(Role::Agent, &host.name)?;
         }
         let store = begun.opened(&spec.served)?;
@@ -306,7 +306,7 @@ impl Start<'_> {
         Ok(())
     }
 
-    /// Begins conversations with the processes of a party.
+    /// Starts links to the processes of a party.
     fn call<M: Machine>(
         &mut self,
         begun: &Begun,
@@ -328,7 +328,7 @@ impl Start<'_> {
         Ok(())
     }
 
-    /// A page of a role.
+    /// Prepares the web page of a role.
     fn shows(
         &mut self,
         begun: &Begun,
@@ -385,10 +385,10 @@ impl Start<'_> {
                 for page in shown {
                     tokio::spawn(show(page));
                 }
-                // It ends when the other side is dropped.
+                // It ends when the sender is dropped.
                 let _ = stopped.await;
             });
-            // What is asked of nodes may go on; its answer interests no one any more.
+            // Requests to nodes may still be running; their answers are not needed.
             runtime.shutdown_timeout(LEFT);
         };
         let thread = std::thread::Builder::new().name("roles".to_owned());
@@ -403,7 +403,7 @@ impl Start<'_> {
 }
 
 impl Begun {
-    /// The ways to the processes of a party.
+    /// How to call the processes of a party.
     fn callees(&self, party: &Identity, addresses: &[Address]) -> Vec<Callee> {
         let callee = |address: &Address| Callee {
             party: party.clone(),
@@ -441,17 +441,17 @@ async fn serve(ready: Ready) {
     }
 }
 
-/// Serves one page until the runtime ends.
+/// Serves one web page until the runtime ends.
 async fn show(page: Page) {
     if let Err(error) = page.web.of(page.kind, page.router).await {
         page.log.say(format_args!("its page has ended: {error}"));
     }
 }
 
-/// Random numbers that no other process has.
+/// A random generator with an unpredictable seed.
 fn random() -> io::Result<Random> {
     crate::random::drawn().map(Random::new)
 }
 
-/// How long work that goes on may take when roles end.
+/// How long work in progress may continue when roles end.
 const LEFT: std::time::Duration = std::time::Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! What those who call a role get: TLS with certificates on both sides, messages, and the verbs of
-//! operators and delegates.
+//! What a role offers to its callers: TLS with certificates on both sides, messages, and the verbs
+//! of operators and delegates.
 
 pub mod asks;
 pub mod drains;

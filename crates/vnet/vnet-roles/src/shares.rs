@@ -1,18 +1,19 @@
-//! How much of something each party has at a time, so that one leaves room for the others.
+//! Limits how many things of a kind each party has, so that one leaves room for others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What parties have. All that one has shares a `V`, which is there while it has anything.
+/// Counts what parties have. The things of one party share a value of type `V`, which exists while
+/// the party has any.
 #[derive(Debug)]
 pub struct Shares<K, V = ()>(Mutex<BTreeMap<K, (usize, Arc<V>)>>);
 
-/// One thing that a party has, until this is dropped.
+/// One thing of a party. It counts until this is dropped.
 #[derive(Debug)]
 pub struct Share<K: Ord, V = ()> {
     shares: Arc<Shares<K, V>>,
     key: K,
-    /// What all of the party have together.
+    /// The value that all things of the party share.
     pub(crate) common: Arc<V>,
 }
 
@@ -23,10 +24,10 @@ impl<K, V> Default for Shares<K, V> {
 }
 
 impl<K: Ord + Clone, V: Default> Shares<K, V> {
-    /// One more for a party that has fewer than `most`, which is not 0.
+    /// Counts one more for a party, if it has fewer than `most`, which must not be 0.
     ///
     /// # Errors
-    /// How many it has.
+    /// The number that the party has, which is `most` or more.
     pub fn take(self: &Arc<Self>, key: &K, most: usize) -> Result<Share<K, V>, usize> {
         let mut all = self.lock();
         let (count, common) = all.entry(key.clone()).or_default();
@@ -43,10 +44,11 @@ impl<K: Ord + Clone, V: Default> Shares<K, V> {
 }
 
 impl<K: Ord + Clone, V: Default> Shares<Option<K>, V> {
-    /// One more for a party, and one of all: at most `of_party` and `of_all` of them.
+    /// Counts one more for a party (at most `of_party`), and one for all together (at most
+    /// `of_all`).
     ///
     /// # Errors
-    /// How many the party has, or all together.
+    /// The number that the party has, or that all have together.
     pub fn both(
         self: &Arc<Self>,
         party: Option<K>,
@@ -59,7 +61,7 @@ impl<K: Ord + Clone, V: Default> Shares<Option<K>, V> {
 
 impl<K, V> Shares<K, V> {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<K, (usize, Arc<V>)>> {
-        // Every critical section leaves the map whole.
+        // Every critical section leaves the map consistent, even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,11 +1,11 @@
-//! A store in a file of SQLite: the state of roles on one machine.
+//! A store in an SQLite file, for roles on one machine.
 //!
-//! A transaction that was answered is on the disk (write-ahead log, `synchronous = FULL`) and
-//! survives the death of the process and of the machine. Several processes may have the file open;
-//! one writes at a time, and the others wait for 5 s before they say that the store does not
-//! answer. `sqlite3 FILE 'select key, cast(value as text) from entry'` shows what is in it.
+//! A transaction that was answered is on the disk (write-ahead log, `synchronous = FULL`), and
+//! survives the end of the process and of the machine. Several processes may open the file. One
+//! writes at a time; the others wait up to 5 s, and then report that the store does not answer. The
+//! command `sqlite3 FILE 'select key, cast(value as text) from entry'` prints the content.
 //!
-//! Calls block for as long as the disk takes: a role has its store on its own thread.
+//! Calls block for as long as the disk takes. Therefore a role calls its store on its own thread.
 
 use std::path::Path;
 use std::time::Duration as StdDuration;
@@ -17,17 +17,17 @@ use carina_vnet::store::{
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params};
 
-/// A store in a file.
+/// A store in an SQLite file.
 #[derive(Debug)]
 pub struct SqliteStore {
     connection: Connection,
 }
 
 impl SqliteStore {
-    /// Opens the store in this file, or makes it, with room for so many bytes.
+    /// Opens the store in this file, or creates it, with room for `bytes_max` bytes.
     ///
     /// # Errors
-    /// The file cannot be opened or made, is no store, or was made by another version.
+    /// The file cannot be opened or created, is not a store, or was made by another version.
     pub fn open(path: &Path, bytes_max: u64) -> Result<SqliteStore, StoreError> {
         let mut connection = Connection::open(path).map_err(store_error)?;
         connection.busy_timeout(WAIT).map_err(store_error)?;
@@ -44,7 +44,7 @@ impl SqliteStore {
         }
     }
 
-    /// Reads at one revision, after the leases whose time is over have ended.
+    /// Ends the leases that have expired, then reads at one revision.
     fn read<T>(
         &mut self,
         now: Instant,
@@ -63,7 +63,8 @@ impl SqliteStore {
         Ok(result)
     }
 
-    /// Writes, after the leases whose time is over have ended. What fails is undone.
+    /// Ends the leases that have expired, then writes. If anything fails, everything is rolled
+    /// back.
     fn write<T>(
         &mut self,
         now: Instant,
@@ -178,7 +179,7 @@ impl Store for SqliteStore {
     }
 }
 
-/// Why a transaction is undone.
+/// Why a transaction is rolled back.
 enum Fault {
     Refused(StoreError),
     Sqlite(rusqlite::Error),
@@ -246,7 +247,7 @@ fn holds(connection: &Connection, compare: &Compare) -> rusqlite::Result<bool> {
     })
 }
 
-/// Writes a key; says whether that changes anything.
+/// Executes a write; returns whether it changes anything.
 fn apply(connection: &Connection, write: &Write, revision: Revision) -> Result<bool, Fault> {
     let at = signed(revision.0);
     match write {
@@ -278,7 +279,7 @@ fn apply(connection: &Connection, write: &Write, revision: Revision) -> Result<b
     }
 }
 
-/// Ends the leases whose time is over.
+/// Ends the leases that have expired.
 fn expire(connection: &Connection, now: Instant) -> rusqlite::Result<()> {
     let mut over = connection.prepare_cached("select id from lease where ends_ns <= ?1")?;
     let over = over.query_map([signed(now.as_nanos())], |row| row.get::<_, i64>(0))?;
@@ -316,7 +317,7 @@ fn set_number(connection: &Connection, name: &str, value: u64) -> rusqlite::Resu
     Ok(())
 }
 
-/// SQLite has signed numbers; none here comes near their end.
+/// SQLite's integers are signed; no number here comes near the limit.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -334,10 +335,10 @@ fn store_error(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// The layout of the tables below, as the file says it.
+/// Version of the tables below, which the file stores.
 const FORMAT: i64 = 1;
 
-/// How long a process waits while another writes.
+/// How long a process waits while another one writes.
 const WAIT: StdDuration = StdDuration::from_secs(5);
 
 const SCHEMA: &str = "

@@ -1,4 +1,4 @@
-//! Where a role keeps its state, as a configuration names it.
+//! Stores of roles' states, as a configuration names them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,26 +13,26 @@ use carina_vnet::store::{
 use crate::etcd::EtcdStore;
 use crate::sqlite::SqliteStore;
 
-/// A store by its name: the path of a file, or `etcd://ADDRESS,ADDRESS`.
+/// The name of a store: the path of a file, or `etcd://ADDRESS,ADDRESS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreName {
-    /// A file of SQLite.
+    /// An SQLite file.
     File(PathBuf),
-    /// The client addresses of members of an etcd cluster.
+    /// The client addresses of an etcd cluster's members.
     Etcd(Vec<SocketAddr>),
 }
 
-/// A name that names no store.
+/// The error for text that does not name a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}`: a store is a path, or `etcd://ADDRESS:PORT`, with a comma between several")]
 pub struct StoreNameError(String);
 
-/// A store that was opened by its name. It forgets its history in time, so that it does not grow
-/// for ever.
+/// A store opened by its name. It compacts its history from time to time, so that the store does
+/// not grow without bound.
 #[derive(Debug)]
 pub struct NamedStore {
     engine: Engine,
-    /// The history up to this revision is forgotten, as far as this process knows.
+    /// The revision up to which this process has compacted the history.
     forgotten: Revision,
 }
 
@@ -43,7 +43,7 @@ enum Engine {
 }
 
 impl StoreName {
-    /// The same, with a path taken from a directory.
+    /// The name with a relative path resolved against `directory`.
     #[must_use]
     pub fn within(self, directory: &Path) -> StoreName {
         match self {
@@ -52,10 +52,10 @@ impl StoreName {
         }
     }
 
-    /// Opens it; a file is made if it is not there.
+    /// Opens the store; creates a file that does not exist.
     ///
     /// # Errors
-    /// The file is not a store. A cluster is not asked yet.
+    /// The file is not a store. An etcd cluster is not contacted yet.
     pub fn open(&self) -> Result<NamedStore, StoreError> {
         let engine = match self {
             StoreName::File(path) => Engine::Sqlite(SqliteStore::open(path, BYTES_MAX)?),
@@ -104,12 +104,13 @@ impl NamedStore {
         }
     }
 
-    /// Forgets the history of long ago. A process that has not looked for so long reads all anew.
+    /// Compacts the old history. A process that has not read for that long must read everything
+    /// again.
     fn forget(&mut self, now: Instant, revision: Revision) {
         let through = Revision(revision.0.saturating_sub(HISTORY));
         if through.0 > self.forgotten.0 + HISTORY {
             self.forgotten = through;
-            // If it does not succeed, the next time does.
+            // If it fails, the next attempt may succeed.
             let _ = self.store().compact(now, through);
         }
     }
@@ -154,9 +155,9 @@ impl Store for NamedStore {
     }
 }
 
-/// Revisions whose changes are kept.
+/// Number of revisions whose changes are kept.
 const HISTORY: u64 = 10_000;
-/// Bytes of a file at most.
+/// Largest size of a file, bytes.
 const BYTES_MAX: u64 = 4 << 30;
 
 #[cfg(test)]

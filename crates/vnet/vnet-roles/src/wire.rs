@@ -1,7 +1,7 @@
-//! The bytes of a conversation, over TCP or over a flow.
+//! The byte stream below TLS, over TCP or over a flow.
 //!
-//! A flow is a socket whose messages are SDUs. TLS makes a stream of bytes of them: what it writes
-//! is cut into SDUs, and an SDU is read whole before its bytes are handed out.
+//! A flow is a socket whose messages are SDUs. What TLS writes is cut into SDUs; an SDU is read
+//! completely before its bytes are passed to TLS.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// A connection of a thread that may wait.
+/// A connection for a thread that may block.
 #[derive(Debug)]
 pub enum Wire {
     /// Over TCP.
@@ -22,26 +22,26 @@ pub enum Wire {
     Flow(BufReader<UnixStream>),
 }
 
-/// A way to end a connection from another thread.
+/// A handle to end a connection from another thread.
 #[derive(Debug)]
 pub enum Ender {
-    /// Over TCP.
+    /// A connection over TCP.
     Tcp(TcpStream),
-    /// Over a flow.
+    /// A connection over a flow.
     Flow(UnixStream),
 }
 
 impl Wire {
-    /// A connection over a flow that is a socket.
+    /// A connection over the socket of a flow.
     pub fn of_flow(socket: UnixStream) -> Wire {
-        // A read of the socket gets the longest SDU whole.
+        // With this capacity, a read of the socket returns the longest SDU completely.
         Wire::Flow(BufReader::with_capacity(SDU_MAX, socket))
     }
 
-    /// How long a read, and a write, may wait.
+    /// Sets the timeouts of reads and writes.
     ///
     /// # Errors
-    /// The time is zero.
+    /// A timeout is zero.
     pub fn set_limits(&self, read: Duration, write: Duration) -> io::Result<()> {
         match self {
             Wire::Tcp(stream) => {
@@ -55,10 +55,10 @@ impl Wire {
         }
     }
 
-    /// A way to end it.
+    /// A handle to end the connection from another thread.
     ///
     /// # Errors
-    /// The system gives no descriptor.
+    /// The system has no free descriptor.
     pub fn ender(&self) -> io::Result<Ender> {
         match self {
             Wire::Tcp(stream) => stream.try_clone().map(Ender::Tcp),
@@ -68,7 +68,7 @@ impl Wire {
 }
 
 impl Ender {
-    /// Ends the connection; one that has ended already is as good.
+    /// Ends the connection, if it has not ended already.
     pub fn end(&self) {
         let _ = match self {
             Ender::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -99,7 +99,7 @@ impl Write for Wire {
     }
 }
 
-/// A connection of a task.
+/// A connection for an asynchronous task.
 #[derive(Debug)]
 pub enum TaskWire {
     /// Over TCP.
@@ -108,20 +108,20 @@ pub enum TaskWire {
     Flow(TaskFlow),
 }
 
-/// A flow of a task.
+/// A flow for an asynchronous task.
 #[derive(Debug)]
 pub struct TaskFlow {
     socket: tokio::net::UnixStream,
-    /// The SDU that was read last, and how far it was handed out.
+    /// The SDU that was last read, and how many of its bytes were already returned.
     sdu: Vec<u8>,
     taken: usize,
 }
 
 impl TaskFlow {
-    /// A connection over a flow that is a socket.
+    /// A connection over the socket of a flow.
     ///
     /// # Errors
-    /// The runtime does not take it.
+    /// The runtime does not accept the socket.
     pub fn new(socket: UnixStream) -> io::Result<TaskFlow> {
         socket.set_nonblocking(true)?;
         Ok(TaskFlow {
@@ -141,7 +141,7 @@ impl TaskFlow {
             let (socket, sdu) = (&self.socket, &mut self.sdu);
             sdu.resize(SDU_MAX, 0);
             self.taken = SDU_MAX;
-            // Not by the runtime's own read: it takes a short one for the last of all.
+            // The runtime's own read would take a short SDU for the end of available data.
             let read = socket.try_io(Interest::READABLE, || {
                 let (length, _) = recv(socket, &mut sdu[..], RecvFlags::DONTWAIT)?;
                 Ok(length)
@@ -153,7 +153,7 @@ impl TaskFlow {
             self.sdu.truncate(length);
             self.taken = 0;
             if self.sdu.is_empty() {
-                // The flow is over.
+                // The flow has ended.
                 return Poll::Ready(Ok(()));
             }
         }
@@ -214,16 +214,16 @@ impl AsyncWrite for TaskWire {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             TaskWire::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-            // The end of the socket is that of the flow.
+            // Closing the socket ends the flow.
             TaskWire::Flow(_) => Poll::Ready(Ok(())),
         }
     }
 }
 
-/// As much of some bytes as one SDU takes.
+/// The beginning of `bytes` that fits into one SDU.
 fn sdu_of(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(SDU_MAX)]
 }
 
-/// Bytes of an SDU of a flow that is a socket, at most.
+/// Largest SDU of a flow's socket, bytes.
 const SDU_MAX: usize = 65_536;

@@ -1,4 +1,4 @@
-//! Roles that talk with one another over loopback.
+//! Tests roles that communicate over loopback.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn network_of_two_providers_becomes_ready_and_goes() {
         parts.collect::<Vec<_>>()
     };
     assert_eq!(counts(&providers), [1, 1], "a part on each provider's host");
-    // No answer has a name of the substrate.
+    // No answer contains a name of the substrate.
     let events = operator.events("ring", 0, Duration::ZERO).unwrap();
     let wanted = operator.document("ring").unwrap();
     assert_eq!(wanted, document("ring"));
@@ -64,7 +64,8 @@ fn operator_hears_why_a_node_failed_and_of_no_host() {
             "{:?}",
             operator.events("ring", 0, Duration::ZERO)
         );
-        // Who waits for events has the nodes looked at: the first time perhaps too late.
+        // Waiting for events makes the VNO read the nodes' states; the first reading may come too
+        // late.
         let again = Clock::start().now() + carina_time::Duration::from_secs(4);
         providers.hosts.lock().unwrap()[0].end_machine(again, |_| 0);
         let found = (0..60).find_map(|_| {
@@ -99,7 +100,8 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         operator.create(&large).unwrap();
         let seen = wait_until(&operator, "large", |seen| seen.standing.is_refused);
         let reason = seen.standing.reason.unwrap();
-        // The VNP waits a second for what providers offer, and plans without the others.
+        // The VNP waits a second for the providers' advertisements, and plans without those that
+        // are missing.
         if !reason.message.contains("there is no host") {
             break reason;
         }
@@ -109,7 +111,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     };
     assert_eq!(reason.code, ReasonCode::Insufficient, "{reason:?}");
     assert!(reason.message.contains("processors"), "{reason:?}");
-    // A change that fits makes it.
+    // A changed document that fits is made.
     operator.apply(&document("large")).unwrap();
     wait_until(&operator, "large", |seen| seen.standing.is_ready());
     let unknown = operator.apply(&document("small")).unwrap_err().to_string();
@@ -131,7 +133,7 @@ fn roles_that_come_one_after_the_other_find_each_other() {
     std::thread::sleep(Duration::from_millis(500));
     let pips = providers.start(&[Role::Pip]);
     wait_until(&operator, "late", |seen| seen.standing.is_ready());
-    // Each goes and comes back; what it knew is in its store.
+    // Each role is restarted; its state is in its store.
     drop(pips);
     drop(vnp);
     drop(vno);

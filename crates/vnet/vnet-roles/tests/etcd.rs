@@ -1,4 +1,4 @@
-//! The store in etcd: three members on loopback, of Debian's etcd-server.
+//! Tests the store in etcd, with three members on loopback, of Debian's etcd-server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use carina_vnet::store::{KeyRange, Outcome, Store, StoreError, Transaction};
 use carina_vnet_roles::etcd::EtcdStore;
 use tempfile::TempDir;
 
-/// Members that end with the test.
+/// The members of a cluster; they end with the test.
 struct Cluster {
     directory: TempDir,
     clients: Vec<SocketAddr>,
@@ -60,7 +60,7 @@ impl Cluster {
             .args(["--listen-peer-urls", &url(&self.peers[number])])
             .args(["--initial-advertise-peer-urls", &url(&self.peers[number])])
             .args(["--initial-cluster", &all.join(",")])
-            // In milliseconds: a member of a busy machine is not taken for one that is gone.
+            // Milliseconds; long enough that a member on a busy machine does not count as failed.
             .args(["--heartbeat-interval", "500", "--election-timeout", "5000"])
             .stdout(Stdio::null())
             .stderr(log);
@@ -76,7 +76,7 @@ impl Cluster {
         EtcdStore::new(self.clients.clone())
     }
 
-    /// Waits until each member that runs answers: one that listens may not yet be of the cluster.
+    /// Waits until each running member answers: one that listens may not belong to the cluster yet.
     fn wait(&self) {
         let begin = StdInstant::now();
         for number in (0..3).filter(|number| self.members[*number].is_some()) {
@@ -121,8 +121,8 @@ impl Subject for Cluster {
     }
 }
 
-/// Where three members may listen: addresses of the loopback network of their own, so that no other
-/// process is given their ports before they take them.
+/// Addresses for three members, on loopback addresses of their own, so that no other process gets
+/// their ports before the members use them.
 fn addresses(port: u16) -> Vec<SocketAddr> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let address = |_| {
@@ -162,7 +162,7 @@ fn store_goes_on_without_one_member_of_three() {
     assert_eq!(there.entries[0].value, [4]);
 }
 
-/// While a leader is elected, a write may break off; it is safe to write the same again.
+/// While a leader is elected, a write may fail; repeating the same write is safe.
 fn write_until_done(store: &mut EtcdStore, write: &Transaction) {
     let begin = StdInstant::now();
     loop {

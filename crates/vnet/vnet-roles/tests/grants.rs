@@ -1,4 +1,4 @@
-//! What delegates may do: what the operator has granted, and nothing else.
+//! Tests that delegates may do what the operator has granted, and nothing else.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,7 +49,7 @@ fn type_at(client: &Client, node: &str) -> operator::Answer<Answer> {
     client.ask("ring", &ask)
 }
 
-/// The words of a refusal for want of a right.
+/// The text of a refusal for lack of a right.
 fn refusal<T: std::fmt::Debug>(answer: operator::Answer<T>) -> String {
     let words = answer.unwrap_err().to_string();
     assert!(words.contains("right"), "{words}");
@@ -86,7 +86,7 @@ fn delegate_may_do_what_was_granted_and_nothing_else() {
         });
     }
     without_a_grant_nothing_is_learnt(&bob);
-    // Some verbs at one node.
+    // Some verbs on one node.
     let some = grant(&[Verb::Exec, Verb::Watch], &["a"]);
     operator.grant("ring", "bob", Some(&some)).unwrap();
     assert_eq!(operator.grants("ring").unwrap()["bob"], some);
@@ -119,11 +119,11 @@ fn delegate_may_do_what_was_granted_and_nothing_else() {
     }
     only_operators_grant_and_make(&providers, &bob);
     grant_is_over_at_its_end(&operator, &bob);
-    // Another has not become more by it.
+    // Another delegate gets no rights by this.
     assert!(names(&eve).is_empty());
     refusal(exec(&eve, "ring", "a"));
     whole_networks_are_granted_verb_by_verb(&operator, &bob);
-    // What is taken back is over at once; a grant goes with its network.
+    // A withdrawn grant ends at once; a grant is removed with its network.
     operator.grant("ring", "bob", None).unwrap();
     refusal(exec(&bob, "ring", "a"));
     let again = operator.grant("ring", "bob", None).unwrap_err().to_string();
@@ -146,7 +146,7 @@ fn grant_is_over_at_its_end(operator: &Client, bob: &Client) {
     short.until = Some(unix_now());
     let words = refusal_of_operator(operator.grant("ring", "bob", Some(&short)));
     assert!(words.contains("ends later than now"), "{words}");
-    // The earlier grant stands.
+    // The earlier grant is unchanged.
     exec(bob, "ring", "a").unwrap();
     short.until = Some(unix_now() + 8);
     operator.grant("ring", "bob", Some(&short)).unwrap();
@@ -166,7 +166,7 @@ fn grant_is_over_at_its_end(operator: &Client, bob: &Client) {
     );
 }
 
-/// Not even which networks there are.
+/// Without a grant, a delegate does not even learn which networks exist.
 fn without_a_grant_nothing_is_learnt(bob: &Client) {
     assert!(names(bob).is_empty());
     for name in ["ring", "none"] {
@@ -204,7 +204,7 @@ fn whole_networks_are_granted_verb_by_verb(operator: &Client, bob: &Client) {
     assert_eq!(before, open("ring"));
     let changed = bob.apply(&document("ring")).unwrap();
     assert_eq!(changed.generation, 2);
-    // The grant stays when the document changes, and what was done stands in the events.
+    // The grant stays when the document changes, and actions are recorded in the events.
     refusal(bob.remove("ring"));
     let events = operator.events("ring", 0, Duration::ZERO).unwrap();
     for what in [

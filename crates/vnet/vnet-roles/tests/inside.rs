@@ -1,4 +1,4 @@
-//! What operators ask of nodes, and certificates that are revoked meanwhile.
+//! Tests operators' requests to nodes, and certificates that are revoked meanwhile.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn exec(node: &str, command: &str) -> Exec {
     }
 }
 
-/// Asks a role directly, as another one.
+/// Sends a request to a role directly, as another party.
 fn ask(
     tls: &Tls,
     (role, name, port): (Role, &str, u16),
@@ -44,7 +44,7 @@ fn ask(
     Ok(serde_json::from_slice(&answer).unwrap())
 }
 
-/// Who is not let into a network does not see or change what passes its links either.
+/// A party without rights on a network can neither see nor change what passes its links.
 fn sees_no_link(tls: &Tls, to: (Role, &str, u16), wanted: &Wanted) {
     for looks in [
         json!({ "look": {} }),
@@ -74,7 +74,8 @@ fn operator_asks_its_nodes_wherever_they_are() {
     assert!(matches!(early, Err(CallError::Refused(_))), "{early:?}");
     let _agents = [0, 1].map(|number| providers.agent(number));
     let seen = wait_until(&operator, "ring", |seen| seen.standing.is_ready());
-    // Each is asked at the host that has it, on behalf of the operator and those who pass it on.
+    // Each request reaches the host of its node, on behalf of the operator and the forwarding
+    // roles.
     for node in document("ring").node.keys() {
         let reply = operator.exec("ring", &exec(node, "who")).unwrap();
         let said = String::from_utf8(reply.stdout).unwrap();
@@ -98,7 +99,7 @@ fn operator_asks_its_nodes_wherever_they_are() {
         assert!(!said.contains(name), "{name} in {said}");
     }
 
-    // Others are let into nothing, at no role.
+    // Other parties get into no node, at any role.
     let keys = providers.keys();
     let wanted = |vnet: VnetId| Wanted {
         vnet,
@@ -139,7 +140,8 @@ fn operator_asks_its_nodes_wherever_they_are() {
     wait_until_gone(&operator, "ring");
 }
 
-/// Passes one connection on to a port, until it is to end: where it listens, and its two ends.
+/// Forwards one connection to a port, until it ends. Returns the port to connect to, and the two
+/// ends of the connection.
 fn passing(port: u16) -> (u16, std::thread::JoinHandle<[TcpStream; 2]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap().port();
@@ -148,7 +150,7 @@ fn passing(port: u16) -> (u16, std::thread::JoinHandle<[TcpStream; 2]>) {
         let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
         for (from, to) in [(&near, &far), (&far, &near)] {
             let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-            // It ends with the connection.
+            // The thread ends with the connection.
             std::thread::spawn(move || std::io::copy(&mut from, &mut to));
         }
         [near, far]
@@ -189,11 +191,11 @@ fn command_ends_when_its_operator_goes() {
         }
     };
     until("it has not begun", &|[begun, _]| begun.len() == 1);
-    // One that answers is not ended.
+    // A command whose caller gets the answer is not ended early.
     operator.exec("ring", &exec("a", "who")).unwrap();
     assert!(providers.commands.seen()[1].is_empty());
     for end in passes.join().unwrap() {
-        // It has ended already where the other end was first.
+        // It has already ended if the other end closed first.
         let _ = end.shutdown(Shutdown::Both);
     }
     until("it runs on", &|[begun, ended]| ended == begun);
@@ -210,7 +212,8 @@ fn connections_of_a_revoked_party_end() {
     let operator = providers.operator();
     operator.create(&document("ring")).unwrap();
     wait_until(&operator, "ring", |seen| seen.standing.is_ready());
-    // A request that waits is ended, too: its connection was made when the certificate was good.
+    // A waiting request is ended, too, although its connection was made while the certificate was
+    // valid.
     let party = Identity::new(Role::Operator, "acme").unwrap();
     let last = operator.events("ring", 0, Duration::ZERO).unwrap().len() as u64;
     let took = std::thread::scope(|scope| {
@@ -233,7 +236,7 @@ fn connections_of_a_revoked_party_end() {
         ),
         "{refused:?}"
     );
-    // Another certificate of the same party is good, and the roles go on with one another.
+    // Another certificate of the same party is valid, and the roles still communicate.
     let anew = KeyDir::new(providers.directory.path().join("anew"));
     providers.keys().issue(&party, 2, &anew).unwrap();
     let path = providers.keys().path().join("revoked.pem");
@@ -241,7 +244,7 @@ fn connections_of_a_revoked_party_end() {
     let operator =
         carina_vnet_roles::operator::Client::new(&anew, at(providers.ports.acme)).unwrap();
     assert!(operator.seen("ring").unwrap().standing.is_ready());
-    // A host whose agent is revoked is not asked any more.
+    // A host whose agent's certificate is revoked gets no more requests.
     let agent = Identity::new(Role::Agent, "secret-a").unwrap();
     providers.keys().revoke(&agent).unwrap();
     let begin = Instant::now();

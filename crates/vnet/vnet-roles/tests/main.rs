@@ -1,4 +1,4 @@
-//! Roles on loopback, and the stores under the suite of all stores.
+//! Tests roles on loopback, and stores with the conformance suite.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod conversations;

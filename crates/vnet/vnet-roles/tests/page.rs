@@ -1,4 +1,4 @@
-//! The page of a VNO: what its operator sees of networks, and nothing of what carries them.
+//! Tests the web page of a VNO, which shows an operator's networks and nothing of the substrate.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn page_of_an_operator_shows_networks_and_no_substrate() {
     };
     browser.until("document.querySelector('#whose').textContent === 'acme'");
     let operator = providers.operator();
-    // It is made on the page.
+    // The network is made on the page.
     let text = document("ring").write(carina_vnet::document::Form::Toml);
     browser.click("#first");
     browser.click("#text");
@@ -39,7 +39,7 @@ fn page_of_an_operator_shows_networks_and_no_substrate() {
     delegates_are_shown_and_revoked(&mut browser, &operator);
     browser.click("[data-node='a'] .shape");
     browser.until("document.querySelector('#facts').innerText.includes('location')");
-    // A network that does not fit shows why.
+    // A network that does not fit shows the reason.
     let large = text
         .replace("\"ring\"", "\"large\"")
         .replace("[node.a]", "[node.a]\ncpus = 99");
@@ -54,7 +54,7 @@ fn page_of_an_operator_shows_networks_and_no_substrate() {
     browser.click("#do-it");
     browser.until("document.querySelector('#state').textContent === 'refused'");
     browser.until("document.querySelector('#facts').innerText.includes('processors')");
-    // What it cannot ask for it does not show.
+    // The page does not show what it cannot request.
     let hidden = browser.value("document.querySelector('#layers').hidden");
     assert_eq!(hidden, true);
     browser.until("document.querySelectorAll('#network option').length === 2");
@@ -72,7 +72,7 @@ fn page_of_an_operator_shows_networks_and_no_substrate() {
     assert_eq!(browser.complaints(), serde_json::json!([]));
 }
 
-/// Who may do what until when, and no more once it is revoked.
+/// Grants are shown with their expiry, and disappear when they are withdrawn.
 fn delegates_are_shown_and_revoked(browser: &mut Browser, operator: &Client) {
     let hidden = browser.value("document.querySelector('#grants').hidden");
     assert_eq!(hidden, true, "a table without a grant is shown");
@@ -99,7 +99,7 @@ fn delegates_are_shown_and_revoked(browser: &mut Browser, operator: &Client) {
         "{eve}.includes('see') && /until.*(2100|2099)/.test({eve})"
     ));
     browser.saves("operator-grants");
-    // At a node they are out of the way.
+    // The grants are hidden while a node is selected.
     browser.click("[data-node='b'] .shape");
     browser.until("document.querySelector('#grants').hidden");
     browser.presses("Escape");
@@ -113,7 +113,7 @@ fn delegates_are_shown_and_revoked(browser: &mut Browser, operator: &Client) {
     );
 }
 
-/// What is opened for the page of a role.
+/// The URL of a role's page.
 fn page_of<'a>(roles: &'a Roles, name: &str) -> &'a str {
     let mut pages = roles.pages().iter();
     &pages.find(|(party, _)| party.name == name).unwrap().1
@@ -127,8 +127,8 @@ fn has_no_substrate(texts: &[String]) {
     }
 }
 
-/// Nodes and links at a host that has made them: rates, impairments, captures, a console and what
-/// was before, all without a name of that host.
+/// Nodes and links on a host that has made them: rates, impairments, captures, a console and
+/// history, all without the name of that host.
 #[test]
 fn page_of_an_operator_looks_into_nodes_and_links() {
     if !rustix::process::geteuid().is_root() {
@@ -174,9 +174,9 @@ fn page_of_an_operator_looks_into_nodes_and_links() {
     wait_until_gone(&operator, "seen");
 }
 
-/// A link is impaired and captured, and has rates.
+/// Impairs and captures a link, and shows its rates.
 fn look_at_a_link(browser: &mut Browser, operator: &Client) {
-    // What is wanted of it stands beside.
+    // The requirements of the link are shown, too.
     browser.click("[data-link='0'] .touch");
     browser.until("document.querySelector('#facts').innerText.includes('1s')");
     browser.click("#impair [name=delay]");
@@ -184,7 +184,7 @@ fn look_at_a_link(browser: &mut Browser, operator: &Client) {
     browser.click("#impair .main");
     browser.until("document.querySelector('#facts').innerText.includes('delay=5ms')");
     browser.until("document.querySelectorAll('#map .link.impaired').length === 1");
-    // Frames of it come in words while they pass, and rates show.
+    // Captured packets are described while they pass, and rates are shown.
     browser.click("#capture-start");
     browser.until("!document.querySelector('#capture-stop').hidden");
     browser.click("#test");
@@ -205,22 +205,22 @@ fn look_at_a_link(browser: &mut Browser, operator: &Client) {
     browser.until("document.querySelectorAll('#map .link.impaired').length === 0");
 }
 
-/// The way to another node, a console, and what was before.
+/// The path to another node, a console, and an earlier state.
 fn look_into_a_node(browser: &mut Browser) {
-    // The way to a node, hop by hop.
+    // The path to a node, hop by hop.
     browser.click("[data-node='a'] .shape");
     browser.until("document.querySelector('#trace-to') !== null");
     browser.does("document.querySelector('#trace-to').value = 'c'");
     let way = "document.querySelector('#way').innerText";
     let begin = Instant::now();
-    // An echo of a busy machine may come too late.
+    // On a busy machine a reply may come too late.
     while browser.value(&format!("{way}.includes('3 of 3')")) != true {
         assert!(begin.elapsed() < LIMIT, "{}", browser.value(way));
         browser.does("document.querySelector('#way').replaceChildren()");
         browser.click("#trace-start");
         browser.until(&format!("{way}.includes('of 3')"));
     }
-    // The console opens when it is wanted, and keys go there.
+    // The console opens on request, and keys go to it.
     browser.click("#open-console");
     browser.until("document.querySelector('#console') !== null");
     browser.click("#console");
@@ -228,7 +228,7 @@ fn look_into_a_node(browser: &mut Browser) {
     browser.until("document.querySelector('#console').textContent.includes('42:a')");
     browser.saves("operator-console");
     browser.presses("Escape");
-    // What was, was.
+    // An earlier state is shown.
     browser.until("Number(document.querySelector('#time').max) > 2000");
     browser.does(
         "(() => { const time = document.querySelector('#time'); time.value = time.min; \
@@ -247,7 +247,7 @@ fn page_of_a_provider_shows_hosts_and_what_is_on_them() {
         println!("SKIP: the page was not used: there is no chromium");
         return;
     };
-    // Nothing reports, nothing is there.
+    // No host has reported yet, so that none is present.
     browser.until("document.querySelector('#whose').textContent === 'uk'");
     browser.until("document.querySelector('#state').textContent === '1 of 1 hosts silent'");
     browser.until("document.querySelector('#details').innerText.includes('no network here')");
@@ -258,7 +258,7 @@ fn page_of_a_provider_shows_hosts_and_what_is_on_them() {
     let operator = providers.operator();
     operator.create(&document("ring")).unwrap();
     wait_until(&operator, "ring", |seen| seen.standing.is_ready());
-    // A square on the map for the node that is here, and no other provider's.
+    // The map has a square for the node on this host, and none for nodes of other providers.
     browser.until("document.querySelectorAll('#map .guest.up').length === 1");
     browser.until("document.querySelector('#map .label').textContent === '<1 %'");
     let line = "document.querySelector('#map .link title').textContent";
@@ -266,7 +266,7 @@ fn page_of_a_provider_shows_hosts_and_what_is_on_them() {
         "{line}.endsWith('1.00 Mbit/s of 1.00 Gbit/s promised')"
     ));
     browser.until("document.querySelector('#sums').textContent.startsWith('1 of 8 CPUs')");
-    // Names of others are text, and are not run.
+    // Names that others have chosen are shown as text, and not executed.
     browser.click("[data-host='secret-a'] .shape");
     let details = "document.querySelector('#details').innerText";
     browser.until(&format!(
@@ -295,7 +295,7 @@ fn page_of_a_provider_shows_hosts_and_what_is_on_them() {
         ));
     }
     browser.until("document.querySelectorAll('#map .guest').length === 0");
-    // When its process ends the page says so.
+    // When its process ends, the page says so.
     drop(roles);
     browser.until("document.body.matches('.lost')");
     browser.until("document.querySelector('#notices').innerText.includes('There is no answer')");

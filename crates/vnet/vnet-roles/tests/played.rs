@@ -1,4 +1,4 @@
-//! Providers on loopback with hosts that are played, as in simulations.
+//! Providers on loopback with simulated hosts.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -34,10 +34,10 @@ use carina_vnet_roles::roles::{Lines, Roles};
 use carina_vnet_roles::stores::StoreName;
 use tempfile::TempDir;
 
-/// How long anything may take on a slow machine.
+/// Longest time for anything on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Two providers `uk` and `de` with a host each, a network provider `net`, an operator `acme`.
+/// Two providers `uk` and `de` with one host each, a VNP `net` and an operator `acme`.
 pub struct Providers {
     pub directory: TempDir,
     pub configuration: Configuration,
@@ -46,7 +46,7 @@ pub struct Providers {
     pub ports: Ports,
 }
 
-/// Commands `wait` on the hosts, which run until they are ended, by their numbers.
+/// Commands `wait` on the hosts, by number; each runs until it is ended.
 #[derive(Default)]
 pub struct Commands {
     begun: Mutex<Vec<u64>>,
@@ -68,7 +68,7 @@ impl Commands {
         self.changed.notify_all();
     }
 
-    /// Those that have begun, and those that were ended.
+    /// The numbers of the commands that have begun, and of those that were ended.
     pub fn seen(&self) -> [Vec<u64>; 2] {
         [&self.begun, &self.ended].map(|it| it.lock().unwrap().clone())
     }
@@ -82,7 +82,7 @@ pub struct Ports {
     pub acme: u16,
 }
 
-/// One of the hosts, as its agent.
+/// One of the simulated hosts, as its agent.
 pub struct Played {
     pub hosts: Arc<Mutex<Vec<PlayedHost>>>,
     pub commands: Arc<Commands>,
@@ -131,7 +131,7 @@ impl Providers {
         Tls::of(&self.keys(), &Identity::new(role, name).unwrap()).unwrap()
     }
 
-    /// The roles of this configuration that pass.
+    /// Starts the configured roles that are in `only`.
     pub fn start(&self, only: &[Role]) -> Roles {
         let mut configuration = self.configuration.clone();
         if !only.contains(&Role::Pip) {
@@ -161,7 +161,7 @@ impl Providers {
         agent::Service::start(&Arc::new(host), &tls, pip, &addresses, &log).unwrap()
     }
 
-    /// The first host with an agent that carries out its orders, of namespaces that are open.
+    /// The first host with a real agent, which carries out orders and allows access to namespaces.
     pub fn real_agent(&self) -> (Arc<OpenAgent>, agent::Service) {
         let tls = self.tls(Role::Agent, "secret-a");
         let log = Log::new(tls.party(), lines());
@@ -193,7 +193,7 @@ impl Providers {
         Client::new(&KeyDir::new(keys), at(self.ports.acme)).unwrap()
     }
 
-    /// Someone to whom the operator may grant something.
+    /// A client of a delegate, to whom the operator may grant something.
     pub fn delegate(&self, name: &str) -> Client {
         let keys = self.directory.path().join(name);
         std::fs::create_dir(&keys).unwrap();
@@ -229,12 +229,12 @@ impl Hosting for Played {
     }
 
     fn changed(&self, seen: u64, wait: Duration) -> u64 {
-        // What is played changes with time alone.
+        // Simulated hosts change only with time.
         std::thread::sleep(wait.min(Duration::from_millis(50)));
         seen + 1
     }
 
-    /// A command says in which node it runs, and on whose behalf.
+    /// A command prints the node in which it runs, and on whose behalf.
     fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody> {
         let hosts = self.hosts.lock().unwrap();
         let part = hosts[self.number].parts.get(&wanted.vnet);
@@ -266,7 +266,7 @@ impl Hosting for Played {
                 let nodes = part.into_iter().flat_map(|(part, _)| &part.nodes);
                 let said = hosts[self.number].report(self.clock.now(), |_, _| true);
                 let said = said.parts.into_iter().find(|it| it.vnet == wanted.vnet);
-                // As the host says it, with its name in the reason of a failure.
+                // As a host reports it: the reason of a failure contains the host's name.
                 let state_of = |node: &str| {
                     let status = said.as_ref().and_then(|it| it.nodes.get(node));
                     status.map_or(NodeState::Absent, |it| it.state.clone())
@@ -306,8 +306,8 @@ impl Hosting for Played {
     }
 }
 
-/// A network with a node at each provider and a link between them. It waits for resources: an agent
-/// may not have reported yet.
+/// A network with a node at each provider and a link between them. It queues for resources, because
+/// an agent may not have reported yet.
 pub fn document(name: &str) -> Document {
     let text = format!(
         "[vnet]\nname = \"{name}\"\non_insufficient = \"queue 2m\"\n\
@@ -318,7 +318,7 @@ pub fn document(name: &str) -> Document {
     Document::read(&text, Form::Toml).unwrap()
 }
 
-/// Waits until a network is as it should be.
+/// Waits until the state of a network satisfies a condition.
 pub fn wait_until(client: &Client, name: &str, is_right: impl Fn(&Seen) -> bool) -> Seen {
     let begin = Instant::now();
     loop {
@@ -333,7 +333,7 @@ pub fn wait_until(client: &Client, name: &str, is_right: impl Fn(&Seen) -> bool)
     }
 }
 
-/// Waits until a network is gone.
+/// Waits until a network is removed.
 pub fn wait_until_gone(client: &Client, name: &str) {
     let begin = Instant::now();
     while let Ok(seen) = client.seen(name) {
@@ -387,19 +387,19 @@ fn configuration(directory: &Path, ports: Ports) -> Configuration {
             served: served("acme", ports.acme),
             vnp: "net".into(),
             vnp_at: vec![at(ports.net)],
-            // Any port that is free.
+            // Any free port.
             web: Some(([127, 0, 0, 1], 0).into()),
         }],
     }
 }
 
-/// A port on loopback.
+/// An address on loopback.
 pub fn at(port: u16) -> Address {
     Address::Tcp(format!("127.0.0.1:{port}"))
 }
 
-/// Ports on loopback that are free, below those that the system gives to connections
-/// (`ip_local_port_range`): no other test takes one before it is bound here.
+/// Free ports on loopback, below those that the system assigns to connections
+/// (`ip_local_port_range`), so that no other test takes them before they are bound here.
 fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + u16::try_from(std::process::id() % 100).unwrap() * 200;

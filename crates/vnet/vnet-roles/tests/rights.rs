@@ -1,4 +1,4 @@
-//! What callers may not do.
+//! Tests what callers may not do.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ fn party(role: Role, name: &str) -> Identity {
     Identity::new(role, name).unwrap()
 }
 
-/// Calls as `tls` says and sends one request.
+/// Connects with the certificate of `tls`, and sends one request.
 fn call(
     tls: &Tls,
     (role, name, port): (Role, &str, u16),
@@ -43,14 +43,14 @@ fn say<T: serde::Serialize>(message: &T) -> String {
     serde_json::to_string(&[message]).unwrap()
 }
 
-/// Whether the connection was ended before anything was answered.
+/// Whether the connection was closed before anything was answered.
 fn is_sent_away(answer: &Result<String, CallError>) -> bool {
     println!("{answer:?}");
     let error = answer.as_ref().err();
     error.is_some_and(|it| matches!(it, CallError::Broken { .. } | CallError::Unreached { .. }))
 }
 
-/// The words of a refusal.
+/// The text of a refusal.
 fn refusal(answer: Result<String, CallError>) -> String {
     match answer {
         Err(CallError::Refused(body)) => body.to_string(),
@@ -66,13 +66,13 @@ fn certificates_that_are_old_or_of_others_open_nothing() {
     let hear = ("GET", "/v1/messages?wait_ms=0", "");
     let good = providers.tls(Role::Vnp, "net");
     assert_eq!(call(&good, uk, hear).unwrap(), "[]");
-    // One that has expired.
+    // An expired certificate.
     let old = KeyDir::new(providers.directory.path().join("old"));
     let vnp = party(Role::Vnp, "net");
     providers.keys().issue(&vnp, -1, &old).unwrap();
     let tls = Tls::of(&old, &vnp).unwrap();
     assert!(is_sent_away(&call(&tls, uk, hear)));
-    // One of another authority, which trusts ours.
+    // A certificate of another authority, whose holder trusts ours.
     let other = KeyDir::new(providers.directory.path().join("other"));
     other.create_authority().unwrap();
     other.issue(&vnp, 2, &other).unwrap();
@@ -80,7 +80,7 @@ fn certificates_that_are_old_or_of_others_open_nothing() {
     std::fs::copy(ca(&providers.keys()), ca(&other)).unwrap();
     let tls = Tls::of(&other, &vnp).unwrap();
     assert!(is_sent_away(&call(&tls, uk, hear)));
-    // Another's answer is not taken for the provider's.
+    // Another provider cannot answer in place of the provider that was called.
     let de = (Role::Pip, "uk", providers.ports.de);
     let error = call(&good, de, hear).unwrap_err();
     assert!(matches!(error, CallError::Unreached { .. }), "{error}");
@@ -95,7 +95,7 @@ fn callers_without_tls_or_certificate_are_sent_away() {
     let request = "GET /v1/messages HTTP/1.1\r\nHost: uk\r\n\r\n";
     plain.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // It is closed, or reset.
+    // The connection is closed or reset.
     let _ = plain.read_to_end(&mut answer);
     assert!(!String::from_utf8_lossy(&answer).contains("HTTP"));
 }
@@ -113,7 +113,7 @@ fn each_role_has_its_own_rights_and_no_others() {
     assert!(words.contains("of role vnp or agent"), "{words}");
     let words = refusal(call(&operator, net, hear));
     assert!(words.contains("of role vno"), "{words}");
-    // Who is no operator of this VNO gives it no orders.
+    // An operator of another VNO cannot give orders to this one.
     let keys = providers.keys();
     keys.issue(&party(Role::Operator, "other"), 2, &keys)
         .unwrap();
@@ -131,7 +131,7 @@ fn each_role_has_its_own_rights_and_no_others() {
             assert!(words.contains("operator acme may"), "{request:?}: {words}");
         }
     }
-    // An agent speaks for its own host.
+    // An agent reports only for its own host.
     let agent = providers.tls(Role::Agent, "secret-a");
     let report = |host: &str| {
         say(&FromAgent {
@@ -143,7 +143,7 @@ fn each_role_has_its_own_rights_and_no_others() {
     assert_eq!(post(&report("secret-a")).unwrap(), "null");
     let words = refusal(post(&report("secret-b")));
     assert!(words.contains("may not speak for secret-b"), "{words}");
-    // Nor for a host of another provider.
+    // It cannot report to another provider either.
     let de = (Role::Pip, "de", providers.ports.de);
     let own = report("secret-a");
     let words = refusal(call(&agent, de, ("POST", "/v1/messages", &own)));
@@ -154,7 +154,7 @@ fn each_role_has_its_own_rights_and_no_others() {
     assert!(words.contains("messages are a list"), "{words}");
     let long = "x".repeat(13 << 20);
     match post(&long) {
-        // The server may close before all of it was sent.
+        // The server may close the connection before the complete request was sent.
         Err(CallError::Broken { .. }) => {}
         other => assert!(refusal(other).contains("bytes at most")),
     }
@@ -187,7 +187,7 @@ fn networks_of_others_are_out_of_reach() {
     assert!(words.contains("is another's"), "{words}");
     let hear = ("GET", "/v1/messages?wait_ms=0", "");
     assert_eq!(call(&other, net, hear).unwrap(), "[]");
-    // The same between VNPs: what one holds at a PIP no other can release.
+    // The same between VNPs: a VNP cannot release what another one has reserved at a PIP.
     let uk = (Role::Pip, "uk", providers.ports.uk);
     let key = PartKey {
         vnet: VnetId::new(8),
@@ -211,7 +211,7 @@ fn networks_of_others_are_out_of_reach() {
     });
     let begin = Instant::now();
     loop {
-        // Until its agent has reported, the host is not there.
+        // Until its agent has reported, the host does not count as present.
         post(&mine, uk, &reserve).unwrap();
         let heard = call(&mine, uk, ("GET", "/v1/messages?wait_ms=500", "")).unwrap();
         if heard.contains("offered") {

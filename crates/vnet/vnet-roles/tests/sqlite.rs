@@ -1,4 +1,4 @@
-//! The store in a file of SQLite.
+//! Tests the store in an SQLite file.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -82,7 +82,7 @@ fn what_was_answered_outlives_kill_9() {
     }
 }
 
-/// Counts in the store, two keys a transaction, and says in a file what was answered.
+/// Counts in the store, with two keys per transaction, and writes answered counts to a file.
 fn write_until_killed(path: &Path) -> ! {
     let mut store = open(path);
     let now = Instant::from_secs(1);
@@ -156,5 +156,5 @@ fn damaged_or_foreign_file_is_said_to_be_one() {
 
 const ROOM: u64 = 1 << 30;
 
-/// The environment variable that makes a test's process the writer that is killed.
+/// The environment variable that makes a test's child process the writer that is killed.
 const WRITER: &str = "CARINA_TEST_STORE_WRITER";

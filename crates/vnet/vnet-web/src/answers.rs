@@ -1,4 +1,4 @@
-//! What requests carry, and how they are answered: JSON, and refusals with their codes.
+//! Parses requests and builds answers: JSON values, and refusals with their codes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use carina_vnet::document::{Document, Form, json_words};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Does the work on a thread of its own: it may wait.
+/// Runs blocking work on a thread of its own, and answers with its result.
 pub async fn answer<T: Serialize + Send + 'static>(
     work: impl FnOnce() -> Result<T, ErrorBody> + Send + 'static,
 ) -> Response {
@@ -22,7 +22,7 @@ pub async fn answer<T: Serialize + Send + 'static>(
     answered(done)
 }
 
-/// The answer to a request: a value in JSON, or a refusal.
+/// The answer to a request: a value as JSON, or a refusal.
 pub fn answered<T: Serialize>(done: Result<T, ErrorBody>) -> Response {
     match done.and_then(|value| {
         serde_json::to_vec(&value)
@@ -33,7 +33,7 @@ pub fn answered<T: Serialize>(done: Result<T, ErrorBody>) -> Response {
     }
 }
 
-/// An answer that is JSON already.
+/// An answer whose body is already JSON.
 pub fn json_text(json: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], json).into_response()
 }
@@ -53,33 +53,33 @@ pub fn refusal(error: &ErrorBody) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
 }
 
-/// The document that a request carries in JSON.
+/// The document in a request's JSON body.
 ///
 /// # Errors
-/// It has none, or one that is wrong.
+/// The body is missing or is not a valid document.
 pub fn document_in(body: &[u8]) -> Result<Document, ErrorBody> {
     let text = std::str::from_utf8(body).map_err(|error| bad(error.to_string()))?;
     Document::read(text, Form::Json).map_err(|error| bad(error.to_string()))
 }
 
-/// The value that a request carries in JSON.
+/// The value in a request's JSON body.
 ///
 /// # Errors
-/// It has none, or one of something else.
+/// The body is missing or is not such a value.
 pub fn json_in<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     serde_json::from_slice(body).map_err(|error| bad(json_words(&error)))
 }
 
-/// The refusal of a request that is wrong.
+/// The refusal of a malformed request.
 #[must_use]
 pub fn bad(what: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, what)
 }
 
-/// `since=N&wait_ms=M`, both of which may be missing.
+/// Parses the query `since=N&wait_ms=M`, in which both parts are optional (default: 0).
 ///
 /// # Errors
-/// It has something else.
+/// The query contains anything else.
 pub fn event_query(query: &str) -> Result<(u64, Duration), ErrorBody> {
     let (mut since, mut wait_ms) = (0, 0);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -99,7 +99,7 @@ pub fn event_query(query: &str) -> Result<(u64, Duration), ErrorBody> {
     Ok((since, Duration::from_millis(wait_ms)))
 }
 
-/// How long a request for events waits at most, ms.
+/// Longest wait of a request for events, ms.
 const WAIT_MS_MAX: u64 = 30_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Captures that were begun on the page: a file each, and its packets in words as they come.
+//! Captures that a page has started: each with a file, and its packets described as they come.
 
 mod routes;
 
@@ -28,9 +28,9 @@ pub struct Captures {
 struct Capture {
     state: Mutex<State>,
     changed: Condvar,
-    /// It is to end, with what is on its way.
+    /// Whether to end after frames in flight have arrived.
     is_enough: AtomicBool,
-    /// It is to end at once.
+    /// Whether to end at once.
     is_over: AtomicBool,
 }
 
@@ -45,57 +45,57 @@ struct State {
     asked: Instant,
 }
 
-/// The link that is to be captured, and at which of its ends.
+/// The link end at which to capture.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureWanted {
-    /// Its number.
+    /// Number of the link.
     pub link: u32,
-    /// The end, 0 or 1.
+    /// Side of the link, 0 or 1.
     pub side: usize,
 }
 
-/// A packet in words.
+/// The description of a captured packet.
 #[derive(Clone, Debug, Serialize)]
 pub struct Captured {
-    /// Its number, from 1.
+    /// Number of the packet, from 1.
     pub number: u64,
-    /// When, ns after the first one.
+    /// Time after the first packet, ns.
     pub after_ns: u64,
-    /// Which way: `r1:eth0 -> r2:eth0`.
+    /// Direction: `r1:eth0 -> r2:eth0`.
     pub interface: String,
-    /// How long it was.
+    /// Original length of the packet, bytes.
     pub bytes: u32,
-    /// What it is.
+    /// Summary of the packet's content.
     pub summary: String,
 }
 
-/// How far a capture is, and what is new.
+/// The state of a capture, and new packets.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaptureSeen {
-    /// Its number.
+    /// ID of the capture.
     pub id: u64,
-    /// Packets so far.
+    /// Number of packets so far.
     pub count: u64,
-    /// Packets that passed unseen.
+    /// Number of packets that passed without being captured.
     pub missed: u64,
-    /// Bytes of the file so far.
+    /// Size of the file so far, bytes.
     pub file_bytes: usize,
-    /// Whether there is no room for more.
+    /// Whether the file has reached its largest size.
     pub is_full: bool,
-    /// `ended`, or what went wrong; none while it goes on.
+    /// `ended`, or the error that ended the capture; `None` while it runs.
     pub end: Option<String>,
-    /// Where to go on asking.
+    /// The value of `since` for the next request.
     pub next: u64,
-    /// Packets after those that were known; of many, the last.
+    /// The packets after `since`; only the last ones if there are many.
     pub packets: Vec<Captured>,
 }
 
 impl Captures {
-    /// Begins a capture of what `open` opens.
+    /// Starts a capture of the frames from what `open` opens.
     ///
     /// # Errors
-    /// There are too many, or it cannot be opened.
+    /// There are too many captures, or the source cannot be opened.
     pub fn begin(
         &self,
         open: impl FnOnce() -> Result<Box<dyn FrameSource>, ErrorBody>,
@@ -108,7 +108,7 @@ impl Captures {
                 let what = format!("{CAPTURES_MAX} captures run already; end one first");
                 return Err(ErrorBody::new(ErrorCode::LimitReached, what));
             }
-            // Of those that have ended, the oldest goes.
+            // The oldest ended capture is removed.
             while all.len() >= CAPTURES_MAX {
                 let ended = all.iter().find(|(_, it)| lock(&it.state).end.is_some());
                 let Some(id) = ended.map(|(id, _)| *id) else {
@@ -150,16 +150,16 @@ impl Captures {
         Ok(seen)
     }
 
-    /// How far a capture is, as soon as there are packets after number `since`, at the latest after
-    /// `wait`.
+    /// The state of a capture and its packets after number `since`. Returns as soon as there are
+    /// any, or after `wait` without any.
     ///
     /// # Errors
-    /// There is no such capture, as of all below.
+    /// There is no such capture. This holds for all methods below.
     pub fn seen(&self, id: u64, since: u64, wait: Duration) -> Result<CaptureSeen, ErrorBody> {
         Ok(self.find(id)?.seen(id, since, wait))
     }
 
-    /// The file so far, in whole blocks (pcapng).
+    /// The file so far, in complete blocks (pcapng).
     ///
     /// # Errors
     /// See [`Captures::seen`].
@@ -170,7 +170,7 @@ impl Captures {
         Ok(state.file.clone())
     }
 
-    /// Ends a capture; its file stays for a time.
+    /// Ends a capture; its file is kept for some time.
     ///
     /// # Errors
     /// See [`Captures::seen`].
@@ -179,7 +179,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Ends a capture and forgets it.
+    /// Ends a capture and removes it.
     ///
     /// # Errors
     /// See [`Captures::seen`].
@@ -204,7 +204,8 @@ impl Drop for Captures {
         for capture in lock(&self.all).values() {
             capture.is_over.store(true, Ordering::Release);
         }
-        // One that waits for an answer from elsewhere is not waited for: it ends when that comes.
+        // A thread that waits for a remote answer is not waited for longer; it ends when the answer
+        // comes.
         let deadline = Instant::now() + ENDS;
         let threads = lock(&self.threads);
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
@@ -227,7 +228,7 @@ impl Capture {
         let mut reader = Reader::new();
         let mut words = Words::default();
         let mut bytes = vec![0; READ_BYTES];
-        // When the file must have come to its end.
+        // The deadline for the end of the file.
         let mut end: Option<Instant> = None;
         while !self.is_over.load(Ordering::Acquire) {
             let read = source.read(&mut bytes, TURN);
@@ -253,12 +254,12 @@ impl Capture {
         Ok(())
     }
 
-    /// Takes what is new; says whether it is enough.
+    /// Adds new packets; returns whether the capture must end.
     fn take(&self, packets: Vec<Captured>, reader: &Reader) -> bool {
         let mut state = lock(&self.state);
         let whole = reader.whole();
         if state.is_full || state.file.len() + whole.len() > FILE_MAX {
-            // A file without one portion would lie about what passed.
+            // A file with a missing portion would be misleading.
             state.is_full = true
         } else {
             state.file.extend_from_slice(whole)
@@ -299,7 +300,7 @@ impl Capture {
     }
 }
 
-/// Packets in words.
+/// Describes packets.
 struct Words {
     dissector: Dissector,
     interfaces: Vec<String>,
@@ -351,26 +352,26 @@ impl Words {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section leaves what it holds whole.
+    // Every critical section leaves the value consistent, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Captures at a time.
+/// Most captures at a time.
 const CAPTURES_MAX: usize = 8;
-/// Bytes that are kept of a packet of a page's capture.
+/// Bytes of each packet that a page's capture keeps.
 pub const SNAP: u32 = 2048;
-/// Bytes of a file.
+/// Largest size of a file, bytes.
 const FILE_MAX: usize = 16 << 20;
-/// Packets that are kept in words.
+/// Most packet descriptions that are kept.
 const PACKETS_MAX: usize = 500;
-/// A capture ends that was not asked for so long: the page has gone.
+/// Time without a request after which a capture ends, because the page is closed.
 const LEFT: Duration = Duration::from_secs(30);
-/// Its file goes after so long.
+/// Time after which the file of an ended capture is removed.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// How long captures may take to end with their page.
+/// Longest time to wait for captures to end with their page.
 const ENDS: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 1 << 18;
-/// How often it is looked at whether a capture is to end.
+/// Time between two checks whether a capture must end.
 const TURN: Duration = Duration::from_millis(100);
-/// How long what is on its way may take when a capture is to end.
+/// How long frames in flight are waited for when a capture ends.
 const LAST: Duration = Duration::from_secs(1);

@@ -1,20 +1,20 @@
-//! Where the frames of a capture come from: the engine of this host, or another host.
+//! Sources of a capture's frames: the engine of this host, or another host.
 
 use std::io;
 use std::time::Duration;
 
-/// Where the frames of a capture come from: a file (pcapng) in portions, as frames pass.
+/// A source of a capture's frames: a pcapng file that is read in portions while frames pass.
 pub trait FrameSource: Send + 'static {
-    /// The next bytes; 0 where none came for a while, `within` if that can be chosen; nothing at
-    /// the end.
+    /// Reads the next bytes, and returns their number: 0 if none came for a while (`within`, if the
+    /// source supports it), `None` at the end.
     ///
     /// # Errors
-    /// What copies the frames is gone.
+    /// What captures the frames has ended.
     fn read(&mut self, bytes: &mut [u8], within: Duration) -> io::Result<Option<usize>>;
 
-    /// Says that it is enough: what has passed so far comes, and the end.
+    /// Stops the capture. What was captured so far, and the end of the file, can still be read.
     ///
     /// # Errors
-    /// What copies the frames is gone.
+    /// What captures the frames has ended.
     fn finish(&mut self) -> io::Result<()>;
 }

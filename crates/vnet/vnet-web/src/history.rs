@@ -1,8 +1,8 @@
-//! How networks were: samples of states and counters, as many as there is room for.
+//! Histories of networks: samples of states and counters, as many as there is room for.
 //!
-//! The newest samples stand about a second apart, or less where something has changed. When there
-//! is no room every second one of the older half goes, so that what is long ago stays, at larger
-//! distances.
+//! Recent samples are about a second apart, or less if something has changed. When there is no room
+//! left, every second sample of the older half is removed, so that old times remain covered, at
+//! larger distances.
 
 use std::collections::VecDeque;
 use std::mem::size_of;
@@ -17,12 +17,12 @@ use carina_vnet::report::{Passed, VnetReport, VnetState};
 /// The samples of one network.
 #[derive(Debug)]
 pub struct History {
-    /// What does not change from sample to sample.
+    /// The report without what changes from sample to sample.
     shape: Arc<VnetReport>,
     samples: VecDeque<Sample>,
 }
 
-/// How a network was.
+/// The state of a network at one time.
 #[derive(Clone, Debug)]
 struct Sample {
     at_ms: u64,
@@ -41,46 +41,46 @@ struct LinkSample {
     impairment: Option<Box<LinkImpairment>>,
 }
 
-/// Which samples there are.
+/// The times of a history's samples.
 #[derive(Clone, Debug, Serialize)]
 pub struct HistoryReport {
-    /// Now, ms after the agent took the network up.
+    /// The current time, in ms since the agent created the network or took it over.
     pub now_ms: u64,
-    /// The samples, the oldest first.
+    /// The samples, oldest first.
     pub samples: Vec<SampleReport>,
 }
 
-/// A sample in short.
+/// The time and state of a sample.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct SampleReport {
-    /// When, ms after the agent took the network up.
+    /// Time of the sample, in ms since the agent created the network or took it over.
     pub at_ms: u64,
-    /// How far the network was.
+    /// State of the network at that time.
     pub state: VnetState,
 }
 
-/// A network as it was.
+/// The state of a network at an earlier time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moment {
-    /// When, ms after the agent took the network up.
+    /// Time of the state, in ms since the agent created the network or took it over.
     pub at_ms: u64,
-    /// What was known of it.
+    /// The report at that time.
     pub report: VnetReport,
-    /// What passed its links, in their order, in each direction.
+    /// The traffic of each link, in the order of the report's links, in both directions.
     pub rates: Vec<[LinkRate; 2]>,
 }
 
-/// What passed one direction of a link.
+/// The traffic of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LinkRate {
-    /// Bits a second.
+    /// Rate, bits a second.
     pub bps: f64,
-    /// Frames a second that were dropped or lost.
+    /// Frames per second that were dropped, for any reason.
     pub dropped: f64,
 }
 
 impl History {
-    /// The history of a network of which nothing is known yet.
+    /// A history of a network without samples yet.
     pub fn new(report: &VnetReport) -> History {
         History {
             shape: Arc::new(shape_of(report)),
@@ -88,12 +88,13 @@ impl History {
         }
     }
 
-    /// Whether it is that of this network, and not of one of the same name that was before.
+    /// Whether this is the history of this network, and not of an earlier one of the same name.
     pub fn is_of(&self, report: &VnetReport) -> bool {
         self.shape.vnet == report.vnet
     }
 
-    /// Notes how the network is, unless that is known; `bytes_max` is the room for all samples.
+    /// Adds a sample, unless nothing has changed for a while; `bytes_max` bounds the memory of all
+    /// samples.
     pub fn note(&mut self, at_ms: u64, report: VnetReport, bytes_max: usize) {
         if !has_shape(&self.shape, &report) {
             self.shape = Arc::new(shape_of(&report));
@@ -132,7 +133,7 @@ impl History {
         self.samples.push_back(sample);
     }
 
-    /// Leaves every second sample of the older half out.
+    /// Removes every second sample of the older half.
     fn thin(&mut self) {
         let half = self.samples.len() / 2;
         let mut number = 0;
@@ -142,7 +143,7 @@ impl History {
         });
     }
 
-    /// Which samples there are after a time.
+    /// The samples after a time.
     pub fn report(&self, now_ms: u64, since_ms: u64) -> HistoryReport {
         let samples = self.samples.iter();
         let samples = samples.filter(|it| since_ms == 0 || it.at_ms > since_ms);
@@ -156,12 +157,13 @@ impl History {
         }
     }
 
-    /// How the network was at a time, as far as is known; none if nothing is.
+    /// The state of the network at a time, from the last sample before it; `None` if there is no
+    /// sample.
     pub fn at(&self, at_ms: u64) -> Option<Moment> {
         let after = self.samples.partition_point(|it| it.at_ms <= at_ms);
         let place = after.saturating_sub(1);
         let sample = self.samples.get(place)?;
-        // Two samples that lie near each other say little of rates.
+        // Two samples that are too close together give no reliable rate.
         let long_before = self
             .samples
             .partition_point(|it| it.at_ms + RATES_MS <= sample.at_ms);
@@ -176,13 +178,13 @@ impl History {
 }
 
 impl Sample {
-    /// Bytes that it takes, about.
+    /// Approximate size of the sample, bytes.
     fn bytes(&self) -> usize {
         let nodes = self.nodes.len() * size_of::<(NodeState, bool)>();
         size_of::<Sample>() + nodes + self.links.len() * size_of::<LinkSample>()
     }
 
-    /// Whether all but counters and round trips is the same.
+    /// Whether everything but counters and round trips is equal.
     fn looks_like(&self, other: &Sample) -> bool {
         let look = |link: &LinkSample| (link.state.clone(), link.impairment.clone());
         let is_alike = Arc::ptr_eq(&self.shape, &other.shape)
@@ -215,7 +217,7 @@ impl Sample {
         let rates = links.map(|(link, now)| {
             let was = before.and_then(|before| {
                 let same = shape(before).links.iter().position(|it| {
-                    // A link that changes ends is another, also with the same number.
+                    // A link with other ends is a different link, even with the same number.
                     (it.number, &it.ends) == (link.number, &link.ends)
                 });
                 let seconds = (self.at_ms - before.at_ms) as f64 / 1000.0;
@@ -268,11 +270,11 @@ fn has_shape(shape: &VnetReport, report: &VnetReport) -> bool {
     same_head && same_times && same_nodes && same_links
 }
 
-/// Between two samples while nothing changes, ms.
+/// Time between two samples while nothing changes, ms.
 const EVERY_MS: u64 = 950;
-/// The shortest time over which rates are looked at, ms.
+/// The shortest time over which rates are computed, ms.
 const RATES_MS: u64 = 500;
-/// Samples of a network: at least, however large it is, and at most.
+/// Least and largest number of samples of a network, whatever its size.
 const SAMPLES_MIN: usize = 32;
 const SAMPLES_MAX: usize = 2048;
 

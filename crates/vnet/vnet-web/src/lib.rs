@@ -6,12 +6,12 @@
 //!                                           answers, histories, captures
 //! ```
 //!
-//! The agent of a host and the roles serve the same page, each over a router of its own. What their
-//! routers share is here: [`answers`] in JSON, how a network was (`history`), and [`captures`] as
-//! files and in words.
+//! The agent of a host and the roles serve the same page, each over a router of its own. This crate
+//! has what their routers share: [`answers`] in JSON, histories of networks (`history`), and
+//! [`captures`] as files and as text.
 //!
-//! Deliberately absent: agents, roles and engines. Frames of a capture come from a
-//! [`FrameSource`], which the caller gives.
+//! Deliberately absent: agents, roles and engines. Frames of a capture come from a [`FrameSource`],
+//! which the caller provides.
 
 #![forbid(unsafe_code)]
 #![deny(unreachable_pub)]

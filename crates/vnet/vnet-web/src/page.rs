@@ -1,10 +1,10 @@
-//! A page for people: of an agent, with the networks of its host and what carries them, or of an
-//! operator, with networks alone.
+//! The web page: of an agent, with the networks of its host and their substrate; of an operator,
+//! with networks alone; or of a provider.
 //!
-//! The page is in this program and loads nothing from elsewhere. It asks over TCP on a loopback
-//! address. Every user of this machine, and every page in a browser, can reach that: each request
-//! but those for the page itself has to bear a token, a random number that stands in the address
-//! behind `#`, which browsers keep to themselves.
+//! The page is part of this program and loads nothing from elsewhere. It is served over TCP on a
+//! loopback address. Every user of this machine, and every web site in a browser, can reach that
+//! address. Therefore each request except those for the page's own files must carry a token: a
+//! random number that is in the page's URL behind `#`, a part that browsers do not send.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::answers::refusal;
 use crate::reading;
 
-/// A page that is going to be served.
+/// A page that is ready to be served.
 #[derive(Debug)]
 pub struct Web {
     listener: TcpListener,
@@ -31,16 +31,16 @@ pub struct Web {
     token: Token,
 }
 
-/// Which of the pages it is.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Networks, as their agent or their operator has them.
+    /// Networks, as their agent or their operator sees them.
     Networks,
-    /// A provider's hosts, and what is on them.
+    /// A provider's hosts, and the networks on them.
     Provider,
 }
 
-/// What a request has to bear.
+/// The token that a request must carry.
 #[derive(Clone)]
 struct Token(Arc<str>);
 
@@ -50,14 +50,14 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// What a page shows first: whose it is, and what can be asked for.
+/// What a page needs first: whose it is, and what it may request.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
     /// `agent`, `vno` or `pip`.
     pub role: &'static str,
-    /// The name of the host, the operator or the provider.
+    /// Name of the host, the operator or the provider.
     pub title: String,
-    /// Parts of the page that there are.
+    /// The available parts of the page.
     pub can: &'static [&'static str],
 }
 
@@ -70,7 +70,7 @@ pub enum WebError {
         "a page at {0}: it is served on a loopback address; `ssh -L` leads there from elsewhere"
     )]
     NotLoopback(SocketAddr),
-    /// The address cannot be listened at.
+    /// The page cannot listen on the address.
     #[error("listening at {address}: {source}")]
     Listen {
         /// The address.
@@ -78,16 +78,16 @@ pub enum WebError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The system gives no random number for the token.
+    /// The system provides no random number for the token.
     #[error("drawing a random number: {0}")]
     Random(io::Error),
 }
 
 impl Web {
-    /// Listens at an address, and draws the token.
+    /// Listens on an address, and draws the token.
     ///
     /// # Errors
-    /// The address is no loopback address, or taken.
+    /// The address is not a loopback address, or is in use.
     pub fn bind(address: SocketAddr) -> Result<Web, WebError> {
         if !address.ip().is_loopback() {
             return Err(WebError::NotLoopback(address));
@@ -107,14 +107,14 @@ impl Web {
         })
     }
 
-    /// What is to be opened in a browser, with the token.
+    /// The URL to open in a browser; contains the token.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/#{}", self.address, self.token.0)
     }
 
-    /// The page over what `api` answers, for a runtime that runs already. It does not end by
-    /// itself.
+    /// Serves the page, with `api` for its requests, in a runtime that is already running. It does
+    /// not end by itself.
     ///
     /// # Errors
     /// The socket is unusable.
@@ -125,7 +125,7 @@ impl Web {
     }
 }
 
-/// The page, and behind the token what it asks for.
+/// The routes of the page; those of `api` require the token.
 fn router(kind: Kind, api: Router, token: Token) -> Router {
     let text = match kind {
         Kind::Networks => PAGE,
@@ -140,7 +140,7 @@ fn router(kind: Kind, api: Router, token: Token) -> Router {
         .route("/page/{file}", get(file))
 }
 
-/// A part of the page.
+/// A file of the page.
 async fn file(Path(name): Path<String>) -> Response {
     let file = FILES.iter().find(|(known, _)| *known == name);
     let Some((name, text)) = file else {
@@ -157,7 +157,7 @@ async fn file(Path(name): Path<String>) -> Response {
 fn sent(kind: &'static str, text: &'static str) -> Response {
     let head = [
         (header::CONTENT_TYPE, kind),
-        // Nothing is loaded, run or sent but what this page itself has and asks for.
+        // The browser may load, run and request only what this page itself provides.
         (
             header::CONTENT_SECURITY_POLICY,
             "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
@@ -170,7 +170,7 @@ fn sent(kind: &'static str, text: &'static str) -> Response {
     (head, text).into_response()
 }
 
-/// Lets requests with the token pass.
+/// Admits requests with the token.
 async fn admit(State(token): State<Token>, request: Request, next: Next) -> Response {
     let said = request.headers().get(header::AUTHORIZATION);
     let said = said.map(HeaderValue::as_bytes).unwrap_or_default();
@@ -184,7 +184,7 @@ async fn admit(State(token): State<Token>, request: Request, next: Next) -> Resp
     response
 }
 
-/// `Bearer TOKEN`, compared in a time that says nothing of where they differ.
+/// Compares with `Bearer TOKEN`, in a time that does not depend on where the texts differ.
 fn is_token(token: &str, said: &[u8]) -> bool {
     let Some(said) = said.strip_prefix(b"Bearer ") else {
         return false;
@@ -197,7 +197,7 @@ fn is_token(token: &str, said: &[u8]) -> bool {
 const PAGE: &str = include_str!("page/page.html");
 const PROVIDER_PAGE: &str = include_str!("page/provider.html");
 
-/// The parts of the page, by the names that it has for them.
+/// The files of the page, by name.
 const FILES: [(&str, &str); 20] = [
     ("page.css", include_str!("page/page.css")),
     ("ask.js", include_str!("page/ask.js")),
@@ -261,7 +261,7 @@ mod tests {
             for word in ["http:", "https:", "//cdn", "@import", "url(", "innerHTML"] {
                 assert!(!own.contains(word), "{word}");
             }
-            // What is named is a part of the page.
+            // Every file that is named exists.
             for quoted in own.split(['"', '\'']).filter(|it| it.contains("/page/")) {
                 let name = quoted.trim_start_matches("/page/");
                 assert!(FILES.iter().any(|(known, _)| *known == name), "{quoted}");

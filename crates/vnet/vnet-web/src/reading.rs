@@ -1,4 +1,4 @@
-//! Documents that a person pastes, in any of their forms.
+//! Reads documents that a person pastes, in any form.
 
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::answers::{answered, refusal};
 
-/// A document, and the form that it was found to have.
+/// A document, and the form that was detected.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ReadDocument {
     /// `toml`, `xml` or `json`.
@@ -17,7 +17,7 @@ pub(crate) struct ReadDocument {
     pub document: Document,
 }
 
-/// `POST /v1/read`: the document in a text.
+/// `POST /v1/read`: parses the document in a text.
 pub(super) async fn read(body: Bytes) -> Response {
     answered(read_text(&body))
 }
@@ -33,7 +33,7 @@ fn read_text(body: &[u8]) -> Result<ReadDocument, ErrorBody> {
     })
 }
 
-/// The form of a text, by how it begins.
+/// The form of a text, detected by its first character.
 fn form_of(text: &str) -> Form {
     match text.trim_start().chars().next() {
         Some('<') => Form::Xml,
@@ -42,10 +42,10 @@ fn form_of(text: &str) -> Form {
     }
 }
 
-/// A document in words.
+/// Answers with a document written in the given form.
 ///
 /// # Errors
-/// There is no such form, or none of the document.
+/// There is no such form, or there is no document.
 pub fn written(document: Result<Document, ErrorBody>, form: &str) -> Response {
     let form = form.parse::<Form>();
     let form = form.map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()));

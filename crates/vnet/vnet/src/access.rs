@@ -1,17 +1,17 @@
-//! What is asked for and known of access points: JSON on `vnet.sock` and between roles.
+//! JSON messages about access points, exchanged on `vnet.sock` and between roles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// What a token gives.
+/// A kind of access that a token grants to an end user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
-    /// An address in the network, and packets of IP from and to it.
+    /// An IPv4 address in the network, and IP packets from and to that address.
     Ip,
-    /// Membership in the DIF of the network, as nodes have it.
+    /// Membership in the network's DIF, as the network's nodes have it.
     Dif,
 }
 
@@ -27,34 +27,34 @@ impl std::str::FromStr for Right {
     }
 }
 
-/// A token that is asked for.
+/// A request for a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenWanted {
-    /// For whom.
+    /// The end user for whom the token is made.
     pub user: String,
-    /// For how many seconds from now.
+    /// Seconds from now for which the token is valid.
     pub lease_s: u64,
-    /// Where users find the host; its own addresses if the list is empty.
+    /// Addresses at which users reach the host; the host's own addresses if the list is empty.
     #[serde(default)]
     pub at: Vec<AtAddress>,
-    /// What it gives; the right to IP if the set is empty.
+    /// The rights that the token grants; the right to IP if the set is empty.
     #[serde(default)]
     pub rights: BTreeSet<Right>,
 }
 
-/// An address at which users find a host, with a port where it is not that of the access point.
+/// An address at which users reach a host, with a port if it differs from the access point's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AtAddress {
-    /// With a port: a translator of addresses leads from there to the access point.
+    /// An address with a port: a NAT forwards this port to the access point.
     Port(SocketAddr),
-    /// Without.
+    /// An address without a port: users take the access point's port.
     Address(IpAddr),
 }
 
 impl AtAddress {
-    /// With the port of the access point, if it has none.
+    /// The address with its own port, or with `port` (the access point's) if it has none.
     #[must_use]
     pub fn with_port(self, port: u16) -> SocketAddr {
         match self {
@@ -78,73 +78,74 @@ impl std::str::FromStr for AtAddress {
     }
 }
 
-/// A token that was made.
+/// A token that the agent has made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenReport {
-    /// The token.
+    /// The token as text.
     pub token: String,
-    /// Where it says that the access point is.
+    /// Addresses of the access point, as the token gives them.
     pub at: Vec<SocketAddr>,
-    /// When it ends, seconds since 1970.
+    /// When the token expires, in seconds since 1970.
     pub until: u64,
 }
 
-/// Of whom tokens are to be taken back.
+/// A request to revoke the tokens of an end user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserWanted {
-    /// The user.
+    /// The user whose tokens are revoked.
     pub user: String,
 }
 
-/// Tokens were taken back.
+/// The answer to a revocation: the user's tokens no longer hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revoked {
-    /// The user had joined, and is cut off.
+    /// Whether the user had joined; if so, the access point has disconnected the user.
     pub was_joined: bool,
 }
 
-/// An access point.
+/// The state of an access point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessReport {
-    /// Its name.
+    /// Name of the access point.
     pub access: String,
-    /// The number of the link that it is.
+    /// Number of the link that the access point is in the network's layout.
     pub link: u32,
-    /// The port of UDP where it listens.
+    /// UDP port on which the access point listens.
     pub port: u16,
-    /// Its users.
+    /// The users of the document that may join here.
     pub users: Vec<UserReport>,
-    /// What it has discarded, by reason.
+    /// Number of packets that the access point has discarded, by reason.
     pub discarded: BTreeMap<String, u64>,
 }
 
-/// A user of an access point.
+/// The state of a user at an access point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserReport {
-    /// The user.
+    /// Name of the user.
     pub user: String,
-    /// The address that is kept for them.
+    /// IPv4 address that is reserved for the user.
     pub address: Ipv4Addr,
-    /// Until when they have joined, seconds since 1970; none: they have not.
+    /// When the joined user's token expires, in seconds since 1970; `None` if the user has not
+    /// joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
-    /// What their token gives, if they have joined.
+    /// The rights of the user's token; empty if the user has not joined.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub rights: BTreeSet<Right>,
-    /// Where their system is.
+    /// Address and port of the user's system; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<SocketAddr>,
-    /// How long ago the last handshake was, s.
+    /// Seconds since the last WireGuard handshake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_s: Option<u64>,
-    /// Bytes that they have sent into the network since they joined.
+    /// Bytes that the user has sent into the network since joining.
     pub sent_bytes: u64,
-    /// Bytes that they were sent.
+    /// Bytes that the network has sent to the user since joining.
     pub received_bytes: u64,
 }
 

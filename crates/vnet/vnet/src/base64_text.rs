@@ -1,20 +1,20 @@
-//! Bytes as text in JSON, in base64 (RFC 4648): as a list of numbers they would take three times as
-//! much.
+//! Serializes bytes as base64 text (RFC 4648), since JSON's list of numbers takes three times as
+//! much room.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// Writes bytes, for `#[serde(with)]`.
+/// Writes bytes as base64 text; for `#[serde(with)]`.
 ///
 /// # Errors
-/// The serializer's.
+/// Those of the serializer.
 pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&STANDARD.encode(bytes))
 }
 
-/// Reads bytes, for `#[serde(with)]`.
+/// Reads bytes from base64 text; for `#[serde(with)]`.
 ///
 /// # Errors
 /// The text is not base64.

@@ -1,4 +1,4 @@
-//! A network divided among hosts: what each of them has to make.
+//! Divides a virtual network among hosts: computes the part that each host has to make.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -8,36 +8,36 @@ use crate::founders::founders;
 use crate::host_part::{Far, FarHost, HostPart, LinkPart, Nic, NodePart, Users, VnetId};
 use crate::layout::{LaidAccess, LaidLink, Layout};
 
-/// Where the parts of a network are.
+/// The hosts, tags and tunnel addresses chosen for a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// The host of each node.
+    /// Name of the host for each node, by node name.
     pub hosts: BTreeMap<String, String>,
-    /// What tells each link, by its number, from all others of the substrate.
+    /// For each link number, a tag that is unique on the substrate (GRE key or VXLAN VNI).
     pub tags: BTreeMap<u32, u32>,
-    /// Outer addresses of the ends of links between two hosts.
+    /// For each link between two hosts, by number: the tunnel address at each end.
     pub outer: BTreeMap<u32, [Ipv4Addr; 2]>,
 }
 
-/// Why a network cannot be divided.
+/// Why a placement does not suffice to divide a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DivisionError {
-    /// A node has no host.
+    /// The placement gives no host for this node.
     #[error("node {0} has no host")]
     NoHost(String),
-    /// A link has no tag.
+    /// The placement gives no tag for the link of this number.
     #[error("link {0} has no tag")]
     NoTag(u32),
-    /// A link between two hosts has no outer addresses.
+    /// The placement gives no tunnel addresses for the link of this number, which joins two hosts.
     #[error("link {0} is between two hosts and has no outer addresses")]
     NoOuter(u32),
 }
 
-/// What each host has of a network: every host of `placement`, and only those.
+/// The part of each host, by host name. Only the hosts of `placement` have parts.
 ///
 /// # Errors
-/// The placement lacks something.
+/// `placement` lacks a host, a tag or tunnel addresses.
 pub fn divide(
     document: &Document,
     (vnet, generation): (VnetId, u64),
@@ -101,8 +101,8 @@ pub fn divide(
     Ok(parts)
 }
 
-/// Links that leave the network at their far ends, of the hosts that have their nodes: access
-/// points, and cards of which the hosts have not chosen any yet.
+/// Links whose far end is outside the network: access points, and physical cards. The links of
+/// cards name no card, because the hosts choose them later.
 #[must_use]
 pub fn outer_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
     let mut links = access_links(document, layout);
@@ -118,7 +118,7 @@ pub fn outer_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
     links
 }
 
-/// The access points of a network.
+/// A link for each access point of the network.
 fn access_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
     let unbounded = Rate::from_bps(USER_RATE).expect("this is a rate");
     let link = |(number, laid): (u32, &LaidAccess)| LinkPart {
@@ -139,12 +139,12 @@ fn access_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
     layout.access().map(link).collect()
 }
 
-/// The rate of a card, which has none of its own, bits a second.
+/// Rate that a link to a physical card gets, bits a second: more than any card has.
 const CARD_RATE: u64 = 1_000_000_000_000;
-/// The rate of a user of whom nothing is said, bits a second.
+/// Rate of each user, bits a second, if the document does not specify one.
 const USER_RATE: u64 = 10_000_000_000;
 
-/// A link as the host at one side of it has it.
+/// The link as the host of its end `side` (0 or 1) gets it.
 fn link_part(
     document: &Document,
     (number, laid): (u32, &LaidLink),

@@ -1,7 +1,7 @@
-//! What is wanted of a virtual network, as a document.
+//! The request for a virtual network, as a document.
 //!
-//! The same document is written in TOML, in XML (`vnet.xsd`) or in JSON; nodes and links stand
-//! apart in all of them.
+//! A document is written in TOML, in XML (`vnet.xsd`) or in JSON. In all three forms nodes and
+//! links are separate lists.
 //!
 //! ```toml
 //! [vnet]
@@ -27,9 +27,9 @@
 //! as = "ipip"
 //! ```
 //!
-//! [`Document::read`] takes the text of any form, and judges what it says: a document that was read
-//! names no node that is not in it. Documents come from strangers: their size, depth and numbers
-//! are bounded ([`limits`]).
+//! [`Document::read`] parses the text of any form and checks its content: every node that a checked
+//! document refers to is defined in it. Documents come from untrusted users, so that their size,
+//! depth and numbers are bounded ([`limits`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,110 +55,111 @@ pub mod xml_tree;
 /// The schema of the XML form, W3C XML Schema 1.0.
 pub const XML_SCHEMA: &str = include_str!("../vnet.xsd");
 
-/// The image of nodes that name none: Carina's own guest.
+/// The image of nodes that specify none: Carina's own guest.
 pub const OWN_IMAGE: &str = "carina";
 
-/// A virtual network that is wanted.
+/// A request for a virtual network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// What holds for the whole.
+    /// Settings of the whole network.
     pub vnet: Header,
-    /// What holds for each node that does not say otherwise.
+    /// Settings of every node that does not override them.
     #[serde(default, skip_serializing_if = "Node::is_empty")]
     pub defaults: Node,
     /// The nodes by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node: BTreeMap<String, Node>,
-    /// The links between them.
+    /// The links between nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub link: Vec<Link>,
     /// Access points of end users, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub access: BTreeMap<String, AccessPoint>,
-    /// What has to hold before the network counts as ready.
+    /// Tests that must pass before the network counts as ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub test: Vec<Test>,
 }
 
-/// What holds for a whole virtual network.
+/// Settings of a whole virtual network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// Its name: up to 32 letters, digits and `-`.
+    /// Name of the network: 1 to 32 letters, digits and `-`.
     pub name: String,
-    /// Time after which it goes unless its owner renews it; without one it stays until removed.
+    /// Time after which the network is removed unless its owner renews it; `None`: the network
+    /// stays until it is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Span>,
-    /// What happens to a request that does not fit.
+    /// What happens to the request if resources do not suffice.
     #[serde(default, skip_serializing_if = "OnInsufficient::is_reject")]
     pub on_insufficient: OnInsufficient,
 }
 
-/// What happens to a request for which there are not resources enough.
+/// What happens to a request for which resources do not suffice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum OnInsufficient {
-    /// It is refused at once, with the reason.
+    /// Refuse the request at once, with the reason.
     #[default]
     Reject,
-    /// It waits so long for resources before it is refused.
+    /// Keep the request waiting for resources for this long, then refuse it.
     Queue(Span),
 }
 
-/// What is wanted of a node; what is absent is taken from the defaults of the document, then from
-/// those of [`Document::resolved`].
+/// Requirements of a node. A field that is absent takes the value of the document's `[defaults]`,
+/// then the built-in default of [`Document::resolved`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// What makes it.
+    /// Whether the node is a virtual machine or a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// The image of its system.
+    /// Name of the disk image or guest that the node boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Processors.
+    /// Number of processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
     /// Memory, MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
-    /// How it comes to run.
+    /// How the virtual machine is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
-    /// Where it may be: any of these; anywhere if the list is empty.
+    /// Locations where the node may be placed; anywhere if the list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub location: Vec<String>,
-    /// Physical network interfaces that are attached to it.
+    /// Physical network interfaces to attach to the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nics: Option<Nics>,
-    /// Nodes that must not share its host. What holds for one of a pair holds for the other.
+    /// Nodes that must not share a host with this one. One node of a pair needs to name the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apart_from: Vec<String>,
-    /// Labels that its host must have, with their values.
+    /// Labels that the host must have, with their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// What makes a node.
+/// How a node is realized on its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A virtual machine.
     Vm,
-    /// A network namespace of its host.
+    /// A network namespace of the host.
     Namespace,
 }
 
-/// How a virtual machine comes to run.
+/// How a virtual machine is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Boot {
-    /// It boots.
+    /// Boot the machine.
     Cold,
-    /// It is cloned of a template that has booted.
+    /// Clone the machine from a template that has already booted.
     Clone,
-    /// It is one of those that were made in advance and stand still.
+    /// Take a machine from a pool of paused machines that were made in advance.
     Pool,
 }
 
@@ -166,14 +167,14 @@ pub enum Boot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nics {
-    /// How many.
+    /// Number of interfaces.
     pub count: u32,
-    /// What is between them and the node.
+    /// What connects the interfaces with the node.
     #[serde(default, skip_serializing_if = "Via::is_forwarder")]
     pub via: Via,
 }
 
-/// What is between a physical interface and the node to which it is attached.
+/// What connects a physical interface with the node to which it is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Via {
@@ -194,22 +195,22 @@ pub enum Via {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Its two ends.
+    /// The two ends of the link.
     pub ends: [End; 2],
-    /// The rate that it carries in either direction.
+    /// Rate that the link carries in each direction.
     pub rate: Rate,
-    /// The longest delay from end to end.
+    /// Largest delay allowed from end to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_max: Option<Span>,
-    /// The largest share of packets that it may lose.
+    /// Largest share of packets that the link may lose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_max: Option<Share>,
-    /// What it is made of.
+    /// Encapsulation that carries the link between hosts.
     #[serde(default, rename = "as", skip_serializing_if = "Carrier::is_ipip")]
     pub carrier: Carrier,
 }
 
-/// What a link is made of.
+/// Encapsulation that carries a link between hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carrier {
@@ -224,36 +225,37 @@ pub enum Carrier {
     Dif,
 }
 
-/// An end of a link: `r1`, or `r1:eth1` where the name of the interface matters.
+/// An end of a link: `r1`, or `r1:eth1` to choose the name of the interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct End {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The interface in it; none: the next that is free.
+    /// Name of the interface in the node; `None`: the next free one of `eth0`, `eth1`, …
     pub interface: Option<String>,
 }
 
-/// A place where end users join.
+/// An access point: where end users join the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessPoint {
-    /// The node to which they come.
+    /// The node at which users enter the network.
     pub node: String,
-    /// How they come there.
+    /// How users are connected with the node.
     #[serde(default, skip_serializing_if = "Attach::is_tunnel")]
     pub attach: Attach,
-    /// Where the nodes of users may be, for `attach = "extend"`; anywhere if the list is empty.
+    /// Locations where the users' nodes may be placed, for `attach = "extend"`; anywhere if the
+    /// list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub location: Vec<String>,
-    /// Whether the node of each user has a card of its host, where the user's machine is plugged
-    /// in, for `attach = "extend"`.
+    /// For `attach = "extend"`: whether each user's node gets a physical card of its host, into
+    /// which the user's own computer is plugged.
     #[serde(default, skip_serializing_if = "is_false")]
     pub card: bool,
-    /// Who may join.
+    /// Names of the users who may join.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
-    /// The rate that each of them gets.
+    /// Rate that each user gets; required for `attach = "extend"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
@@ -263,82 +265,84 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// How end users come to a node.
+/// How end users are connected with a node of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Attach {
-    /// By a tunnel from wherever they are to an access point at the node.
+    /// A tunnel leads from the user's system to an access point at the node.
     #[default]
     Tunnel,
-    /// The network is extended to them: each has a node of it, with a link to the node.
+    /// The network is extended to the users: each user gets a node of the network, and a link from
+    /// it to the access point's node.
     Extend,
 }
 
-/// Something that has to hold in the network: exactly one of `ping` and `throughput`.
+/// A test of the network; it has either `ping` or `throughput`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// The first node reaches the second.
+    /// Two nodes: the first must reach the second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<[String; 2]>,
-    /// The longest round trip of a ping.
+    /// Longest round trip that a ping may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_max: Option<Span>,
-    /// The first node sends to the second.
+    /// Two nodes: the first sends to the second at `rate_min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<[String; 2]>,
-    /// The least rate that has to arrive.
+    /// Least rate that must arrive at the second node of `throughput`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_min: Option<Rate>,
 }
 
-/// What is wanted of a node, with nothing left open.
+/// Requirements of a node with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedNode {
-    /// What makes it.
+    /// Whether the node is a virtual machine or a namespace.
     pub kind: Kind,
-    /// The image of its system.
+    /// Name of the disk image or guest that the node boots.
     pub image: String,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
     /// Memory, MiB.
     pub memory: u64,
-    /// How it comes to run.
+    /// How the virtual machine is started.
     pub boot: Boot,
-    /// Where it may be; anywhere if the list is empty.
+    /// Locations where the node may be placed; anywhere if the list is empty.
     pub location: Vec<String>,
-    /// Physical interfaces, and what is before them.
+    /// Physical interfaces, and what connects them with the node.
     pub nics: Nics,
-    /// Labels of its host.
+    /// Labels that the host must have, with their values.
     pub labels: BTreeMap<String, String>,
 }
 
 impl Document {
-    /// Reads a document of one of the forms and judges it.
+    /// Parses a document in the given form and checks its content.
     ///
     /// # Errors
-    /// All that is wrong with it, with places; only the first thing where the text is not one of
-    /// its form at all.
+    /// Every fault that the check finds, up to a limit, with its place and line. If the text is not
+    /// well-formed in its form, only the first syntax error.
     pub fn read(text: &str, form: Form) -> Result<Self, DocumentError> {
         form::read(text, form)
     }
 
-    /// Judges a document that was not [read](Document::read) but came as a value, such as in a
-    /// message of another.
+    /// Checks a document that was not [read](Document::read) from text but received as a value, for
+    /// instance in a message of another role.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// Every fault that the check finds, up to a limit.
     pub fn check(&self) -> Result<(), DocumentError> {
         form::check(self, &BTreeMap::new())
     }
 
-    /// The document in one of the forms.
+    /// Writes the document in the given form.
     #[must_use]
     pub fn write(&self, form: Form) -> String {
         form::write(self, form)
     }
 
-    /// A node with its defaults: a VM of image `carina` with one processor and 128 MiB, cloned.
+    /// The requirements of a node with defaults filled in; `None` if there is no such node. The
+    /// built-in defaults are a cloned VM of image `carina` with one processor and 128 MiB.
     #[must_use]
     pub fn resolved(&self, name: &str) -> Option<ResolvedNode> {
         let (node, defaults) = (self.node.get(name)?, &self.defaults);
@@ -375,7 +379,7 @@ impl Node {
 }
 
 impl Kind {
-    /// The word for it in documents.
+    /// The keyword of this kind in documents.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -386,7 +390,7 @@ impl Kind {
 }
 
 impl Boot {
-    /// The word for it in documents.
+    /// The keyword of this start method in documents.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -435,7 +439,7 @@ impl Via {
 }
 
 impl Attach {
-    /// The word for it in documents.
+    /// The keyword of this way to attach in documents.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -450,7 +454,7 @@ impl Attach {
 }
 
 impl Carrier {
-    /// The word for it in documents.
+    /// The keyword of this carrier in documents.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -1,13 +1,14 @@
-//! Which node makes the DIF of a network, where links of it are flows.
+//! Chooses the node that creates the network's DIF, if links of the network are flows of a DIF.
 
 use std::collections::BTreeMap;
 
 use crate::document::{Carrier, Document};
 use crate::layout::Layout;
 
-/// The node that makes the DIF which each node is a member of; nodes without a link that is a flow
-/// are in no DIF. It is the first end of the link with the lowest number that leads to the node
-/// over such links, because links keep their numbers while others come and go.
+/// For each node that is a member of a DIF, the node that creates that DIF. Nodes joined by links
+/// with carrier `dif` form one DIF, which the first end of the lowest-numbered of those links
+/// creates: links keep their numbers while others are added or removed. Nodes without such a link
+/// are not in the map.
 pub(crate) fn founders(document: &Document, layout: &Layout) -> BTreeMap<String, String> {
     let links: Vec<[&str; 2]> = layout
         .links()
@@ -67,7 +68,7 @@ mod tests {
         let (founders, layout) = of(&links, &Layout::default());
         assert_eq!(founders, ["b c", "c c", "d d", "e d"]);
         let more = ["a b dif", "c b dif", "d e dif"];
-        // The link that was there first has kept its number.
+        // The link that existed first has kept its number.
         assert_eq!(of(&more, &layout).0, ["a c", "b c", "c c", "d d", "e d"]);
         assert!(of(&["a b vxlan"], &Layout::default()).0.is_empty());
     }

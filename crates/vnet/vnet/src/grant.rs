@@ -1,7 +1,8 @@
-//! What an operator lets others do with one of its networks.
+//! Grants: what an operator allows other persons to do with one of its networks.
 //!
-//! A grant is a list of verbs, and perhaps of nodes, and may have an end. It belongs to a network
-//! and goes with it: a later network of the same name has none. What is not granted is refused.
+//! A grant is a set of verbs. It may be limited to some nodes, and may expire. A grant belongs to
+//! one network and is removed with it: a later network of the same name has no grants. Anything
+//! that is not granted is refused.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,17 +11,16 @@ use std::str::FromStr;
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
-/// What someone may do with a network.
+/// What one person may do with a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// The verbs.
+    /// The allowed verbs.
     pub may: BTreeSet<Verb>,
-    /// The nodes that verbs of nodes are for; all if the set is empty.
+    /// The nodes on which verbs of nodes are allowed; all nodes if the set is empty.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub nodes: BTreeSet<String>,
-    /// The end: whole seconds since 1970, UTC. From then on it lets nothing; a grant without one
-    /// lasts as long as its network.
+    /// When the grant expires, in whole seconds since 1970, UTC; `None`: with its network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
 }
@@ -29,57 +29,57 @@ pub struct Grant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verb {
-    /// To see document, events, nodes and links.
+    /// See the document, events, nodes and links.
     See,
-    /// To run commands in nodes.
+    /// Run commands in nodes.
     Exec,
-    /// To watch consoles.
+    /// Watch consoles.
     Watch,
-    /// To watch consoles, and type there.
+    /// Watch consoles and type at them.
     Console,
-    /// To probe links and try the tests of the document.
+    /// Probe links and run the document's tests.
     Test,
-    /// To have machines move.
+    /// Migrate machines to other hosts.
     Migrate,
-    /// To stop, start and restart nodes.
+    /// Stop, start and restart nodes.
     Restart,
-    /// To copy what passes nodes' interfaces.
+    /// Capture packets at nodes' interfaces.
     Capture,
-    /// To impair what nodes send.
+    /// Impair the frames that nodes send.
     Impair,
-    /// To let end users in at access points, and to cut them off.
+    /// Make tokens for end users of access points, and revoke them.
     Token,
-    /// To change the document.
+    /// Change the document.
     Apply,
-    /// To remove the network.
+    /// Remove the network.
     Remove,
 }
 
-/// A word that is no verb.
+/// The error for a word that is not a verb.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot be granted; these can: {all}", all = Verb::list())]
 pub struct UnknownVerb(String);
 
-/// A grant that cannot be.
+/// Why a grant is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrantError {
-    /// It has no verbs.
+    /// The grant has no verbs.
     #[error("a grant has one verb at least: {all}", all = Verb::list())]
     Nothing,
-    /// Its end has come already.
+    /// The grant would already have expired.
     #[error("a grant ends later than now: `until` counts seconds since 1970, UTC")]
     Ended,
-    /// It is for some nodes, and has a verb of the whole network.
+    /// The grant is limited to some nodes, but has this verb, which concerns the whole network.
     #[error("`{0}` is of the whole network: a grant of it names no nodes; make another for them")]
     OfNetwork(Verb),
-    /// The network has no such node.
+    /// The network has no node of this name.
     #[error("the network has no node {0}")]
     NoNode(String),
 }
 
 impl Verb {
-    /// All of them.
+    /// All verbs.
     pub const ALL: [Verb; 12] = [
         Verb::See,
         Verb::Exec,
@@ -95,7 +95,7 @@ impl Verb {
         Verb::Remove,
     ];
 
-    /// The word for it.
+    /// The keyword of this verb.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ impl Verb {
         }
     }
 
-    /// Whether it is of a node, not of the whole network.
+    /// Whether the verb concerns a single node, not the whole network.
     #[must_use]
     pub const fn is_of_node(self) -> bool {
         matches!(
@@ -129,13 +129,13 @@ impl Verb {
         )
     }
 
-    /// Whether who may do this may do the other, too.
+    /// Whether a person with this verb may also do `other`.
     const fn includes(self, other: Verb) -> bool {
         self as u8 == other as u8
             || matches!(
                 (self, other),
                 (Verb::Console, Verb::Watch)
-                    // Their commands look how far the network is.
+                    // The commands of these verbs also read the state of the network.
                     | (Verb::Test | Verb::Apply | Verb::Remove, Verb::See)
             )
     }
@@ -146,7 +146,8 @@ impl Verb {
 }
 
 impl Grant {
-    /// Whether it lets someone do this; with a node, there.
+    /// Whether the grant allows `verb`. If `node` is given and the verb concerns nodes, the grant
+    /// must cover that node.
     #[must_use]
     pub fn lets(&self, verb: Verb, node: Option<&str>) -> bool {
         let is_there = match node {
@@ -156,18 +157,18 @@ impl Grant {
         is_there && self.may.iter().any(|may| may.includes(verb))
     }
 
-    /// Whether its end has come; times of roles count from 1970.
+    /// Whether the grant has expired. `now` is the time since 1970, as it is in all roles.
     #[must_use]
     pub fn has_ended(&self, now: Instant) -> bool {
         self.until
             .is_some_and(|until| now.since(Instant::ZERO).as_secs() >= until)
     }
 
-    /// Checks it for a network with these nodes.
+    /// Checks the grant for a network with the given nodes.
     ///
     /// # Errors
-    /// It grants nothing, has ended already, names a node that is not there, or binds to nodes what
-    /// is of the whole network.
+    /// The grant has no verbs, has already expired, names a node that the network does not have, or
+    /// limits a verb of the whole network to some nodes.
     pub fn check<'a>(
         &self,
         now: Instant,

@@ -1,13 +1,13 @@
-//! What one host has of a virtual network, and what it says of it.
+//! The part of a virtual network that one host makes, and the host's report about it.
 //!
-//! A management node hands a [`HostPart`] to the agent of a host, which makes it so and answers
-//! with a [`HostStatus`]. A part is whole: the agent compares it with what is there and changes
-//! what differs, so that handing over the same part twice does nothing. Its generation tells which
-//! of two parts is the newer one.
+//! A management node sends a [`HostPart`] to the agent of a host. The agent makes the part and
+//! answers with a [`HostStatus`]. A part is complete: the agent compares it with what exists and
+//! changes what differs, so that sending the same part twice has no effect. Of two parts, the one
+//! with the higher generation is newer.
 //!
-//! On the wire both are JSON. [`HostPart::read`] takes the text of a peer that is not trusted: a
-//! part that was read has only names that are fit for files and interfaces, and its links end at
-//! interfaces that it has.
+//! Both are JSON on the wire. [`HostPart::read`] parses the text of an untrusted peer. All names of
+//! a part that was read are valid names of files and interfaces, and its links end at interfaces of
+//! the part.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,26 +31,26 @@ mod check;
 mod limits;
 mod status;
 
-/// The uid of a virtual network: a random number, written as 16 hexadecimal digits. What a host
-/// has of the network carries it, so that strays are found.
+/// The uid of a virtual network: a random number, written as 16 hexadecimal digits. All that a host
+/// makes for the network carries the uid, so that leftovers can be attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct VnetId(u64);
 
-/// A text that is no uid.
+/// The error for text that is not a uid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: a uid of a virtual network has 16 digits from 0 to f")]
 pub struct VnetIdError(String);
 
-/// What one host has of a virtual network.
+/// The part of a virtual network that one host makes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPart {
-    /// The network.
+    /// The network's uid.
     pub vnet: VnetId,
-    /// Its name, which its operator chose.
+    /// The network's name, chosen by its operator.
     pub name: String,
-    /// Grows with each change of what is wanted.
+    /// Grows with each change of the request.
     pub generation: u64,
     /// The nodes on this host.
     #[serde(default)]
@@ -60,50 +60,50 @@ pub struct HostPart {
     pub links: Vec<LinkPart>,
 }
 
-/// A node on a host.
+/// A node to be made on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodePart {
-    /// Its name in the network.
+    /// Name of the node in its network.
     pub name: String,
-    /// What makes it.
+    /// Whether the node is a virtual machine or a namespace.
     pub kind: Kind,
-    /// The image of its system; `carina` is Carina's own guest.
+    /// Name of the image that the node boots; `carina` is Carina's own guest.
     pub image: String,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
     /// Memory, MiB.
     pub memory_mib: u64,
-    /// How it comes to run.
+    /// How the virtual machine is started.
     pub boot: Boot,
-    /// Its interfaces.
+    /// The node's interfaces.
     #[serde(default)]
     pub interfaces: Vec<InterfacePart>,
-    /// Its routes to the links that it is not at.
+    /// The node's routes to links at which it has no interface.
     #[serde(default)]
     pub routes: Vec<RoutePart>,
-    /// The node that makes the DIF of the network of which this one has a member, perhaps itself;
-    /// none: no link of it is a flow of a DIF.
+    /// The node that creates the DIF of which this node is a member; it may be this node. `None` if
+    /// no link of this node is a flow of a DIF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub founder: Option<String>,
 }
 
-/// An interface of a node: the end of a link.
+/// An interface of a node, where a link ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfacePart {
-    /// Its name in the node, such as `eth0`.
+    /// Name of the interface in the node, such as `eth0`.
     pub name: String,
-    /// Its address on the link.
+    /// MAC address of the interface.
     #[serde(with = "mac_text")]
     pub mac: Mac,
-    /// Its address and the length of the link's prefix.
+    /// IPv4 address of the interface, with the prefix length of the link.
     pub address: InterfaceAddress,
-    /// The address of the link's other end.
+    /// IPv4 address of the link's other end.
     pub peer: Ipv4Addr,
-    /// Bytes of the largest packet of IP.
+    /// MTU: bytes of the largest IP packet.
     pub mtu: u16,
-    /// The link.
+    /// Number of the link.
     pub link: u32,
 }
 
@@ -111,9 +111,9 @@ pub struct InterfacePart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoutePart {
-    /// Where it leads: the prefix of a link.
+    /// Destination of the route: the prefix of a link.
     pub to: InterfaceAddress,
-    /// The next node's address on a link that both are at.
+    /// Next hop: the address of a neighbour on a link that this node shares with it.
     pub via: Ipv4Addr,
 }
 
@@ -121,27 +121,27 @@ pub struct RoutePart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkPart {
-    /// Its number in the network.
+    /// Number of the link in its network.
     pub number: u32,
-    /// What tells it from all other links of the substrate: GRE's key, the VNI of VXLAN.
+    /// A number that no other link of the substrate has: the GRE key or the VXLAN VNI.
     pub tag: u32,
-    /// What carries it between hosts.
+    /// Encapsulation that carries the link between hosts.
     pub carrier: Carrier,
-    /// The rate that it carries in either direction.
+    /// Rate that the link carries in each direction.
     pub rate: Rate,
-    /// Its end on this host; the first one, where both are.
+    /// The end on this host; if both ends are on this host, the first one.
     pub near: EndPart,
-    /// Its other end.
+    /// Where the other end is.
     pub far: Far,
 }
 
-/// The end of a link at a node.
+/// An end of a link at a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndPart {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Its interface.
+    /// Name of the interface in the node.
     pub interface: String,
 }
 
@@ -149,13 +149,13 @@ pub struct EndPart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Far {
-    /// On this host.
+    /// At a node on the same host.
     Here(EndPart),
-    /// On another host, to which a tunnel leads.
+    /// On another host, which a tunnel reaches.
     Host(FarHost),
-    /// With end users, who join from elsewhere: the link is an access point.
+    /// At end users, who join from outside: the link is an access point.
     Users(Users),
-    /// At a physical network card of the host.
+    /// At a physical network card of the same host.
     Nic(Nic),
 }
 
@@ -163,7 +163,7 @@ pub enum Far {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nic {
-    /// The interface that the host's kernel has there; none: the host has not chosen one yet.
+    /// The kernel's interface for the card; `None` until the host has chosen a card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 }
@@ -172,37 +172,38 @@ pub struct Nic {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Users {
-    /// The name of the access point.
+    /// Name of the access point.
     pub access: String,
-    /// Who may join, each with the address that is kept for them.
+    /// The users who may join, and the IPv4 address that is reserved for each.
     #[serde(default)]
     pub addresses: BTreeMap<String, Ipv4Addr>,
 }
 
-/// The outer ends of a tunnel to another host.
+/// The two ends of a tunnel to another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FarHost {
-    /// The other host's name.
+    /// Name of the other host.
     pub host: String,
-    /// The tunnel's address on this host. IPv4 in IPv4 has no tag, so that each link has a pair of
-    /// addresses of its own.
+    /// The tunnel's address on this host. Each `ipip` link has a pair of addresses of its own,
+    /// because IPv4 in IPv4 carries no tag.
     pub local: Ipv4Addr,
-    /// The tunnel's address on the other host; nothing else is decapsulated.
+    /// The tunnel's address on the other host; only packets from this address are decapsulated.
     pub remote: Ipv4Addr,
 }
 
-/// The least MTU: bytes that every link of IPv4 carries. (RFC 791, section 3.2)
+/// The smallest MTU: every IPv4 link carries packets of this many bytes. (RFC 791, section 3.2)
 pub const MTU_MIN: u16 = 68;
-/// The largest MTU of an access point: tunnels of users carry datagrams of 2048 bytes at most, of
-/// which 32 are around the packet (WireGuard's header of 16 bytes and tag of 16).
+/// The largest MTU of an access point. Tunnels of users carry datagrams of at most 2048 bytes, of
+/// which WireGuard takes 32: a header of 16 bytes and a tag of 16.
 pub const ACCESS_MTU_MAX: u16 = 2048 - 32;
 
-/// An end of a link: its number, and its side, 0 or 1.
+/// An end of a link: the link's number, and the side, 0 or 1.
 pub type LinkEnd = (u32, usize);
 
 impl NodePart {
-    /// The address to which the node hands what is for another.
+    /// The next hop of packets to `to`: the `via` of the matching route, or `to` itself if there is
+    /// none.
     #[must_use]
     pub fn next_hop(&self, to: Ipv4Addr) -> Ipv4Addr {
         let via = self.routes.iter().find(|route| {
@@ -214,10 +215,10 @@ impl NodePart {
 }
 
 impl HostPart {
-    /// Reads a part and checks it.
+    /// Parses a part from JSON and checks it.
     ///
     /// # Errors
-    /// The text is no part, or the part cannot be made anywhere: the first thing that is wrong.
+    /// The first fault: the text is not a part, or no host could make the part.
     pub fn read(json: &[u8]) -> Result<HostPart, PartError> {
         let part: HostPart = serde_json::from_slice(json)?;
         part.check()?;
@@ -230,19 +231,19 @@ impl HostPart {
         serde_json::to_string(self).expect("a part has only plain fields")
     }
 
-    /// A node of it.
+    /// The node of this name; `None` if the part has none.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&NodePart> {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// The interface at an end of a link.
+    /// The interface at an end of a link; `None` if the part has none.
     #[must_use]
     pub fn interface(&self, end: &EndPart) -> Option<&InterfacePart> {
         self.node(&end.node)?.interface(&end.interface)
     }
 
-    /// A status in which nothing is made yet.
+    /// A status of this part in which every node and link is still absent.
     #[must_use]
     pub fn absent(&self) -> HostStatus {
         let nodes = self.nodes.iter();
@@ -262,7 +263,7 @@ impl HostPart {
 }
 
 impl NodePart {
-    /// An interface of it.
+    /// The interface of this name; `None` if the node has none.
     #[must_use]
     pub fn interface(&self, name: &str) -> Option<&InterfacePart> {
         self.interfaces.iter().find(|it| it.name == name)
@@ -270,7 +271,7 @@ impl NodePart {
 }
 
 impl LinkPart {
-    /// The ends of it on this host, one or two.
+    /// The link's ends on this host: one or two.
     pub fn ends(&self) -> impl Iterator<Item = &EndPart> {
         let far = match &self.far {
             Far::Here(end) => Some(end),
@@ -281,8 +282,8 @@ impl LinkPart {
 }
 
 impl Far {
-    /// Whether a link with this far end goes on when its far end becomes `other`: that of an access
-    /// point does with any users.
+    /// Whether a link stays in place when its far end changes from `self` to `other`: true if both
+    /// are equal, and for the same access point even if the users differ.
     #[must_use]
     pub fn is_same_end(&self, other: &Far) -> bool {
         match (self, other) {
@@ -293,8 +294,7 @@ impl Far {
 }
 
 impl fmt::Display for Far {
-    /// The end, in words that hold for people: `b:eth0`, `host h2`, `users at home`,
-    /// `card eth3`.
+    /// Writes the far end as text for people: `b:eth0`, `host h2`, `users at home`, `card eth3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Far::Here(end) => end.fmt(f),
@@ -309,13 +309,13 @@ impl fmt::Display for Far {
 }
 
 impl VnetId {
-    /// The uid that is this number.
+    /// The uid with this number.
     #[must_use]
     pub const fn new(number: u64) -> VnetId {
         VnetId(number)
     }
 
-    /// The number.
+    /// The uid as a number.
     #[must_use]
     pub fn number(self) -> u64 {
         self.0
@@ -362,7 +362,7 @@ impl fmt::Display for EndPart {
     }
 }
 
-/// A MAC address as text.
+/// Serializes a MAC address as text.
 mod mac_text {
     use carina_wire::ether::Mac;
     use serde::de::Error;

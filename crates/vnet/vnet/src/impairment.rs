@@ -1,4 +1,4 @@
-//! Links that are made worse on purpose, each direction by itself: what is asked for.
+//! Requests to impair links on purpose, each direction by itself.
 
 use std::collections::BTreeMap;
 
@@ -6,47 +6,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::document::{Rate, Share, Span};
 
-/// What is done to one direction of a link, after its rate.
+/// Impairments of one direction of a link, applied after the link's own rate limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Impairment {
-    /// Each frame is so late.
+    /// Time by which each frame is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
-    /// The delay differs by up to this.
+    /// Largest random deviation from `delay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Span>,
-    /// So many frames are lost.
+    /// Share of frames that are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Share>,
-    /// So many pass twice.
+    /// Share of frames that are delivered twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<Share>,
-    /// So many overtake others.
+    /// Share of frames that overtake earlier ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reorder: Option<Share>,
-    /// No more than this passes; what is above waits, at most 16 MiB or 4096 frames of it.
+    /// Largest rate that passes. Frames above it wait in a queue of at most 16 MiB and 4096 frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
 
-/// The impairments of a link: of what its first end sends, and of what its second end sends.
+/// The impairments of the two directions of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkImpairment {
-    /// Of what the first end sends.
+    /// Impairment of frames from the first end to the second; `None` if that direction is not
+    /// impaired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub there: Option<Impairment>,
-    /// Of what the second end sends.
+    /// Impairment of frames from the second end to the first; `None` if that direction is not
+    /// impaired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back: Option<Impairment>,
 }
 
-/// The impairments of a network, by the numbers of links.
+/// The impairments of a network, by link number.
 pub type Impairments = BTreeMap<u32, LinkImpairment>;
 
 impl std::fmt::Display for Impairment {
-    /// As it is said: `delay=20ms loss=1%`.
+    /// Writes the impairment as a user types it: `delay=20ms loss=1%`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = [
             ("delay", self.delay.map(|it| it.to_string())),
@@ -64,13 +66,13 @@ impl std::fmt::Display for Impairment {
 }
 
 impl LinkImpairment {
-    /// Whether nothing is impaired.
+    /// Whether neither direction is impaired.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.there.is_none() && self.back.is_none()
     }
 
-    /// That of what one of its ends sends, 0 or 1.
+    /// The impairment of frames that end `side` (0 or 1) sends.
     #[must_use]
     pub fn of_side(&self, side: usize) -> Option<Impairment> {
         [self.there, self.back].into_iter().nth(side).flatten()

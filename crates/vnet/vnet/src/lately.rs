@@ -1,4 +1,4 @@
-//! Reasons that were worked out lately, for what is asked again and again.
+//! A cache of recently computed reasons, for requests that are repeated.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use carina_time::{Duration, Instant};
 use crate::host_part::VnetId;
 use crate::message::Reason;
 
-/// Why what was asked for a network did not fit. To find out takes some ten to some hundred times
-/// as long as to find that it does not; one that waits is asked for every few seconds, and hears
-/// the same reason for [`Lately::KEPT`].
+/// Caches why a network's request did not fit. Computing the reason takes some 10 to 100 times as
+/// long as detecting that the request does not fit. A waiting request is repeated every few
+/// seconds, and gets the cached reason for [`Lately::KEPT`].
 #[derive(Clone, Debug)]
 pub(crate) struct Lately<T> {
     known: BTreeMap<VnetId, (Instant, T, Reason)>,
 }
 
 impl<T: PartialEq> Lately<T> {
-    /// How long a reason is not worked out anew.
+    /// How long a cached reason is valid.
     pub(crate) const KEPT: Duration = Duration::from_secs(30);
 
     pub(crate) fn new() -> Lately<T> {
@@ -24,19 +24,20 @@ impl<T: PartialEq> Lately<T> {
         Lately { known }
     }
 
-    /// The reason for what is asked for a network, if just this was asked lately.
+    /// The cached reason for a network; `None` if there is none, if it has expired, or if it was
+    /// for a request other than `asked`.
     pub(crate) fn reason(&self, now: Instant, vnet: VnetId, asked: &T) -> Option<Reason> {
         let (since, known, reason) = self.known.get(&vnet)?;
         let is_same = known == asked && now < *since + Self::KEPT;
         is_same.then(|| reason.clone())
     }
 
-    /// Keeps a reason for a while.
+    /// Stores the reason for request `asked` of a network.
     pub(crate) fn keep(&mut self, now: Instant, vnet: VnetId, asked: T, reason: Reason) {
         self.known.insert(vnet, (now, asked, reason));
     }
 
-    /// Forgets what is old.
+    /// Removes expired reasons.
     pub(crate) fn tidy(&mut self, now: Instant) {
         self.known
             .retain(|_, (since, ..)| now < *since + Self::KEPT);

@@ -1,10 +1,11 @@
-//! What a document leaves open about its links: their numbers, interfaces and addresses.
+//! The layout of a network: numbers, interfaces and addresses of links, which the document leaves
+//! open.
 //!
-//! Link `n` has the prefix `10.0.0.0/30 + 4n`; its ends have the first and the second address in
-//! it, and the MAC addresses `02:` uid `:` link `:` end. An end without an interface in the
-//! document gets the next free one of `eth0`, `eth1`, … A layout is made with regard to the one
-//! before it: a link that was there keeps its number, and so its interfaces and addresses, whatever
-//! comes or goes beside it.
+//! Link `n` has the prefix `10.0.0.0/30 + 4n`. Its ends have the first and the second address of
+//! the prefix, and MAC addresses `02:` uid `:` link `:` end. An end for which the document names no
+//! interface gets the next free one of `eth0`, `eth1`, … A layout takes the previous one into
+//! account: a link that was in it keeps its number, interfaces and addresses, whatever other links
+//! are added or removed.
 
 mod access;
 mod nics;
@@ -21,42 +22,43 @@ use crate::host_part::{EndPart, InterfaceAddress, InterfacePart, RoutePart, Vnet
 pub use self::access::LaidAccess;
 pub use self::nics::LaidNic;
 
-/// The links of a network with numbers and interfaces.
+/// The links of a network with their numbers and interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
-    /// The links by number.
+    /// The links, by number.
     links: BTreeMap<u32, LaidLink>,
-    /// The access points, by the numbers of the links that they are.
+    /// The access points, by the numbers of their links.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     access: BTreeMap<u32, LaidAccess>,
-    /// Physical cards, by the numbers of the links that they are.
+    /// The physical cards, by the numbers of their links.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     nics: BTreeMap<u32, LaidNic>,
 }
 
-/// A link with its interfaces.
+/// A link with the interfaces at its ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaidLink {
-    /// Its ends as the document has them, by which it is found again in the next document.
+    /// The ends as the document writes them. They identify the link in the next document.
     written: [End; 2],
-    /// Its ends.
+    /// The ends, each with its interface.
     pub ends: [EndPart; 2],
-    /// Its place among the links of the document.
+    /// Index of the link in the document's list of links.
     pub place: usize,
-    /// Bytes of the largest packet of IP.
+    /// MTU of the link: bytes of the largest IP packet.
     pub mtu: u16,
 }
 
-/// The MTU of the substrate's own links.
+/// MTU of the substrate's own links.
 const MTU: u16 = 1500;
 
-/// Where routes to all links of a network would be more than this, its nodes get none.
+/// If all routes to all links were more than this, the nodes of the network get none.
 const ROUTES_MAX: usize = 200_000;
 
 impl Layout {
-    /// The layout of a document; links of `before` that are still wanted stay as they are.
+    /// Lays out a document. Links of `before` that the document still has keep their numbers and
+    /// interfaces.
     #[must_use]
     pub fn of(document: &Document, before: &Layout) -> Layout {
         let mut old: BTreeMap<&[End; 2], VecDeque<(u32, &LaidLink)>> = BTreeMap::new();
@@ -99,8 +101,8 @@ impl Layout {
         layout
     }
 
-    /// The interfaces that are not free for links without any: those of links that stay, and those
-    /// that the document names.
+    /// The interfaces that no automatic choice may take: those of links that stay, and those that
+    /// the new links `fresh` name in the document.
     fn interfaces_with(&self, fresh: &[(usize, u16, &[End; 2])]) -> BTreeSet<EndPart> {
         let stay = self.links.values().flat_map(|link| link.ends.clone());
         let named = fresh.iter().flat_map(|(_, _, ends)| ends.iter());
@@ -117,17 +119,17 @@ impl Layout {
         self.links.iter().map(|(number, link)| (*number, link))
     }
 
-    /// The access points, with the numbers of the links that they are.
+    /// The access points with the numbers of their links.
     pub fn access(&self) -> impl Iterator<Item = (u32, &LaidAccess)> {
         self.access.iter().map(|(number, laid)| (*number, laid))
     }
 
-    /// The physical cards, with the numbers of the links that they are.
+    /// The physical cards with the numbers of their links.
     pub fn nics(&self) -> impl Iterator<Item = (u32, &LaidNic)> {
         self.nics.iter().map(|(number, laid)| (*number, laid))
     }
 
-    /// The interfaces of a node, in the order of their names.
+    /// The interfaces of a node, sorted by name.
     #[must_use]
     pub fn interfaces(&self, vnet: VnetId, node: &str) -> Vec<InterfacePart> {
         let mut found = Vec::new();
@@ -153,8 +155,8 @@ impl Layout {
         found
     }
 
-    /// The routes of each node to the links that it is not at, each over a path of the fewest
-    /// links. Nodes of a network in which they would be more than 200,000 get no routes.
+    /// For each node, routes to the links at which it has no interface, each along a path with the
+    /// fewest links. Empty if the network would need more than 200,000 routes.
     #[must_use]
     pub fn routes(&self) -> BTreeMap<String, Vec<RoutePart>> {
         let mut at: BTreeMap<&str, Vec<(u32, usize)>> = BTreeMap::new();
@@ -171,8 +173,8 @@ impl Layout {
         routes.collect()
     }
 
-    /// Breadth first from a node: the first hop to each other one, then the links that those are
-    /// at.
+    /// The routes of one node, by breadth-first search: finds the first hop to every other node,
+    /// and through it the links of that node.
     fn routes_of(&self, node: &str, at: &BTreeMap<&str, Vec<(u32, usize)>>) -> Vec<RoutePart> {
         let mut via: BTreeMap<&str, Option<Ipv4Addr>> = BTreeMap::from([(node, None)]);
         let mut left = VecDeque::from([node]);
@@ -204,7 +206,7 @@ impl Layout {
     }
 }
 
-/// The end as the document has it, or at the next interface that is free.
+/// The end with the interface that the document names, or with the next free interface.
 fn place_end(end: &End, taken: &mut BTreeSet<EndPart>) -> EndPart {
     let at = |interface: String| EndPart {
         node: end.node.clone(),
@@ -224,14 +226,14 @@ fn place_end(end: &End, taken: &mut BTreeSet<EndPart>) -> EndPart {
     }
 }
 
-/// Bytes of IP that a link of this kind carries over a substrate of Ethernet. (RFC 2003; RFC 2784
-/// with the key of RFC 2890 and an Ethernet header inside; RFC 7348)
+/// MTU of a link with this carrier over an Ethernet substrate. (RFC 2003; RFC 2784 with the key of
+/// RFC 2890 and an Ethernet header inside; RFC 7348)
 fn mtu_of(carrier: Carrier) -> u16 {
     match carrier {
         Carrier::Ipip => MTU - 20,
         Carrier::Gre => MTU - 20 - 8 - 14,
         Carrier::Vxlan => MTU - 20 - 8 - 8 - 14,
-        // EFCP's header, delimiting and protection of a DIF over Ethernet.
+        // Room for EFCP's header, delimiting and SDU protection of a DIF over Ethernet.
         Carrier::Dif => MTU - 100,
     }
 }

@@ -1,14 +1,14 @@
 //! Virtual networks on demand.
 //!
-//! A virtual network (VNet) is nodes and links that an operator wants, made of virtual machines and
-//! virtual links out of what infrastructure providers have. The roles and the words are those of P.
-//! Papadimitriou, O. Maennel, A. Greenhalgh, A. Feldmann and L. Mathy, *Implementing Network
+//! A virtual network (VNet) consists of nodes and links that an operator asks for. They are virtual
+//! machines and virtual links on the infrastructure of providers. The roles and terms are those of
+//! P. Papadimitriou, O. Maennel, A. Greenhalgh, A. Feldmann and L. Mathy, *Implementing Network
 //! Virtualization for a Future Internet* (2009): the virtual network operator (VNO) writes a
 //! [`document::Document`], the virtual network provider (VNP) splits it among physical
 //! infrastructure providers (PIP).
 //!
-//! [`vno`], [`vnp`] and [`pip`] are the roles, [`message`] what they say to one another. They are
-//! machines without I/O: time, randomness and the [`store`] are arguments.
+//! Modules [`vno`], [`vnp`] and [`pip`] are the roles, [`message`] has the messages between them.
+//! The roles are state machines without I/O: time, randomness and the [`store`] are arguments.
 //! `docs/explanation/vnet.md` describes how they work together.
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! What roles say to one another, as JSON.
+//! Messages between roles, as JSON.
 //!
 //! ```text
 //! VNO --ToVnp--> VNP --ToPip--> PIP --ToAgent--> agent
 //!     <-FromVnp-     <-FromPip-     <-FromAgent-
 //! ```
 //!
-//! Every message may be lost, late, or come twice: it names the network and the round that it is
-//! about, and is answered the same way each time. Below a VNP there are names of hosts and of
-//! providers; [`FromVnp`] has none.
+//! Every message may be lost, be late, or arrive twice. Therefore it names the network and the
+//! round that it is about, and a receiver answers it in the same way each time. Messages below a
+//! VNP contain names of hosts and providers; [`FromVnp`] contains none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,226 +28,234 @@ mod moving;
 mod obstacle;
 mod part;
 
-/// A network and the attempt of its VNP to make it: a number that grows with each attempt, so that
-/// what is late is known to be so.
+/// A network and the round, its VNP's attempt to make it. The round grows with each attempt, so
+/// that late messages of an earlier one are recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartKey {
-    /// The network.
+    /// The network's uid.
     pub vnet: VnetId,
-    /// The attempt.
+    /// Number of the attempt.
     pub round: u64,
 }
 
-/// What an operator says to its VNP.
+/// A message of an operator (VNO) to its VNP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToVnp {
-    /// It wants this network. The same generation again asks how far it is.
+    /// Requests the network of this document. Repeating the same generation asks for its state.
     Want {
-        /// The network.
+        /// The network's uid.
         vnet: VnetId,
         /// Grows with each change of the document.
         generation: u64,
-        /// What is wanted.
+        /// The requested document.
         document: Box<Document>,
     },
-    /// It wants the network no longer.
+    /// Requests that the network be removed.
     Remove {
-        /// The network.
+        /// The network's uid.
         vnet: VnetId,
     },
 }
 
-/// What a VNP says to an operator. Nothing here names a host, a provider or an address of theirs.
+/// A message of a VNP to an operator (VNO). It never names a host, a provider, or an address of
+/// either.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromVnp {
-    /// How far a network is.
+    /// Reports the state of a network.
     Standing {
-        /// The network.
+        /// The network's uid.
         vnet: VnetId,
-        /// The generation that this is about.
+        /// The generation of the document that the report is about.
         generation: u64,
-        /// How far it is.
+        /// State of the network.
         standing: Standing,
     },
-    /// Nothing of the network is left.
+    /// Reports that nothing of the network is left.
     Removed {
-        /// The network.
+        /// The network's uid.
         vnet: VnetId,
     },
 }
 
-/// How far a network is, in conditions of which each needs those before it.
+/// State of a network, as the set of conditions that hold. Each condition requires the earlier
+/// ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Standing {
     /// The conditions that hold.
     pub holds: BTreeSet<Condition>,
-    /// Why the first of the others does not hold; none when all do.
+    /// Why the first missing condition does not hold; `None` if all conditions hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Whether that stays so until the operator changes what it wants.
+    /// Whether the request is refused for good: nothing changes until the operator changes it.
     #[serde(default)]
     pub is_refused: bool,
 }
 
-/// A step on the way of a network.
+/// A condition that a network reaches on its way to being ready, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Condition {
-    /// The request was read and is being worked on.
+    /// The request was read and is being processed.
     Admitted,
-    /// All its resources are held.
+    /// All resources of the network are reserved.
     Reserved,
-    /// All its nodes run.
+    /// All nodes run.
     Provisioned,
-    /// Probes have passed all its links.
+    /// Probes have passed all links.
     LinksUp,
-    /// All its consoles answer.
+    /// All consoles answer.
     ConsoleReady,
-    /// It can be used.
+    /// The network can be used.
     Ready,
 }
 
-/// Why something is not as wanted: a word for programs, and words for people, in the names of the
-/// operator's own document.
+/// Why something is not as requested: a code for programs, and a message for people that uses only
+/// names of the operator's document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
-    /// For programs.
+    /// The code, for programs.
     pub code: ReasonCode,
-    /// For people: the constraint that binds, and the smallest relaxation if one was found.
+    /// The message, for people: the binding constraint, and the smallest relaxation if one was
+    /// found.
     pub message: String,
-    /// The node that it is about.
+    /// The node that the reason is about; `None` if it is not about a single node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
 
-/// Why something is not as wanted.
+/// The kind of reason why something is not as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ReasonCode {
-    /// There are not resources enough.
+    /// Resources do not suffice.
     Insufficient,
-    /// What is asked for cannot be at all.
+    /// No resources could satisfy the request.
     Impossible,
-    /// It waits until there are resources.
+    /// The request waits for resources.
     Queued,
     /// A role that has to take part does not answer.
     Unreachable,
-    /// Another change came between; it is tried again.
+    /// A concurrent change interfered; the operation is retried.
     Conflict,
-    /// It is being made.
+    /// The network is being made.
     Working,
     /// A node or a link has failed.
     Failed,
-    /// It is being removed.
+    /// The network is being removed.
     Removing,
-    /// Its lease has ended.
+    /// The network's lease has expired.
     LeaseEnded,
 }
 
-/// What a VNP says to a PIP.
+/// A message of a VNP to a PIP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToPip {
-    /// It wants to know what there is.
+    /// Asks the PIP to advertise its resources.
     Advertise,
-    /// Hold this part, for a time.
+    /// Asks the PIP to reserve a part for a limited time.
     Reserve {
         /// The network and the attempt.
         key: PartKey,
-        /// The part.
+        /// The part to reserve.
         part: Box<PartRequest>,
     },
-    /// Make the part that is held.
+    /// Asks the PIP to make the reserved part.
     Commit {
         /// The network and the attempt.
         key: PartKey,
-        /// For each node's end of a link that leaves the provider: where it leads.
+        /// The far tunnel end of each link that leaves the provider, by the link's end at a node of
+        /// the part.
         far: Vec<(EndPart, TunnelEnd)>,
     },
-    /// Let go what is held of this attempt and those before it.
+    /// Asks the PIP to release what it has reserved for this attempt and earlier ones; parts that
+    /// are made stay.
     Cancel {
         /// The network and the attempt.
         key: PartKey,
     },
-    /// Let go what is held and what was made, of this attempt and those before it.
+    /// Asks the PIP to release all that is reserved or made for this attempt and earlier ones.
     Release {
         /// The network and the attempt.
         key: PartKey,
     },
-    /// These parts are still wanted, and no others of this VNP.
+    /// Renews these parts. The VNP wants no others.
     Renew {
-        /// The networks and attempts.
+        /// All parts that the VNP wants to keep, each with its attempt.
         keys: Vec<PartKey>,
     },
-    /// Links of a part that leave the provider lead elsewhere, or are to: a node beyond moves.
+    /// Announces that a node of another provider moves or has moved, so that links of this PIP's
+    /// part lead to another host.
     Repoint(Repoint),
-    /// What a provider beyond says of links that lead elsewhere.
+    /// Forwards the other provider's answer to a [`FromPip::Repoint`].
     RepointAnswer(RepointAnswer),
 }
 
-/// What a PIP says to a VNP.
+/// A message of a PIP to a VNP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromPip {
-    /// What there is, as far as the provider shows it.
+    /// The provider's resources, as far as it discloses them.
     Advertisement(Advertisement),
-    /// The part is held.
+    /// The part is reserved.
     Offered {
         /// The network and the attempt.
         key: PartKey,
-        /// For each node's end of a link that leaves the provider: where it is.
+        /// The near tunnel end of each link that leaves the provider, by the link's end at a node
+        /// of the part.
         ends: Vec<(EndPart, TunnelEnd)>,
     },
-    /// The part is not held.
+    /// The part is not reserved.
     Refused {
         /// The network and the attempt.
         key: PartKey,
-        /// Why.
+        /// Why the provider refuses the part.
         reason: Reason,
     },
-    /// The part is being made.
+    /// The provider is making the part.
     Committed {
         /// The network and the attempt.
         key: PartKey,
     },
-    /// There is no such part: its time was over, or it was let go.
+    /// The provider has no such part: its reservation or lease has expired, or it was released.
     Lapsed {
         /// The network and the attempt.
         key: PartKey,
     },
-    /// What was held of this attempt and those before it is let go; what was made before stays.
+    /// What was reserved for this attempt and earlier ones is released; a part that was made before
+    /// stays.
     Cancelled {
         /// The network and the attempt.
         key: PartKey,
     },
-    /// Of this attempt and those before it nothing is left.
+    /// Nothing of this attempt and earlier ones is left.
     Released {
         /// The network and the attempt.
         key: PartKey,
     },
-    /// How far a part is.
+    /// Reports the state of a part.
     Status {
         /// The network and the attempt.
         key: PartKey,
-        /// How far it is.
+        /// State of the part.
         status: PartStatus,
     },
-    /// The provider has a part that this VNP did not name.
+    /// The provider has a part that the VNP did not name in its last renewal.
     Held {
         /// The network and the attempt.
         key: PartKey,
     },
-    /// A node moves or has moved to another host of the provider, and links of it that leave the
-    /// provider end there.
+    /// A node moves or has moved to another host of this provider, so that the node's links to
+    /// other providers end at another host.
     Repoint(Repoint),
     /// The answer to [`ToPip::Repoint`].
     RepointAnswer(RepointAnswer),
 }
 
-/// How far a part of a network is.
+/// State of a part of a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartStatus {
@@ -257,56 +265,56 @@ pub struct PartStatus {
     pub are_links_up: bool,
     /// Whether all its consoles answer.
     pub are_consoles_ready: bool,
-    /// What is in the way.
+    /// What keeps the part from being ready; `None` if nothing does.
     pub obstacle: Option<Obstacle>,
 }
 
-/// The nodes and links of a network that a provider is to make.
+/// The nodes and links of a network that a provider is asked to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartRequest {
-    /// The network's name.
+    /// Name of the network.
     pub name: String,
     /// The nodes.
     pub nodes: Vec<PartNode>,
-    /// The links, and what of them is here.
+    /// The links, or those pieces of links that lie within this provider.
     pub links: Vec<PartLink>,
-    /// Access points and cards of these nodes, as the hosts of the nodes have them.
+    /// Access points and physical cards of the part's nodes, as links of a host part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub access: Vec<LinkPart>,
 }
 
-/// A node and what it needs of its host.
+/// A node, and its requirements on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartNode {
-    /// What to make.
+    /// The node to make.
     pub node: NodePart,
-    /// Where it may be; anywhere if the list is empty.
+    /// Locations where the node may be placed; anywhere if the list is empty.
     pub location: Vec<String>,
-    /// Physical network cards.
+    /// Number of physical network cards that the node needs.
     pub nics: u32,
-    /// Labels of its host.
+    /// Labels that the host must have.
     pub labels: BTreeMap<String, String>,
-    /// Nodes of this part that must not share its host.
+    /// Nodes of this part that must not share a host with this one.
     pub apart_from: Vec<String>,
-    /// The host that the VNP chose, by its number in the advertisement.
+    /// The host that the VNP prefers, by its number in the advertisement; `None`: the PIP chooses.
     pub host: Option<u32>,
 }
 
-/// A link, or the piece of it within a provider.
+/// A link, or the piece of it within one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartLink {
-    /// Its number in the network.
+    /// Number of the link in its network.
     pub number: u32,
-    /// What carries it.
+    /// Encapsulation that carries the link.
     pub carrier: Carrier,
-    /// Its rate in either direction.
+    /// Rate in each direction.
     pub rate: Rate,
-    /// The longest delay of the piece, µs.
+    /// Largest delay of this piece, µs.
     pub delay_max_us: Option<u64>,
-    /// Its ends.
+    /// The two ends of this piece.
     pub ends: [PartEnd; 2],
 }
 
@@ -314,63 +322,63 @@ pub struct PartLink {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartEnd {
-    /// A node of the part.
+    /// At a node of the part.
     Node(EndPart),
-    /// The border to another provider, by its name.
+    /// At the border of this name, which leads to another provider.
     Border(String),
 }
 
-/// An end of a tunnel between providers.
+/// An end of a tunnel between two providers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelEnd {
-    /// The host.
+    /// Name of the host where the tunnel ends.
     pub host: String,
-    /// Its address for this tunnel.
+    /// The host's address for this tunnel.
     pub address: Ipv4Addr,
-    /// What tells the tunnel from others.
+    /// The tag of the tunnel: GRE key or VXLAN VNI.
     pub tag: u32,
 }
 
-/// What a provider has, as far as it shows it.
+/// A provider's free resources, as far as it discloses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Advertisement {
-    /// Whether hosts are what they seem: a VNP may then choose among them.
+    /// Whether each entry of `hosts` is one real host. A VNP may then choose hosts.
     pub is_exact: bool,
-    /// Hosts, or what stands for several of them.
+    /// Hosts; if `is_exact` is false, each entry may represent several hosts.
     pub hosts: Vec<AdvertisedHost>,
-    /// Links between them.
+    /// Links between the advertised hosts.
     pub links: Vec<AdvertisedLink>,
     /// Borders to other providers.
     pub borders: Vec<AdvertisedBorder>,
 }
 
-/// A host, or what stands for several.
+/// A host, or a group of hosts at one location, with what is free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdvertisedHost {
-    /// Processors that are free.
+    /// Free processors.
     pub cpus: u64,
-    /// Memory that is free, MiB.
+    /// Free memory, MiB.
     pub memory_mib: u64,
-    /// Physical network cards that are free.
+    /// Free physical network cards.
     pub nics: u64,
-    /// Where it is.
+    /// Name of the location.
     pub location: String,
     /// Labels, each `key=value`.
     pub labels: BTreeSet<String>,
 }
 
-/// A link between two advertised hosts, by their numbers.
+/// A link between two advertised hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdvertisedLink {
-    /// Its ends.
+    /// Index of the advertised host at each end.
     pub ends: [u32; 2],
-    /// The rate that is free, bits a second.
+    /// Free rate, bits a second.
     pub rate_bps: u64,
-    /// Its delay, µs.
+    /// Delay, µs.
     pub delay_us: u64,
 }
 
@@ -378,19 +386,19 @@ pub struct AdvertisedLink {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdvertisedBorder {
-    /// Its name, the same at both providers.
+    /// Name of the border, which both providers use.
     pub name: String,
-    /// The advertised host behind it.
+    /// Index of the advertised host at which the border is.
     pub host: u32,
-    /// The rate that is free, bits a second.
+    /// Free rate, bits a second.
     pub rate_bps: u64,
-    /// This provider's half of its delay, µs.
+    /// This provider's half of the border's delay, µs.
     pub delay_us: u64,
 }
 
 impl Reason {
-    /// The reason as it is passed on: one line, which is not longer than a line needs to be. Who
-    /// has written it may be careless, or worse.
+    /// The reason shortened before it is passed on: one line of bounded length, without control
+    /// characters. The sender is not trusted.
     #[must_use]
     pub fn in_short(self) -> Reason {
         let shown = |text: &str, most: usize| {
@@ -404,7 +412,7 @@ impl Reason {
         }
     }
 
-    /// A reason that is not about one node.
+    /// A reason that does not concern a single node.
     #[must_use]
     pub fn new(code: ReasonCode, message: impl Into<String>) -> Reason {
         Reason {
@@ -416,7 +424,7 @@ impl Reason {
 }
 
 impl Standing {
-    /// One in which nothing holds, and why.
+    /// A state in which no condition holds, for this reason.
     #[must_use]
     pub fn without(reason: Reason) -> Standing {
         Standing {
@@ -438,5 +446,5 @@ impl fmt::Display for PartKey {
     }
 }
 
-/// Characters of a reason that are passed on.
+/// Characters of a reason's message that are passed on.
 const WORDS_MAX: usize = 1000;

@@ -1,4 +1,4 @@
-//! A role's copy of its part of the store.
+//! A role's local copy of its keys in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::store::{Entry, KeyRange, Revision, Store, StoreError};
 
-/// A copy of the keys that begin with a prefix, brought up to date by what has changed.
+/// A copy of all keys with a given prefix, updated by the store's changes.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     range: KeyRange,
@@ -17,7 +17,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// A copy that has not read anything yet.
+    /// A copy of the keys with this prefix, empty until the first [`Mirror::refresh`].
     #[must_use]
     pub fn new(prefix: &str) -> Mirror {
         Mirror {
@@ -27,10 +27,10 @@ impl Mirror {
         }
     }
 
-    /// Brings it up to date. Returns the keys that have changed, come or gone.
+    /// Updates the copy from the store. Returns the keys that were changed, added or removed.
     ///
     /// # Errors
-    /// The store does not answer; the copy is as it was.
+    /// The store does not answer; the copy is unchanged.
     pub fn refresh(
         &mut self,
         store: &mut dyn Store,
@@ -72,20 +72,21 @@ impl Mirror {
         Ok(keys.filter(differs).cloned().collect())
     }
 
-    /// An entry as it was when the copy was brought up to date.
+    /// The entry of a key at the last refresh; `None` if there was none.
     #[must_use]
     pub fn entry(&self, key: &str) -> Option<&Entry> {
         self.entries.get(key)
     }
 
-    /// The revision that wrote a key, by which a transaction compares it.
+    /// The revision that last wrote a key, for comparison in a transaction; `None` if the key was
+    /// absent.
     #[must_use]
     pub fn revision(&self, key: &str) -> Option<Revision> {
         self.entries.get(key).map(|entry| entry.modified)
     }
 }
 
-/// A record as the bytes of a value.
+/// Serializes a record to the value of a key.
 ///
 /// # Panics
 /// Never for records whose maps have keys of text or numbers.
@@ -93,10 +94,10 @@ pub fn to_value<T: Serialize>(record: &T) -> Vec<u8> {
     serde_json::to_vec(record).expect("a record is JSON")
 }
 
-/// A record of the bytes of a value.
+/// Parses a record from the value of an entry.
 ///
 /// # Errors
-/// They are not one: the store is damaged, or was written by another version.
+/// The value is not such a record: the store is damaged, or another version has written it.
 pub fn from_value<T: DeserializeOwned>(entry: &Entry) -> Result<T, StoreError> {
     let wrong = |error| StoreError::Damaged(format!("{}: {error}", entry.key));
     serde_json::from_slice(&entry.value).map_err(wrong)

@@ -1,4 +1,4 @@
-//! Requests in the words of the operator's document, for why they do not fit.
+//! Describes why requests do not fit, in words of the operator's document.
 
 use carina_embed::explanation::{Constraint, Names, Relaxation, explain};
 use carina_embed::joint::Joint;
@@ -9,12 +9,13 @@ use crate::document::limits::MEMORY_MIB;
 use crate::document::{Rate, Span};
 use crate::message::{Reason, ReasonCode};
 
-/// The names of a request's nodes, and where each may be. What lies beyond a border has no name.
+/// Names of the nodes of an embedding request, and where each may be placed. A node that represents
+/// another provider beyond a border has no name.
 #[derive(Clone, Debug, Default)]
 pub struct DocumentNames {
-    /// The nodes, by their numbers in the request.
+    /// The names, by the nodes' numbers in the request.
     pub nodes: Vec<String>,
-    /// The locations of each; anywhere if empty.
+    /// The allowed locations of each node; anywhere if the list is empty.
     pub places: Vec<Vec<String>>,
 }
 
@@ -51,14 +52,15 @@ impl Names for DocumentNames {
     }
 }
 
-/// Why a request does not fit, with the smallest relaxation that would. Rates are bits a second.
+/// The reason why a request does not fit, with the smallest relaxation that would. Rates are in
+/// bits a second.
 #[must_use]
 pub fn insufficient(residual: &Residual, request: &Request, names: &DocumentNames) -> Reason {
     let explanation = explain(residual, request, &mut Joint::first());
     let Some(mut explanation) = explanation else {
         return Reason::new(ReasonCode::Insufficient, "it does not fit");
     };
-    // What a document cannot ask for is no relaxation.
+    // Drops a relaxation that a document cannot express.
     explanation.relaxation = explanation.relaxation.filter(|it| match it {
         Relaxation::Cpu(_, cpus) => *cpus > 0,
         Relaxation::Memory(_, memory) => MEMORY_MIB.contains(memory),

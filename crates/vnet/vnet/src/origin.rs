@@ -1,9 +1,9 @@
-//! Where something comes from that is counted by its source.
+//! Groups source addresses, for counting what comes from one host.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// An address as one that a host may have alone: of IPv6 the network of 64 bits. (RFC 4291,
-/// section 2.5.1)
+/// The part of an address that one host may own: an IPv6 address becomes its /64 network, an IPv4
+/// address stays as it is. (RFC 4291, section 2.5.1)
 #[must_use]
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

@@ -1,20 +1,22 @@
-//! A physical infrastructure provider: holds parts of networks for VNPs, and has them made.
+//! A physical infrastructure provider (PIP): reserves parts of networks for VNPs, and has agents
+//! make them.
 //!
-//! The machine does no I/O. It is handed messages and the time, writes to a store, and gives
-//! messages back. All that it must not forget is in the store, so that it may end at any point, and
-//! several of them may serve one provider: what they promise is compared in the store.
+//! The state machine does no I/O. It receives messages and the time, writes to a store, and returns
+//! messages. Everything that must survive the process is in the store, so that the process may end
+//! at any point, and several processes may serve one provider: transactions of the store detect
+//! conflicts between their reservations.
 //!
 //! ```text
 //!           Reserve            Commit              Release, or the lease ends
 //!  (nothing) -----> held -----------------> made -----------------------> leaving
-//!      ^             | Cancel, or the lease  ^ |  hosts get orders again until|
-//!      +-------------+ of the store ends     +-+  they have what they should  |
-//!      +----------------------------------------- every host has let go ------+
+//!      ^             | Cancel, or the lease  ^ |  orders are repeated until   |
+//!      +-------------+ of the store ends     +-+  every host matches its part |
+//!      +----------------------------------------- every host has removed it --+
 //! ```
 //!
-//! What is held is on a lease of the store, and goes without the provider. What is made stays as
-//! long as its VNP names it. A part that changes is held beside what it was; hosts keep both
-//! accounted for until they have let go of the old.
+//! A reservation (`held`) is on a lease of the store, and expires even without the provider. A part
+//! that is made stays as long as its VNP renews it. A changed part is reserved beside the old one;
+//! the hosts account for both until they have released the old one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -57,59 +59,63 @@ pub use self::view::{
     GroundLinkView, HostView, LinkView, NodeView, PartState, PartView, PipView, Share,
 };
 
-/// A provider's machine.
+/// The state machine of a provider.
 #[derive(Debug)]
 pub struct Pip<S> {
     ground: Ground,
     books: Books,
     store: S,
     timing: Timing,
-    /// When it began: of hosts that have not reported since, nothing is known for a while.
+    /// When this process began. For a while after that, hosts that have not reported yet count as
+    /// unknown, not as gone.
     began: Option<Instant>,
-    /// What hosts have said last, and when.
+    /// The last report of each host, and when it came.
     reports: BTreeMap<HostId, (Instant, Arc<FromAgent>)>,
-    /// What hosts have said that they can make.
+    /// The limits that each host has reported.
     limits: Limits,
-    /// What VNPs know of parts, so that they learn of changes.
+    /// The last status that was sent to the VNP for each part; a new one is sent when it differs.
     told: BTreeMap<VnetId, PartStatus>,
-    /// The last order of each network to each host: up to which round, whether to make it, and
-    /// when.
+    /// The last order of each network to each host: the generation, whether to make it (else to
+    /// remove it), and when it was sent.
     ordered: BTreeMap<(VnetId, String), (u64, bool, Instant)>,
-    /// The last word to providers beyond of each move, whether it was decided, and when.
+    /// For each network, the last message about a move to the other providers: the move's number,
+    /// whether it was decided, and when it was sent.
     told_beyond: BTreeMap<VnetId, (u64, bool, Instant)>,
-    /// Until when each move is not sent again, by number.
+    /// For each move, by number: the time before which its `Send` order is not repeated.
     sends: BTreeMap<u64, Instant>,
-    /// Why parts were refused.
+    /// Cached reasons why parts did not fit.
     lately: Lately<PartRequest>,
-    /// Hosts that have said that they have all that they should, and [`Books::changes_at`] then.
+    /// Hosts whose last report matched what they should have, each with [`Books::changes_at`] at
+    /// that time.
     quiet: BTreeMap<HostId, u64>,
     outputs: VecDeque<Output>,
-    /// What has failed on hosts, for those who run the provider.
+    /// Lines about failures on hosts, for the provider's log.
     notes: VecDeque<String>,
     discarded: BTreeMap<&'static str, u64>,
     next_look: Instant,
 }
 
-/// What a provider sends.
+/// A message that a provider sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// To a VNP.
+    /// A message to a VNP.
     ToVnp {
-        /// Its name.
+        /// Name of the VNP.
         vnp: String,
         /// The message.
         message: FromPip,
     },
-    /// To the agent of a host.
+    /// A message to the agent of a host.
     ToAgent {
-        /// The host's name.
+        /// Name of the host.
         host: String,
         /// The message.
         message: ToAgent,
     },
 }
 
-/// What has to be done again because another has written in between.
+/// Whether an operation is complete, or must be repeated because another process wrote to the store
+/// in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Done,
@@ -117,10 +123,10 @@ enum Step {
 }
 
 impl<S: Store> Pip<S> {
-    /// A provider of this name, with this inventory, which keeps its state in a store.
+    /// A provider `name` with this inventory, which keeps its state in `store`.
     ///
     /// # Errors
-    /// The inventory contradicts itself.
+    /// The inventory is inconsistent.
     pub fn new(
         name: &str,
         inventory: Inventory,
@@ -149,7 +155,7 @@ impl<S: Store> Pip<S> {
         })
     }
 
-    /// Takes a message of a VNP.
+    /// Processes a message of a VNP.
     pub fn handle_vnp(&mut self, now: Instant, vnp: &str, message: ToPip) {
         self.began.get_or_insert(now);
         for _ in 0..TRIES {
@@ -162,7 +168,7 @@ impl<S: Store> Pip<S> {
         self.count("another provider process wrote each time");
     }
 
-    /// Takes what an agent says.
+    /// Processes an agent's report.
     pub fn handle_agent(&mut self, now: Instant, said: impl Into<Arc<FromAgent>>) {
         self.began.get_or_insert(now);
         let said = said.into();
@@ -193,7 +199,7 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// Looks after leases and hosts; to be called when [`Pip::poll_timeout`] says.
+    /// Checks leases and hosts. The caller calls it at the time of [`Pip::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.began.get_or_insert(now);
         if now < self.next_look {
@@ -205,26 +211,27 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// When [`Pip::handle_timeout`] is due. May change after that alone.
+    /// When [`Pip::handle_timeout`] is due. Only that call changes the time.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         self.next_look
     }
 
-    /// The next message to send. May change after any `handle_*`.
+    /// The next message to send. Any `handle_*` may add messages.
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// The next line about what has failed on a host, for the log of the provider. May come after
-    /// [`Pip::handle_agent`].
+    /// The next line about a failure on a host, for the provider's log. [`Pip::handle_agent`] adds
+    /// such lines.
     #[must_use]
     pub fn poll_note(&mut self) -> Option<String> {
         self.notes.pop_front()
     }
 
-    /// The VNP for which a part of a network is held or was made, as far as the store answers.
+    /// The VNP for which a part of a network is reserved or made. If the store does not answer, the
+    /// result is as of the last successful read.
     pub fn owner(&mut self, now: Instant, vnet: VnetId) -> Option<&str> {
         let refreshed = self.books.refresh(&mut self.store, now, &self.ground);
         if let Err(error) = refreshed {
@@ -245,13 +252,14 @@ impl<S: Store> Pip<S> {
         self.ground.host(host).is_some()
     }
 
-    /// What was discarded, by reason.
+    /// Number of discarded messages and failed operations, by reason.
     #[must_use]
     pub fn discarded(&self) -> &BTreeMap<&'static str, u64> {
         &self.discarded
     }
 
-    /// Of what more is promised than there is, in words: nothing, unless the inventory shrank.
+    /// The hosts and links of which more is promised than exists, as text. Empty unless the
+    /// inventory has shrunk.
     #[must_use]
     pub fn excess(&self) -> Vec<String> {
         self.books.excess(&self.ground)
@@ -260,7 +268,8 @@ impl<S: Store> Pip<S> {
     fn answer(&mut self, now: Instant, vnp: &str, message: &ToPip) -> Result<Step, StoreError> {
         self.books.refresh(&mut self.store, now, &self.ground)?;
         match message {
-            // What the last answer says that was not fetched yet.
+            // The previous advertisement to this VNP is still waiting to be sent; it answers this
+            // request, too.
             ToPip::Advertise if self.is_advertising_to(vnp) => Ok(Step::Done),
             ToPip::Advertise => {
                 let free = self.free_as_hoped(now, None);
@@ -278,7 +287,8 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// Lets go what is held, and with `all` what was made, up to a round.
+    /// Releases the reservation of a network, and with `all` also the part that is made, if their
+    /// rounds are not after that of `key`.
     fn release(
         &mut self,
         now: Instant,
@@ -352,9 +362,9 @@ impl<S: Store> Pip<S> {
     }
 }
 
-/// Rounds share a generation with moves.
+/// Largest round: a generation has room for a round and a count of moves.
 const ROUND_MAX: u64 = u64::MAX >> MOVES_BITS;
-/// Lines about failures that wait for the log.
+/// Lines about failures that are kept until the log reads them.
 const NOTES_MAX: usize = 256;
-/// How often a message is tried anew when another process has written in between.
+/// How often a message is processed again because another process wrote to the store in between.
 const TRIES: u32 = 5;

@@ -41,7 +41,7 @@ pub struct Event {
 }
 
 impl Phase {
-    /// All of them, in their order.
+    /// All phases, in their order.
     pub const ALL: [Phase; 5] = [
         Phase::Discovery,
         Phase::Tunnels,
@@ -50,7 +50,7 @@ impl Phase {
         Phase::Probes,
     ];
 
-    /// The name, as in JSON.
+    /// The name of the phase, as in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

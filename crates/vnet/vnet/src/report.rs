@@ -1,5 +1,4 @@
-//! What agents and operators say of networks, and are asked for: JSON on `vnet.sock` and between
-//! roles.
+//! JSON reports and requests that agents and operators exchange, on `vnet.sock` and between roles.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,59 +8,59 @@ use crate::host_part::{InterfacePart, LinkState, NodeState, VnetId};
 use crate::impairment::LinkImpairment;
 use crate::progress::PhaseTime;
 
-/// A network, as its operator sees it.
+/// State of a network, as its operator sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VnetReport {
-    /// Its name.
+    /// Name of the network.
     pub name: String,
-    /// Its uid.
+    /// Uid of the network.
     pub vnet: VnetId,
-    /// The generation of what is wanted.
+    /// Generation of the requested network.
     pub generation: u64,
-    /// How far it is.
+    /// State of the network.
     pub state: VnetState,
-    /// Why it is not ready.
+    /// Why the network is not ready, one text per obstacle; empty if it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub obstacles: Vec<String>,
-    /// Its nodes.
+    /// The nodes.
     pub nodes: Vec<NodeReport>,
-    /// Its links.
+    /// The links.
     pub links: Vec<LinkReport>,
-    /// How long the phases of the last change took.
+    /// Duration of each phase of the last change.
     pub phases: Vec<PhaseTime>,
-    /// From the request until it was ready, ms.
+    /// Time from the request until the network was ready, ms; `None` until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_after_ms: Option<f64>,
 }
 
-/// How far a network is.
+/// State of a network at its agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VnetState {
-    /// It is being made or changed.
+    /// The network is being made or changed.
     Changing,
     /// Every console has answered, and probes have passed every link both ways.
     Ready,
-    /// It was ready, and something of it has ended or does not answer.
+    /// The network was ready, but some node or link has ended or does not answer.
     Degraded,
-    /// It cannot be made.
+    /// The network cannot be made.
     Failed,
 }
 
-/// A node of a network.
+/// State of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeReport {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// What makes it.
+    /// Whether the node is a virtual machine or a namespace.
     pub kind: Kind,
-    /// How far it is.
+    /// State of the node.
     pub state: NodeState,
-    /// Whether its console has answered.
+    /// Whether the node's console has answered.
     pub is_console_ready: bool,
-    /// Its interfaces.
+    /// The node's interfaces.
     pub interfaces: Vec<InterfaceReport>,
 }
 
@@ -69,15 +68,15 @@ pub struct NodeReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceReport {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Its address with the prefix.
+    /// IPv4 address with prefix length.
     pub address: String,
-    /// Its address on the link.
+    /// MAC address.
     pub mac: String,
-    /// Bytes of the largest packet of IP.
+    /// MTU: bytes of the largest IP packet.
     pub mtu: u16,
-    /// The number of its link.
+    /// Number of the interface's link.
     pub link: u32,
 }
 
@@ -93,41 +92,41 @@ impl From<&InterfacePart> for InterfaceReport {
     }
 }
 
-/// A link of a network.
+/// State of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkReport {
-    /// Its number.
+    /// Number of the link.
     pub number: u32,
-    /// Its ends, `NODE:INTERFACE`.
+    /// The ends, each `NODE:INTERFACE`.
     pub ends: [String; 2],
-    /// What carries it between hosts.
+    /// Encapsulation that carries the link between hosts.
     pub carrier: Carrier,
-    /// The rate that it carries.
+    /// Rate in each direction.
     pub rate: Rate,
-    /// How far it is.
+    /// State of the link.
     pub state: LinkState,
-    /// Round trip of the last probe, ns.
+    /// Round trip of the last probe, ns; `None` if no probe was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ns: Option<u64>,
-    /// What passed from the first end to the second, and back.
+    /// Counters of the direction from the first end to the second, and of the opposite direction.
     pub passed: [Passed; 2],
-    /// What impairs it.
+    /// The impairments of the two directions.
     #[serde(default, skip_serializing_if = "LinkImpairment::is_none")]
     pub impairment: LinkImpairment,
 }
 
-/// What passed over one direction of a link.
+/// Counters of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Passed {
-    /// Frames that came from the node.
+    /// Frames that the node has sent into the link.
     pub frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub bytes: u64,
-    /// Frames above the rate of the link, or for which there was no room.
+    /// Frames dropped because they exceeded the link's rate or a queue was full.
     pub dropped: u64,
-    /// Frames that an impairment has lost.
+    /// Frames dropped by an impairment.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: u64,
 }
@@ -136,45 +135,47 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// The machines that stand ready.
+/// The pool of paused machines, ready to become nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolReport {
-    /// How many there are.
+    /// Number of machines in the pool.
     pub ready: usize,
 }
 
-/// A command to be run in a node.
+/// A request to run a command in a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exec {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The command, for a shell.
+    /// The command line, which a shell interprets.
     pub command: String,
-    /// How long it may take, ms.
+    /// Time in milliseconds after which the command is killed.
     pub limit_ms: u64,
 }
 
-/// What a command has said.
+/// The result of a command that ran in a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecReply {
-    /// Its exit status.
+    /// The command's exit status.
     pub status: i32,
-    /// Its standard output, in base64.
+    /// The beginning of the standard output, at most [`ExecReply::STDOUT_MAX`] bytes; in JSON as
+    /// base64.
     #[serde(with = "base64_text")]
     pub stdout: Vec<u8>,
-    /// Its standard error, in base64.
+    /// The beginning of the standard error, at most [`ExecReply::STDERR_MAX`] bytes; in JSON as
+    /// base64.
     #[serde(with = "base64_text")]
     pub stderr: Vec<u8>,
-    /// Bytes of its outputs that are not there, as they were too many.
+    /// Number of bytes of both outputs that were cut off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
 }
 
 impl ExecReply {
-    /// What fits into an answer of the exit status and the outputs of a command.
+    /// The reply for a command's exit status and outputs. Outputs that are too long are cut off.
     #[must_use]
     pub fn of(status: i32, stdout: Vec<u8>, stderr: Vec<u8>) -> ExecReply {
         let mut reply = ExecReply {
@@ -194,39 +195,39 @@ impl ExecReply {
         reply
     }
 
-    /// Bytes of standard output that come at most.
+    /// Largest number of bytes of standard output in a reply.
     pub const STDOUT_MAX: usize = 7 << 20;
-    /// Bytes of standard error that come at most.
+    /// Largest number of bytes of standard error in a reply.
     pub const STDERR_MAX: usize = 1 << 20;
 }
 
-/// What a console has said.
+/// Recent output of a node's console.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConsoleSaid {
-    /// How many bytes it has said in all: where to go on.
+    /// Number of bytes that the console has written in all; the position from which to ask next.
     pub next: u64,
-    /// The last of them, after those that were known; at most 4 KiB.
+    /// The bytes after the position that was asked for; at most the last 4 KiB.
     pub bytes: Vec<u8>,
 }
 
-/// What is typed at a console.
+/// Input for a node's console.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConsoleTyped {
-    /// The text, with the ends of its lines.
+    /// The text to type, including line ends.
     pub text: String,
 }
 
-/// The outcome of one of the tests of a document.
+/// The result of one test of a document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TestReport {
-    /// What was tried, as in `ping r1 r3`.
+    /// The test, for instance `ping r1 r3`.
     pub test: String,
-    /// Whether it holds.
+    /// Whether the test passed.
     pub holds: bool,
-    /// What was seen.
+    /// What the test measured.
     pub seen: String,
 }
 
@@ -254,33 +255,34 @@ impl NodeSwitch {
     }
 }
 
-/// What moving a node took.
+/// The result of moving a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MigrationReport {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The host to which it has moved, if that is another one.
+    /// The host to which the node has moved; `None` if it stayed on the same host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// How long it stood still, ms; none if an agent has begun anew meanwhile.
+    /// How long the node was paused, ms; `None` if an agent has restarted meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub downtime_ms: Option<f64>,
-    /// From the request until nothing of the QEMU that it had was left, ms.
+    /// Time from the request until nothing of the node's old QEMU was left, ms.
     pub total_ms: f64,
-    /// The neighbour from which it was asked for echos, 1000 a second, meanwhile; none where no
-    /// neighbour on its host is a namespace.
+    /// The neighbour that pinged the node 1000 times a second during the move; `None` if no
+    /// neighbour on the node's host is a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched_from: Option<String>,
-    /// How many echos were sent.
+    /// Number of pings that the neighbour has sent.
     pub sent: u64,
-    /// How many of them were not answered.
+    /// Number of pings that were not answered; `None` if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
-    /// The longest time without an answer, ms.
+    /// The longest time without an answer, ms; `None` if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_ms: Option<f64>,
-    /// Whether its destination has lost it after it had arrived, and has made it anew.
+    /// Whether the destination lost the node's state after it had arrived, and has created the node
+    /// again.
     #[serde(default)]
     pub is_made_anew: bool,
 }
@@ -309,27 +311,27 @@ impl std::fmt::Display for MigrationReport {
     }
 }
 
-/// A file or directory of the agent's host that a request names.
+/// A request that names a file or directory on the agent's host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AtPath {
-    /// The path, from the root.
+    /// The absolute path.
     pub path: std::path::PathBuf,
 }
 
-/// A network that was saved.
+/// The result of saving a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SaveReport {
-    /// Its name.
+    /// Name of the network.
     pub name: String,
-    /// The directory.
+    /// The directory in which the network is saved.
     pub path: std::path::PathBuf,
-    /// Machines whose state is in it, with the bytes of that.
+    /// Machines whose state was saved, each with the bytes of its state.
     pub machines: std::collections::BTreeMap<String, u64>,
-    /// Namespaces: of them there is what the document says, and nothing of what ran in them.
+    /// Namespaces: only their description in the document is saved, not what ran in them.
     pub namespaces: Vec<String>,
-    /// How long the machines stood still, ms.
+    /// How long the machines were paused, ms.
     pub stood_still_ms: f64,
 }
 
@@ -349,7 +351,7 @@ mod tests {
         let cut = reply(50_000_000, ExecReply::STDERR_MAX + 1);
         assert_eq!(cut.stdout.len(), ExecReply::STDOUT_MAX);
         assert_eq!(cut.dropped, 50_000_000 - ExecReply::STDOUT_MAX as u64 + 1);
-        // Clients take 16 MiB, providers 12 MiB.
+        // Clients read at most 16 MiB, providers 12 MiB.
         let text = serde_json::to_vec(&cut).unwrap();
         assert!(text.len() < 12 << 20, "{}", text.len());
         assert_eq!(serde_json::from_slice::<ExecReply>(&text).unwrap(), cut);

@@ -1,12 +1,14 @@
-//! Where roles keep what they must not forget.
+//! Stores: the persistent state of roles.
 //!
-//! A store maps keys to values and has one revision, which each transaction that changes something
-//! raises by one. What a role decides on, it has read at a revision; a [`Transaction`] compares
-//! before it writes, so that of two who decide on the same state one writes and the other reads
-//! again. Keys may hang on a lease, and go with it.
+//! A store maps keys to values. It has a revision, which each transaction that changes something
+//! increments. A role decides on what it has read at some revision; a [`Transaction`] compares
+//! revisions before it writes. If two processes decide on the same state, one writes, and the other
+//! gets a conflict and reads again. A key may be attached to a lease, and is deleted when the lease
+//! ends.
 //!
-//! Time is an argument, so that a [`memory::MemoryStore`] serves in simulations; a store with a
-//! clock of its own, such as etcd, ignores it. [`conformance`] is what every store has to keep.
+//! Time is an argument, so that simulations can use a [`memory::MemoryStore`]. A store with a clock
+//! of its own, such as etcd, ignores the argument. Every store must pass the cases of
+//! [`conformance`].
 //!
 //! ```text
 //! range at 7 --> decide --> commit: if as of 7, write --> Done(8), or Conflict: read again
@@ -22,23 +24,25 @@ use carina_time::{Duration, Instant};
 pub mod conformance;
 pub mod memory;
 
-/// Keys, values, revisions and leases.
+/// A store of keys and values, with revisions and leases.
 ///
-/// Every call may fail with [`StoreError::Unavailable`]; then what was asked may have been done or
-/// not, and the caller reads before it goes on.
+/// Every call may fail with [`StoreError::Unavailable`]. The operation may then have been done or
+/// not, and the caller must read before it continues.
 pub trait Store {
-    /// What is in a range of keys, in order of keys.
+    /// The entries of a range of keys, in the order of keys.
     ///
     /// # Errors
     /// The store does not answer.
     fn range(&mut self, now: Instant, range: &KeyRange) -> Result<Snapshot, StoreError>;
 
-    /// What has changed in a range after a revision: the watch of a store that is asked. Several
-    /// changes of one key are one. It may be late, as of a revision since `after` that is not the
-    /// last: what decides is what [`Store::commit`] compares.
+    /// The changes of a range of keys after a revision. A caller polls this in place of a watch.
+    /// Several changes of one key are merged into the last one. The answer may be as of any
+    /// revision from `after` up to the current one; a decision is safe only because
+    /// [`Store::commit`] compares.
     ///
     /// # Errors
-    /// [`StoreError::Compacted`]: the history does not go back so far; the caller takes the range.
+    /// [`StoreError::Compacted`]: the history does not reach back to `after`; the caller must read
+    /// the whole range.
     fn changes(
         &mut self,
         now: Instant,
@@ -46,170 +50,172 @@ pub trait Store {
         after: Revision,
     ) -> Result<Changes, StoreError>;
 
-    /// Compares, and writes if all comparisons hold, whole or not at all.
+    /// Executes a transaction atomically: if all comparisons hold, all writes are done, else none.
     ///
     /// # Errors
-    /// Nothing was written, but for [`StoreError::Unavailable`].
+    /// Nothing was written, except perhaps after [`StoreError::Unavailable`].
     fn commit(&mut self, now: Instant, transaction: &Transaction) -> Result<Outcome, StoreError>;
 
-    /// Begins a lease that ends after `ttl` unless it is renewed. Stores may count in seconds, and
-    /// end it later, never earlier.
+    /// Creates a lease that ends after `ttl` unless it is renewed. A store that counts in seconds
+    /// may end it later than that, but never earlier.
     ///
     /// # Errors
     /// The store does not answer.
     fn grant(&mut self, now: Instant, ttl: Duration) -> Result<LeaseId, StoreError>;
 
-    /// Lets a lease run for its whole time from now on.
+    /// Restarts the time of a lease at its full length.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchLease`]: it has ended.
+    /// [`StoreError::NoSuchLease`]: the lease has ended.
     fn renew(&mut self, now: Instant, lease: LeaseId) -> Result<(), StoreError>;
 
-    /// Ends a lease, and deletes the keys on it. A lease that has ended is no error.
+    /// Ends a lease and deletes the keys attached to it. Revoking a lease that has already ended is
+    /// not an error.
     ///
     /// # Errors
     /// The store does not answer.
     fn revoke(&mut self, now: Instant, lease: LeaseId) -> Result<(), StoreError>;
 
-    /// Forgets the history up to a revision, which is not above that of the store.
+    /// Discards the history up to a revision, which must not exceed the store's revision.
     ///
     /// # Errors
     /// The store does not answer.
     fn compact(&mut self, now: Instant, through: Revision) -> Result<(), StoreError>;
 }
 
-/// A count of transactions that changed something.
+/// A revision: the number of transactions that have changed something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
-/// A lease of a store.
+/// Identifies a lease of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaseId(pub u64);
 
-/// Keys from one up to, but without, another.
+/// The keys from `from` up to, but not including, `to`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first key.
     pub from: String,
-    /// The first key that does not belong to it.
+    /// The first key after the range.
     pub to: String,
 }
 
-/// A key and its value.
+/// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key: 1 to [`KEY_MAX`] printable letters of ASCII.
+    /// The key: 1 to [`KEY_MAX`] printable ASCII characters.
     pub key: String,
-    /// The value: up to [`VALUE_MAX`] bytes.
+    /// The value: at most [`VALUE_MAX`] bytes.
     pub value: Vec<u8>,
-    /// The revision that wrote it last.
+    /// The revision that last wrote the key.
     pub modified: Revision,
-    /// The lease with which it goes.
+    /// The lease to which the key is attached, if any.
     pub lease: Option<LeaseId>,
 }
 
-/// What was in a range of keys.
+/// The entries of a range of keys at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The revision of the store then.
+    /// The revision of the store when it was read.
     pub revision: Revision,
-    /// The entries, in order of keys.
+    /// The entries, in the order of keys.
     pub entries: Vec<Entry>,
 }
 
-/// What has changed in a range of keys.
+/// The changes of a range of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// The revision of the store, after which to ask next.
+    /// The revision up to which changes are included; the next request starts after it.
     pub through: Revision,
-    /// What was written and is there, as it is now, in order of keys.
+    /// The entries that were written and still exist, with their current values, in the order of
+    /// keys.
     pub written: Vec<Entry>,
-    /// Keys that are gone; among them may be some that the caller never saw.
+    /// The keys that were deleted; may include keys that the caller never saw.
     pub deleted: Vec<String>,
 }
 
-/// What has to be so for a transaction to write.
+/// A condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// There is no such key.
+    /// The key does not exist.
     Absent(String),
-    /// The key is there, last written by this revision.
+    /// The key exists, and this revision last wrote it.
     Unchanged(String, Revision),
 }
 
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// The key has this value. Without a lease it stays until it is deleted.
+    /// Sets the value of a key.
     Put {
         /// The key.
         key: String,
         /// The value.
         value: Vec<u8>,
-        /// The lease with which it goes.
+        /// The lease to which the key is attached; `None`: the key stays until it is deleted.
         lease: Option<LeaseId>,
     },
-    /// The key is gone.
+    /// Deletes the key.
     Delete(String),
 }
 
-/// Comparisons, and what is written if all of them hold.
+/// Conditions, and the writes to do if all conditions hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// What has to be so.
+    /// The conditions.
     pub compares: Vec<Compare>,
-    /// What is written; each key once.
+    /// The writes; at most one for each key.
     pub writes: Vec<Write>,
 }
 
 /// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was written; the keys have this revision.
+    /// All writes were done; the keys have this revision.
     Done(Revision),
-    /// A comparison did not hold; nothing was written.
+    /// A condition did not hold; nothing was written.
     Conflict,
 }
 
-/// Why a store did not do what it was asked for.
+/// Why a store could not carry out an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It does not answer, or broke off. What was asked may have been done.
+    /// The store does not answer, or the connection broke. The operation may have been done.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
-    /// There is no room.
+    /// The store has no room left.
     #[error("the store is full: {0}; remove networks, or give it more room")]
     Full(String),
-    /// What it holds cannot be read.
+    /// The content of the store cannot be read.
     #[error("the store holds what cannot be read: {0}; restore it from a copy")]
     Damaged(String),
-    /// A lease has ended, or never began.
+    /// The lease has ended, or never existed.
     #[error("lease {:x} has ended", .0.0)]
     NoSuchLease(LeaseId),
-    /// The history begins later.
+    /// The history begins after this revision.
     #[error("the history begins after revision {}; read the range again", .0.0)]
     Compacted(Revision),
-    /// Something is larger than is possible.
+    /// A key, value or transaction exceeds its largest size.
     #[error("{what} has {size}; at most {most} is possible")]
     TooLarge {
-        /// What it is.
+        /// What is too large.
         what: &'static str,
         /// Its size.
         size: usize,
         /// The largest size.
         most: usize,
     },
-    /// A key is not one.
+    /// The text is not a valid key.
     #[error("`{0}` is not a key: give printable letters of ASCII, one at least")]
     Key(String),
-    /// A transaction writes a key twice.
+    /// The transaction writes this key twice.
     #[error("the transaction writes `{0}` twice; once is possible")]
     Twice(String),
 }
 
 impl StoreError {
-    /// Its kind, as counters name it.
+    /// A fixed text for the kind of error, under which counters count it.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -225,11 +231,11 @@ impl StoreError {
 }
 
 impl KeyRange {
-    /// All keys that begin so; `prefix` is not empty.
+    /// All keys with this prefix, which must not be empty.
     #[must_use]
     pub fn prefix(prefix: &str) -> KeyRange {
         let mut to = prefix.to_owned();
-        // The last letter is ASCII, and below the highest: a key is printable.
+        // The last character is printable ASCII, so that the next one exists.
         let last = to.pop().map_or(u8::MAX, |last| last as u8);
         to.push(char::from(last.saturating_add(1)));
         KeyRange {
@@ -238,7 +244,7 @@ impl KeyRange {
         }
     }
 
-    /// This key alone.
+    /// The range of only this key.
     #[must_use]
     pub fn key(key: &str) -> KeyRange {
         KeyRange {
@@ -247,7 +253,7 @@ impl KeyRange {
         }
     }
 
-    /// Whether a key belongs to it.
+    /// Whether a key lies in the range.
     #[must_use]
     pub fn contains(&self, key: &str) -> bool {
         *self.from <= *key && *key < *self.to
@@ -255,27 +261,28 @@ impl KeyRange {
 }
 
 impl Transaction {
-    /// One that does nothing yet.
+    /// A transaction without conditions and writes.
     #[must_use]
     pub fn new() -> Transaction {
         Transaction::default()
     }
 
-    /// Writes only if there is no such key.
+    /// Adds the condition that the key does not exist.
     #[must_use]
     pub fn if_absent(mut self, key: impl Into<String>) -> Transaction {
         self.compares.push(Compare::Absent(key.into()));
         self
     }
 
-    /// Writes only if the key was last written by this revision.
+    /// Adds the condition that revision `since` last wrote the key.
     #[must_use]
     pub fn if_unchanged(mut self, key: impl Into<String>, since: Revision) -> Transaction {
         self.compares.push(Compare::Unchanged(key.into(), since));
         self
     }
 
-    /// Writes only if the key is as it was read: at this revision, or absent.
+    /// Adds the condition that the key is still as it was read: last written at revision `read`, or
+    /// absent if `None`.
     #[must_use]
     pub fn if_as_read(self, key: impl Into<String>, read: Option<Revision>) -> Transaction {
         match read {
@@ -284,7 +291,7 @@ impl Transaction {
         }
     }
 
-    /// Gives a key a value.
+    /// Adds a write that sets the value of a key.
     #[must_use]
     pub fn put(mut self, key: impl Into<String>, value: Vec<u8>) -> Transaction {
         let (key, lease) = (key.into(), None);
@@ -292,7 +299,7 @@ impl Transaction {
         self
     }
 
-    /// Gives a key a value, both of which go with a lease.
+    /// Adds a write that sets the value of a key and attaches the key to a lease.
     #[must_use]
     pub fn put_leased(
         mut self,
@@ -305,17 +312,17 @@ impl Transaction {
         self
     }
 
-    /// Deletes a key.
+    /// Adds a write that deletes a key.
     #[must_use]
     pub fn delete(mut self, key: impl Into<String>) -> Transaction {
         self.writes.push(Write::Delete(key.into()));
         self
     }
 
-    /// Checks that a store may be asked for it.
+    /// Checks that the transaction is valid for any store.
     ///
     /// # Errors
-    /// A key or value that is not one, a key that is written twice, or more operations than
+    /// A key or value is invalid, a key is written twice, or there are more operations than
     /// [`OPERATIONS_MAX`].
     pub fn check(&self) -> Result<(), StoreError> {
         let operations = self.compares.len().max(self.writes.len());
@@ -339,7 +346,7 @@ impl Transaction {
 }
 
 impl Write {
-    /// The key that it changes.
+    /// The key that this changes.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
@@ -354,7 +361,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A store that several share within a thread, such as the roles of a simulation.
+/// A store shared within one thread, for instance by the roles of a simulation.
 impl<S: Store> Store for Rc<RefCell<S>> {
     fn range(&mut self, now: Instant, range: &KeyRange) -> Result<Snapshot, StoreError> {
         self.borrow_mut().range(now, range)
@@ -407,13 +414,13 @@ fn at_most(what: &'static str, size: usize, most: usize) -> Result<(), StoreErro
     }
 }
 
-/// Bytes of a key.
+/// Largest size of a key, bytes.
 pub const KEY_MAX: usize = 256;
 
-/// Bytes of a value: what etcd takes in a request, with room for what is around it.
+/// Largest size of a value, bytes: a value of this size fits into a request to etcd.
 pub const VALUE_MAX: usize = 1 << 20;
 
-/// Comparisons, and writes, of a transaction, as etcd bounds them.
+/// Most conditions, and most writes, of a transaction, as etcd limits them.
 pub const OPERATIONS_MAX: usize = 128;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How long roles wait for one another.
+//! Waiting times of roles.
 
 use carina_random::Random;
 use carina_time::Duration;
@@ -6,24 +6,25 @@ use carina_time::Duration;
 /// How long roles wait for one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// A PIP holds what is reserved for so long.
+    /// Lease of a reservation at a PIP.
     pub hold: Duration,
-    /// A PIP keeps what was made for so long after its VNP named it.
+    /// How long a PIP keeps a part that is made after its VNP has last renewed it.
     pub lease: Duration,
-    /// A VNP gives an attempt to reserve so long.
+    /// How long a VNP waits for the reservations of an attempt.
     pub attempt: Duration,
-    /// Between two messages that ask for the same, at first; later up to [`Timing::repeat_max`].
+    /// Time before a message is first repeated; later repetitions wait longer, up to
+    /// [`Timing::repeat_max`].
     pub repeat: Duration,
-    /// Between two messages that ask for the same, at most.
+    /// Longest time between two repetitions of a message.
     pub repeat_max: Duration,
-    /// Between two looks at what should stay as it is.
+    /// Time between two checks of what should not change.
     pub look: Duration,
-    /// An agent that was silent for so long counts as gone.
+    /// An agent that has not reported for this long counts as gone.
     pub silence: Duration,
-    /// A VNP uses what a PIP advertised for so long.
+    /// How long a VNP uses a PIP's advertisement.
     pub advertisement: Duration,
-    /// So long a VNP lets a network whose resources are held become ready, before the end of the
-    /// time of its queue ends it.
+    /// How long a network whose resources are reserved may take to become ready, even if its
+    /// queueing time (`on_insufficient = "queue …"`) ends before.
     pub making: Duration,
 }
 
@@ -44,8 +45,8 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// The time to wait before the try after `tries` in vain: doubled each time, up to a bound, and
-    /// spread by half of it, so that two who were in each other's way do not meet again.
+    /// The time to wait after `tries` unsuccessful attempts: it doubles with each, up to a bound. A
+    /// random part of up to half of it is subtracted, so that two competitors do not collide again.
     #[must_use]
     pub fn back_off(&self, tries: u32, random: &mut Random) -> Duration {
         let doubled = self.repeat * (1 << tries.min(16));

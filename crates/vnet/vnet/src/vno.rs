@@ -1,8 +1,8 @@
-//! A virtual network operator: wants networks, and learns how far they are.
+//! A virtual network operator (VNO): requests networks and learns their states.
 //!
-//! The machine does no I/O; what is wanted is in the store. It asks its VNP until that has
-//! answered, and then again from time to time. It knows its own documents and conditions, and
-//! nothing of what carries them: [`FromVnp`] has no words for it.
+//! The state machine does no I/O; the requests are in the store. A VNO sends each request to its
+//! VNP until the VNP has answered, and repeats it from time to time. It knows its own documents and
+//! their conditions, but nothing of the substrate: [`FromVnp`] has no words for it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,7 +20,7 @@ use crate::timing::Timing;
 
 mod granting;
 
-/// An operator's machine.
+/// The state machine of an operator.
 #[derive(Debug)]
 pub struct Vno<S> {
     prefix: String,
@@ -31,27 +31,27 @@ pub struct Vno<S> {
     records: BTreeMap<VnetId, Record>,
     answers: BTreeMap<VnetId, Answer>,
     due: BTreeSet<(Instant, VnetId)>,
-    /// When the store is read, until it was for the first time.
+    /// When to read the store for the first time; `Instant::MAX` afterwards.
     read_at: Instant,
     outputs: VecDeque<ToVnp>,
     discarded: BTreeMap<&'static str, u64>,
 }
 
-/// A network that an operator wants, or wants no longer.
+/// The store's record of a network that an operator wants, or wants removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
     generation: u64,
     document: Document,
     is_wanted: bool,
-    /// When its lease ends, ms since 1970.
+    /// When the network's lease ends, ms since 1970; `None`: never.
     expires_ms: Option<u64>,
-    /// What others may do with it, by their names.
+    /// The grants for the network, by the names of their holders.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     grants: BTreeMap<String, Grant>,
 }
 
-/// What the VNP has said, and when it is asked again.
+/// The VNP's last answer about a network, and when to ask next.
 #[derive(Clone, Debug, Default)]
 struct Answer {
     due: Instant,
@@ -59,49 +59,49 @@ struct Answer {
     standing: Option<(u64, Standing)>,
 }
 
-/// A network as its operator sees it.
+/// The state of a network, as its operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
-    /// Its uid.
+    /// Uid of the network.
     pub vnet: VnetId,
-    /// Its name.
+    /// Name of the network.
     pub name: String,
-    /// Grows with each change of its document.
+    /// Grows with each change of the document.
     pub generation: u64,
-    /// How far it is.
+    /// State of the network.
     pub standing: Standing,
 }
 
-/// Why an operator's wish was not written down.
+/// Why an operator's change was not written to the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WishError {
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Another process wrote in between.
+    /// Another process changed the network in between.
     #[error("another has changed `{0}` at the same time; look at it, and try again")]
     Conflict(String),
-    /// It is still being removed.
+    /// A network of this name is still being removed.
     #[error("`{0}` is being removed; try again when it is gone")]
     Leaving(String),
-    /// There is no such network.
+    /// There is no network of this name.
     #[error("there is no network `{0}`")]
     Unknown(String),
-    /// A grant that cannot be.
+    /// The grant is invalid.
     #[error(transparent)]
     Grant(#[from] GrantError),
-    /// There is no grant to withdraw.
+    /// This person has no grant that could be withdrawn.
     #[error("{0} has no grant here")]
     NotGranted(String),
-    /// Too many grants.
+    /// The network would have more grants than this.
     #[error("a network has {0} grants at most")]
     Grants(usize),
 }
 
 impl<S: Store> Vno<S> {
-    /// An operator of this name, which keeps what it wants in a store.
+    /// An operator `name` that keeps its requests in `store`.
     pub fn new(name: &str, store: S, timing: Timing, random: Random) -> Vno<S> {
         let prefix = format!("vno/{name}/vnet/");
         Vno {
@@ -119,10 +119,11 @@ impl<S: Store> Vno<S> {
         }
     }
 
-    /// Wants a network, or wants it to change to this; its lease begins anew.
+    /// Requests a network, or a change of an existing one of the same name; its lease starts again.
+    /// Returns the uid.
     ///
     /// # Errors
-    /// It was not written down.
+    /// The request was not written to the store.
     pub fn apply(&mut self, now: Instant, document: Document) -> Result<VnetId, WishError> {
         self.refresh(now)?;
         let name = document.vnet.name.clone();
@@ -148,10 +149,10 @@ impl<S: Store> Vno<S> {
         Ok(vnet)
     }
 
-    /// Wants a network no longer.
+    /// Requests that a network be removed. Returns its uid.
     ///
     /// # Errors
-    /// No network has this name, or it was not written down.
+    /// There is no network of this name, or the request was not written to the store.
     pub fn remove(&mut self, now: Instant, name: &str) -> Result<VnetId, WishError> {
         self.refresh(now)?;
         let Some((vnet, record)) = self.find(name) else {
@@ -165,7 +166,7 @@ impl<S: Store> Vno<S> {
         Ok(vnet)
     }
 
-    /// A network as far as it is known.
+    /// The last known state of a network; `None` if there is no network of this name.
     #[must_use]
     pub fn seen(&self, name: &str) -> Option<Seen> {
         let (vnet, record) = self.find(name)?;
@@ -186,7 +187,7 @@ impl<S: Store> Vno<S> {
         })
     }
 
-    /// What is wanted of a network.
+    /// The requested document of a network.
     #[must_use]
     pub fn document(&self, name: &str) -> Option<&Document> {
         self.find(name).map(|(_, record)| &record.document)
@@ -199,7 +200,7 @@ impl<S: Store> Vno<S> {
             .map(|record| record.document.vnet.name.as_str())
     }
 
-    /// Takes a message of the VNP.
+    /// Processes a message of the VNP.
     pub fn handle_vnp(&mut self, now: Instant, message: FromVnp) {
         if let Err(error) = self.refresh(now) {
             return self.count(error.kind());
@@ -211,7 +212,8 @@ impl<S: Store> Vno<S> {
                 standing,
             } => {
                 if !self.records.contains_key(&vnet) {
-                    // What is known here may be behind another process; the VNP says it again.
+                    // Another process may have written the network since the last read. The VNP
+                    // repeats its message.
                     match self.is_current(now, vnet) {
                         Ok(true) => {}
                         Ok(false) => return,
@@ -253,7 +255,7 @@ impl<S: Store> Vno<S> {
         }
     }
 
-    /// Asks what is due; to be called when [`Vno::poll_timeout`] says.
+    /// Sends the requests that are due. The caller calls it at the time of [`Vno::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Err(error) = self.refresh(now) {
             self.count(error.kind());
@@ -296,26 +298,26 @@ impl<S: Store> Vno<S> {
         }
     }
 
-    /// When [`Vno::handle_timeout`] is due. May change after any call.
+    /// When [`Vno::handle_timeout`] is due. Any call may change the time.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let first = self.due.first().map(|(at, _)| *at);
         first.map_or(self.read_at, |at| at.min(self.read_at))
     }
 
-    /// The next message for the VNP. May change after any call.
+    /// The next message for the VNP. Any call may add messages.
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<ToVnp> {
         self.outputs.pop_front()
     }
 
-    /// What was discarded, by reason.
+    /// Number of discarded messages and failed operations, by reason.
     #[must_use]
     pub fn discarded(&self) -> &BTreeMap<&'static str, u64> {
         &self.discarded
     }
 
-    /// Reads what is wanted from the store, as after a restart.
+    /// Reads changes of the store, or everything if called for the first time.
     ///
     /// # Errors
     /// The store does not answer.
@@ -338,14 +340,14 @@ impl<S: Store> Vno<S> {
         Ok(())
     }
 
-    /// Whether it has read its store since it began: before that it knows of no network, and there
-    /// may be some.
+    /// Whether the store was read at least once. Before that no network is known, even if the store
+    /// has some.
     #[must_use]
     pub fn has_read(&self) -> bool {
         self.read_at == Instant::MAX
     }
 
-    /// Whether the store has of a network what was read of it.
+    /// Whether the store's record of a network is still the one that was last read.
     fn is_current(&mut self, now: Instant, vnet: VnetId) -> Result<bool, StoreError> {
         let key = format!("{}{vnet}", self.prefix);
         let check = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
@@ -376,7 +378,8 @@ impl<S: Store> Vno<S> {
         }
     }
 
-    /// Has a network looked at then, or when its lease ends.
+    /// Schedules the next request about a network at `at`, or at the end of its lease if that is
+    /// earlier.
     fn set_due(&mut self, vnet: VnetId, at: Instant) {
         let record = self.records.get(&vnet).filter(|record| record.is_wanted);
         let expiry = record.and_then(|record| record.expires_ms);
@@ -384,7 +387,7 @@ impl<S: Store> Vno<S> {
         self.put_due(vnet, at);
     }
 
-    /// Has a network looked at then, though its lease may be over by then.
+    /// Schedules the next request about a network at `at`, even if its lease ends earlier.
     fn put_due(&mut self, vnet: VnetId, at: Instant) {
         let answer = self.answers.entry(vnet).or_default();
         self.due.remove(&(answer.due, vnet));
@@ -397,5 +400,5 @@ impl<S: Store> Vno<S> {
     }
 }
 
-/// Between two questions about a network with which all is well, or that was refused.
+/// Time between two requests about a network that is ready or refused.
 const LONG: Duration = Duration::from_secs(60);

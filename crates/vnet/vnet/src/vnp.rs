@@ -1,8 +1,8 @@
-//! A virtual network provider: makes one network of parts that several providers lease to it.
+//! A virtual network provider (VNP): makes one network of parts that several providers lease to it.
 //!
-//! The machine does no I/O; what it must not forget is in the store. It works by level: for each
-//! network it reads how far it is and does what comes next, so that it may end at any point and go
-//! on after a restart.
+//! The state machine does no I/O; everything that must survive the process is in the store. For
+//! each network it reads the current step and does what comes next, so that it may end at any point
+//! and continue after a restart.
 //!
 //! ```text
 //!                 no: Waiting (queue) or refused
@@ -13,11 +13,13 @@
 //!             +-------------+--<-- Releasing <------+-------------------<--+
 //! ```
 //!
-//! - What is asked of whom is written before the first message goes out.
-//! - All providers are asked at once. If one refuses, all let go before the next attempt: a VNP
-//!   never waits while it holds, so that two of them never wait for each other.
-//! - An attempt has a number, its round. What is late is known by it.
-//! - Providers hear again and again which parts are wanted, and answer with those that are not.
+//! - The record of what each provider is asked for is written before the first message is sent.
+//! - All providers are asked at the same time. If one refuses, all release their parts before the
+//!   next attempt: a VNP never waits while it has reservations, so that two VNPs never wait for each
+//!   other.
+//! - Each attempt has a number, the round, by which late messages are recognized.
+//! - The VNP repeatedly names to each provider the parts that it wants, and providers report the
+//!   parts that were not named.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -49,7 +51,7 @@ mod standing;
 mod steps;
 mod view;
 
-/// A VNP's machine.
+/// The state machine of a VNP.
 #[derive(Debug)]
 pub struct Vnp<S> {
     prefix: String,
@@ -61,65 +63,65 @@ pub struct Vnp<S> {
     mirror: Mirror,
     records: BTreeMap<VnetId, Arc<Record>>,
     progress: BTreeMap<VnetId, Progress>,
-    /// When each network is looked at next.
+    /// When each network is next processed.
     due: BTreeSet<(Instant, VnetId)>,
-    /// What providers show, and since when.
+    /// The last advertisement of each provider, and when it came.
     seen: BTreeMap<String, (Instant, Advertisement)>,
-    /// Providers that were asked what they have, and have not answered.
+    /// Providers that were asked for an advertisement and have not answered, and when they were
+    /// asked.
     asked: BTreeMap<String, Instant>,
-    /// Why networks of these generations, with these refusals, were not split.
+    /// Cached reasons why networks could not be split, for a generation and its set of refusals.
     lately: Lately<(u64, BTreeSet<(String, String)>)>,
     next_look: Instant,
-    /// When it began.
+    /// When this process began.
     began: Option<Instant>,
-    /// Networks of which providers have not said yet how far they are, since this process began.
+    /// Networks whose providers have not all reported since this process began.
     unheard: BTreeSet<VnetId>,
     outputs: VecDeque<Output>,
     discarded: BTreeMap<&'static str, u64>,
 }
 
-/// What a VNP sends.
+/// A message that a VNP sends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// To a PIP.
+    /// A message to a PIP.
     ToPip {
-        /// Its name.
+        /// Name of the PIP.
         pip: String,
         /// The message.
         message: ToPip,
     },
-    /// To a VNO.
+    /// A message to a VNO.
     ToVno {
-        /// Its name.
+        /// Name of the VNO.
         vno: String,
         /// The message.
         message: FromVnp,
     },
 }
 
-/// What is known of a network and need not outlive the process. All but `statuses` and `told` is
-/// about one step of one round: it begins anew when the store has another, by
-/// whichever process.
+/// The volatile state of a network. All fields but `statuses` and `told` belong to one step of one
+/// round, and are reset when any process of the VNP writes another step.
 #[derive(Clone, Debug)]
 struct Progress {
-    /// Since when it is in its step.
+    /// When the step began.
     since: Instant,
     due: Instant,
-    /// When its messages go out again.
+    /// When the step's messages are sent again.
     send_at: Instant,
-    /// Messages sent in vain in this step.
+    /// How often the step's messages were sent.
     tries: u32,
     offers: BTreeMap<String, Vec<(EndPart, TunnelEnd)>>,
     done: BTreeSet<String>,
-    /// What providers say of their parts of a round.
+    /// The last status of each provider's part, with its round.
     statuses: BTreeMap<String, (u64, PartStatus)>,
     told: Option<Standing>,
-    /// How often it was looked at since.
+    /// How often the network was checked since its VNO last heard of it.
     looks: u32,
 }
 
 impl<S: Store> Vnp<S> {
-    /// A VNP of this name that leases from these providers, and keeps its state in a store.
+    /// A VNP `name` that leases from the providers `pips` and keeps its state in `store`.
     pub fn new(
         name: &str,
         pips: impl IntoIterator<Item = String>,
@@ -150,15 +152,15 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// As many networks each VNO may have at a time, also those that wait or are being removed;
-    /// without this, [`NETWORKS_PER_VNO`].
+    /// Sets how many networks each VNO may have at the same time, including those that wait or are
+    /// being removed (default: [`NETWORKS_PER_VNO`]).
     #[must_use]
     pub fn with_networks_per_vno(mut self, networks: usize) -> Vnp<S> {
         self.networks_per_vno = networks;
         self
     }
 
-    /// Takes a message of a VNO.
+    /// Processes a message of a VNO.
     pub fn handle_vno(&mut self, now: Instant, vno: &str, message: ToVnp) {
         if let Err(error) = self.refresh(now) {
             return self.discard(&error);
@@ -224,13 +226,13 @@ impl<S: Store> Vnp<S> {
         self.advance(now, vnet);
     }
 
-    /// Whether a VNO may have one more network.
+    /// Whether a VNO may have another network.
     fn has_share(&self, vno: &str) -> bool {
         let its = self.records.values().filter(|record| record.vno == vno);
         its.count() < self.networks_per_vno
     }
 
-    /// Says no to what is not even noted.
+    /// Refuses a request without recording it.
     fn refuse_at_once(&mut self, vno: &str, vnet: VnetId, generation: u64, reason: Reason) {
         let standing = Standing {
             is_refused: true,
@@ -247,7 +249,7 @@ impl<S: Store> Vnp<S> {
 
     fn remove(&mut self, now: Instant, vnet: VnetId, vno: &str) {
         match self.records.get(&vnet) {
-            // What is known here may be behind another process; the VNO asks again.
+            // Another process may have written the network since the last read. The VNO asks again.
             None => match self.is_current(now, vnet) {
                 Ok(true) => {
                     let (vno, message) = (vno.to_owned(), FromVnp::Removed { vnet });
@@ -268,7 +270,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Does what is due; to be called when [`Vnp::poll_timeout`] says.
+    /// Processes all networks that are due. The caller calls it at the time of
+    /// [`Vnp::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Err(error) = self.refresh(now) {
             self.next_look = self.next_look.max(now + self.timing.repeat);
@@ -296,20 +299,21 @@ impl<S: Store> Vnp<S> {
         due.map(|(_, vnet)| *vnet).collect()
     }
 
-    /// When [`Vnp::handle_timeout`] is due. May change after any `handle_*`.
+    /// When [`Vnp::handle_timeout`] is due. Any `handle_*` may change the time.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let first = self.due.first().map(|(at, _)| *at);
         first.map_or(self.next_look, |at| at.min(self.next_look))
     }
 
-    /// The next message to send. May change after any `handle_*`.
+    /// The next message to send. Any `handle_*` may add messages.
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// The VNO that wants a network, as far as the store answers.
+    /// The VNO that requests a network. If the store does not answer, the result is as of the last
+    /// successful read.
     pub fn owner(&mut self, now: Instant, vnet: VnetId) -> Option<&str> {
         if let Err(error) = self.refresh(now) {
             self.discard(&error);
@@ -317,13 +321,13 @@ impl<S: Store> Vnp<S> {
         self.records.get(&vnet).map(|record| record.vno.as_str())
     }
 
-    /// What was discarded, by reason.
+    /// Number of discarded messages and failed operations, by reason.
     #[must_use]
     pub fn discarded(&self) -> &BTreeMap<&'static str, u64> {
         &self.discarded
     }
 
-    /// Brings the records up to date with the store.
+    /// Updates the records from the store.
     fn refresh(&mut self, now: Instant) -> Result<(), StoreError> {
         self.began.get_or_insert(now);
         for key in self.mirror.refresh(&mut self.store, now)? {
@@ -345,7 +349,8 @@ impl<S: Store> Vnp<S> {
         Ok(())
     }
 
-    /// Takes a record that this process or another of the VNP has written, and looks at it soon.
+    /// Adopts a record that this or another process of the VNP has written, and schedules its
+    /// processing.
     fn take_record(&mut self, now: Instant, vnet: VnetId, record: Record) {
         let before = self.records.get(&vnet);
         let is_same =
@@ -390,8 +395,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Writes a record if it is as it was read. When it was not, or the store does not answer, the
-    /// network is looked at again.
+    /// Writes a record, unless the store's record has changed since it was read. In that case, or
+    /// if the store does not answer, the network is processed again later.
     fn write(&mut self, now: Instant, vnet: VnetId, record: &Record) {
         let key = format!("{}{vnet}", self.prefix);
         let write = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
@@ -423,7 +428,7 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Whether the store has of a network what was read of it.
+    /// Whether the store's record of a network is still the one that was last read.
     fn is_current(&mut self, now: Instant, vnet: VnetId) -> Result<bool, StoreError> {
         let key = format!("{}{vnet}", self.prefix);
         let check = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
@@ -445,11 +450,11 @@ impl<S: Store> Vnp<S> {
     }
 }
 
-/// Networks that a VNO may have at a VNP where nothing else is said.
+/// Networks that each VNO may have at a VNP (default).
 pub const NETWORKS_PER_VNO: usize = 1000;
 
 impl Progress {
-    /// Begins a step: what was heard in another one is no answer in this.
+    /// Begins a step: answers that belong to the previous step are forgotten.
     fn begin(&mut self, now: Instant) {
         self.since = now;
         self.send_at = now;
@@ -464,7 +469,7 @@ impl Record {
         matches!(self.step, Step::Releasing { all: true, .. })
     }
 
-    /// Why nothing came of an attempt that was not refused.
+    /// The reason of an attempt that failed because a provider did not answer.
     fn unreachable() -> Reason {
         let words = "a provider that has to take part did not answer in time";
         Reason::new(ReasonCode::Unreachable, words)

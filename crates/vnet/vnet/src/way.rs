@@ -1,7 +1,8 @@
-//! The way from a node to another, hop by hop, and where on it frames are dropped.
+//! Traces the path from one node to another, hop by hop, and finds where frames are dropped.
 //!
-//! Echos are sent (RFC 792) while all ports of the network are watched. Where an echo was seen, and
-//! where no longer, says who has lost it; the counters of the link say why.
+//! A trace sends ICMP echo requests (RFC 792) and watches all ports of the network meanwhile. The
+//! last port that has seen a frame and the first that has not show which node or link lost it; the
+//! counters of the link give the reason.
 
 mod dropped;
 mod expected;
@@ -26,108 +27,110 @@ pub use self::pieces::{
 };
 pub use self::sightings::{Sighting, Sightings};
 
-/// What is wanted of a trace.
+/// A request for a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WayQuery {
-    /// The node that asks.
+    /// The node that sends echo requests.
     pub from: String,
-    /// The node that is asked; or an address of one, which may be on another host.
+    /// The node that answers, or an address, which may belong to a node on another host.
     pub to: String,
-    /// How many echos, 1 to 100.
+    /// Number of echo requests, 1 to 100.
     pub echoes: u32,
 }
 
-/// The way from a node to another and back.
+/// The result of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Way {
-    /// The node that asked.
+    /// The node that sent echo requests.
     pub from: String,
-    /// The node that was asked.
+    /// The node that was to answer.
     pub to: String,
-    /// The address at which it was asked.
+    /// The address to which the requests were sent.
     pub address: Ipv4Addr,
-    /// How often it was asked.
+    /// Number of echo requests sent.
     pub asked: u32,
-    /// How many answers came.
+    /// Number of echo replies received.
     pub answered: u32,
-    /// The shortest round trip, ns.
+    /// The shortest round trip, ns; `None` if no reply came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ns: Option<u64>,
-    /// Where echos and answers were looked for, in the order in which they pass.
+    /// The ports that frames should pass or were seen at, in the order of the path.
     pub places: Vec<Place>,
-    /// Where they were dropped, and why.
+    /// Where frames were dropped and why, as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,
 }
 
-/// A place on the way.
+/// A port on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// An echo on its way there, or an answer on its way back.
+    /// Whether the frames are echo requests or replies.
     pub way: Direction,
     /// The end of the link, `NODE:INTERFACE`.
     pub end: String,
-    /// Whether the node there sends or receives.
+    /// Whether the node sends or receives the frames there.
     pub act: Act,
-    /// The number of the link.
+    /// Number of the link.
     pub link: u32,
-    /// Which of its ends, 0 or 1.
+    /// Side of the link, 0 or 1.
     pub side: usize,
-    /// Frames that were seen.
+    /// Number of frames seen.
     pub seen: u64,
-    /// From the first echo that the asking node sent until the first frame here, µs.
+    /// Time from the first echo request that the sending node emitted until the first frame here,
+    /// µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_us: Option<u64>,
-    /// Whether the routes of the network lead over it.
+    /// Whether the routes of the network lead over this port.
     pub is_expected: bool,
 }
 
-/// Echo or answer.
+/// Direction of a frame: echo request or reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// An echo request.
     There,
-    /// An answer.
+    /// An echo reply.
     Back,
 }
 
-/// What a node of the network does with a frame.
+/// Whether a node sends or receives a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {
-    /// It gives it to the link.
+    /// The node sends the frame into the link.
     Sends,
-    /// The link gives it to it.
+    /// The node receives the frame from the link.
     Receives,
 }
 
-/// A port of the network's graph, seen from its node.
+/// A link end with a direction, seen from the node there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
-    /// The number of the link.
+    /// Number of the link.
     pub link: u32,
-    /// Its side, 0 or 1.
+    /// Side of the link, 0 or 1.
     pub side: usize,
     /// Whether the node sends or receives there.
     pub act: Act,
 }
 
-/// What came of echos.
+/// The result of sending echo requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Echoes {
-    /// How many were sent.
+    /// Number of requests sent.
     pub asked: u32,
-    /// How many of them were answered.
+    /// Number of replies received.
     pub answered: u32,
-    /// The shortest round trip.
+    /// The shortest round trip; `None` if no reply came.
     pub rtt: Option<Duration>,
 }
 
-/// The way with what was seen on it. `dropped` tells what was dropped of what an end has sent.
+/// The result of a trace from what was seen. `dropped` returns, for a link end, the drops among the
+/// frames that it has sent.
 #[must_use]
 pub fn way_of(
     part: &HostPart,
@@ -164,7 +167,8 @@ pub fn addresses_of(part: &HostPart, node: &str) -> Vec<Ipv4Addr> {
     interfaces.map(|it| it.address.address()).collect()
 }
 
-/// Where something was expected, and where else something was seen.
+/// The ports where frames were expected, and other ports where some were seen, in the order of the
+/// path.
 fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -> Vec<Place> {
     let place = |way: Direction, spot: Spot, is_expected: bool| {
         let seen = sightings.at(way, spot);
@@ -188,8 +192,8 @@ fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -
             all.extend(place(way, spot, false));
         }
     }
-    // Those of one time are in the order of the way; what was not seen stays behind what was
-    // expected before it.
+    // Ports with the same time are in the order of the path. A port that saw nothing stays behind
+    // the port that was expected before it.
     let mut latest = 0;
     let mut keyed: Vec<(Direction, u64, Place)> = Vec::new();
     for place in all {
@@ -207,15 +211,15 @@ fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -
     keyed.into_iter().map(|(_, _, place)| place).collect()
 }
 
-/// The end of a link at which a spot is.
+/// The end of a link, `NODE:INTERFACE`, at a spot.
 #[must_use]
 pub fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
     let link = part.links.iter().find(|link| link.number == spot.link)?;
     link.ends().nth(spot.side).map(ToString::to_string)
 }
 
-/// How long an echo may take: a node whose first ARP request was lost asks again after a second,
-/// and once more after another.
+/// Longest time for an echo reply: a node whose first ARP request was lost repeats it after one
+/// second and once more after another.
 pub const ECHO: Duration = Duration::from_secs(3);
-/// Echos of a trace at most.
+/// Most echo requests of a trace.
 pub const ECHOES_MAX: u32 = 100;

@@ -1,8 +1,8 @@
-//! A deserializer whose lists are read to their ends.
+//! A deserializer that refuses lists with more items than were read.
 //!
-//! Serde reads a tuple or an array of fixed length from as many items as it has, and leaves it to
-//! the format to notice more of them. `serde_json` does, `toml` does not: `[a, b, c]` would be the
-//! pair `(a, b)`. [`Whole`] refuses what is left over, in every list of a value.
+//! Serde reads a tuple or an array of fixed length from the first items of a list, and leaves it to
+//! the format to notice further ones. `serde_json` does, `toml` does not: it would read `[a, b, c]`
+//! as the pair `(a, b)`. [`Whole`] refuses the excess items, in every list of a value.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// A deserializer, visitor, seed or access of another one, which refuses left-over items.
+/// Wraps a deserializer, visitor, seed or access of serde, and refuses excess items.
 pub struct Whole<T>(pub T);
 
-/// Hands each kind of value on, with a visitor that looks after lists.
+/// Forwards each `deserialize_*` method with a visitor that checks lists.
 macro_rules! deserialize {
     ($($method:ident($($argument:ident: $kind:ty),*))*) => {$(
         fn $method<V: Visitor<'de>>(
@@ -147,7 +147,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Whole<V> {
     }
 }
 
-/// The items of a list, and how many of them were read.
+/// The items of a list, and the count of those that were read.
 struct Items<'a, A>(&'a mut A, &'a mut usize);
 
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {

@@ -1,5 +1,5 @@
-//! Two processes of a provider on one store, of which one has not heard yet of what the other has
-//! written: what it does not know of, it does not call gone.
+//! Tests two processes of a provider on one store, of which one has not yet read what the other has
+//! written: it must not report as gone what it does not know.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use carina_vnet::store::{
 };
 use carina_vnet::timing::Timing;
 
-/// A store whose watch is late as long as a test says so.
+/// A store whose `changes` are delayed while a test says so.
 #[derive(Clone)]
 pub struct LateStore {
     pub store: Rc<RefCell<MemoryStore>>,
@@ -67,7 +67,7 @@ impl Store for LateStore {
     }
 }
 
-/// A process of a provider with one host, on a store, and what makes its watch late.
+/// A process of a provider with one host, on a store; and the switch that delays its `changes`.
 fn process(store: &Rc<RefCell<MemoryStore>>) -> (Pip<LateStore>, Rc<Cell<bool>>) {
     let host = Host {
         name: "h".to_owned(),
@@ -104,7 +104,7 @@ fn said(parts: Vec<HostStatus>) -> FromAgent {
     }
 }
 
-/// All that it has to say: to its VNP, and to its host.
+/// All messages of the process: to its VNP, and to its host.
 fn says(pip: &mut Pip<LateStore>) -> (Vec<FromPip>, Vec<ToAgent>) {
     let (mut answers, mut orders) = (Vec::new(), Vec::new());
     while let Some(output) = pip.poll_transmit() {
@@ -116,8 +116,8 @@ fn says(pip: &mut Pip<LateStore>) -> (Vec<FromPip>, Vec<ToAgent>) {
     (answers, orders)
 }
 
-/// A part that one process has made while the other heard nothing of it: both, the host's part,
-/// and the watch of the other.
+/// A part that one process has made while the other did not read the store: both processes, the
+/// host's part, and the switch of the other.
 fn made() -> (Pip<LateStore>, Pip<LateStore>, HostPart, Rc<Cell<bool>>) {
     let store = Rc::new(RefCell::new(MemoryStore::new(1 << 20)));
     let (mut one, _) = process(&store);
@@ -196,7 +196,7 @@ fn host_is_not_told_to_remove_what_another_has_ordered() {
 #[test]
 fn order_is_not_repeated_at_once() {
     let (mut one, _, part, _) = made();
-    // The host says again and again that it has nothing.
+    // The host reports repeatedly that it has nothing.
     one.handle_agent(NOW, said(vec![]));
     one.handle_agent(NOW, said(vec![]));
     assert_eq!(says(&mut one).1, []);

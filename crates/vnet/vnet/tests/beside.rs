@@ -1,5 +1,5 @@
-//! Two processes of a VNP on one store: each goes on with what the other has written, and takes
-//! nothing that it heard in one step for an answer in another.
+//! Tests two processes of a VNP on one store: each continues with what the other has written, and
+//! does not take an answer to one step for an answer to another.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,8 +17,8 @@ use carina_vnet::vnp::{Output, Vnp};
 
 use crate::behind::LateStore;
 
-/// Two processes of a VNP that leases from one provider, and what makes the watch of the other
-/// late.
+/// Two processes of a VNP that leases from one provider, and the switch that delays the `changes`
+/// of the other.
 struct Pair {
     one: Vnp<LateStore>,
     other: Vnp<LateStore>,
@@ -51,8 +51,8 @@ impl Pair {
         }
     }
 
-    /// The network is asked for, and all its resources are held: both processes know it, and the
-    /// provider is asked to make it.
+    /// The network was requested and all its resources are reserved: both processes know that, and
+    /// the provider was asked to make it.
     fn committing() -> Pair {
         let mut pair = Pair::new();
         let text = "[vnet]\nname = \"net\"\n[node.r1]\n";
@@ -77,7 +77,7 @@ impl Pair {
     }
 }
 
-/// All that a process has to say: to the provider, and to the operator.
+/// All messages of a process: to the provider, and to the operator.
 fn said(vnp: &mut Vnp<LateStore>) -> (Vec<ToPip>, Vec<FromVnp>) {
     let (mut orders, mut answers) = (Vec::new(), Vec::new());
     while let Some(output) = vnp.poll_transmit() {
@@ -107,7 +107,8 @@ fn advertisement() -> Advertisement {
 
 #[test]
 fn commitment_is_not_taken_for_a_release() {
-    // Both hear that the part is made; the other is behind, and does not come to write it down.
+    // Both processes learn that the part is made; the other one is behind, and cannot write it
+    // down.
     let Pair {
         mut one,
         mut other,
@@ -116,7 +117,8 @@ fn commitment_is_not_taken_for_a_release() {
     other_is_late.set(true);
     one.handle_pip(NOW, PIP, FromPip::Committed { key: KEY });
     other.handle_pip(NOW, PIP, FromPip::Committed { key: KEY });
-    // The operator wants it no longer. The one that hears this dies before it says so.
+    // The operator requests the removal. The process that gets the request ends before it sends
+    // anything.
     one.handle_vno(NOW, OPERATOR, ToVnp::Remove { vnet: VNET });
     drop(one);
     said(&mut other);
@@ -142,14 +144,14 @@ fn removal_goes_on_at_once_where_another_began_it() {
         are_consoles_ready: true,
         obstacle: None,
     };
-    // All is well: the other looks again in a minute.
+    // Everything is well: the other process checks again in a minute.
     other.handle_pip(NOW, PIP, FromPip::Status { key: KEY, status });
     other.handle_timeout(NOW);
     let soon = NOW + Duration::from_secs(1);
     one.handle_vno(soon, OPERATOR, ToVnp::Remove { vnet: VNET });
     drop(one);
     said(&mut other);
-    // It hears of it by whatever comes next.
+    // It reads the change when it gets the next message.
     let held = FromPip::Held { key: KEY };
     other.handle_pip(soon, PIP, held);
     assert_eq!(other.poll_timeout(), soon);

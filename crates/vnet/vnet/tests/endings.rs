@@ -1,5 +1,5 @@
-//! How requests end: what can never be made is refused at once and for good, a queue's time ends
-//! what fails, and what is not known yet is no refusal.
+//! Tests how requests end: a network that can never be made is refused at once and for good, a
+//! failing one ends with its queueing time, and missing knowledge is not a refusal.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -114,7 +114,7 @@ fn host_that_was_not_heard_yet_is_no_refusal() {
     let (mut pip, began) = (pip(), Instant::from_secs(1000));
     let reason = refusal(&mut pip, began, 1);
     assert_eq!(reason.code, ReasonCode::Unreachable, "{reason:?}");
-    // What would not fit with all hosts is refused at once.
+    // What would not fit even with all hosts is refused at once.
     let ToPip::Reserve { key, mut part } = reserve(2) else {
         panic!("it is a reservation");
     };
@@ -147,7 +147,7 @@ fn lease_does_not_end_while_its_vnp_has_found_no_provider() {
     pip.handle_vnp(began, "v", ToPip::Commit { key, far: vec![] });
     answers(&mut pip);
     assert!(pip.owner(began, VNET).is_some());
-    // Long after the lease a process that has just begun is asked for the part.
+    // Long after the lease has ended, a process that has just begun is asked for the part.
     let late = began + timing.lease * 2;
     let mut young = pip_on(&store);
     young.handle_timeout(late);
@@ -228,12 +228,12 @@ fn failure_is_noted_with_its_node_and_cause() {
     );
 }
 
-/// A VNP with two providers, of which `q` has nothing in de and `p` may be silent.
+/// A VNP with two providers, of which `q` has nothing in de, and `p` may be silent.
 struct Rig {
     vnp: Vnp<MemoryStore>,
     now: Instant,
     is_silent: bool,
-    /// What `p` says of its part.
+    /// The status that `p` reports for its part.
     status: PartStatus,
     standing: Standing,
     released: u32,
@@ -341,7 +341,7 @@ fn cause_that_no_retry_mends_ends_the_request_with_that_cause() {
     assert_eq!(reason.code, ReasonCode::Impossible);
     assert_eq!(reason.node.as_deref(), Some("r1"));
     assert!(reason.message.contains(Cause::Room.words()), "{reason:?}");
-    // Nothing is held for it any more.
+    // Nothing is reserved for it any more.
     assert_eq!(rig.released, 1);
     rig.pass(Duration::from_secs(300));
     assert_eq!((rig.released, rig.standing.is_refused), (1, true));
@@ -390,7 +390,7 @@ fn provider_that_is_silent_for_a_moment_is_no_refusal() {
     rig.status.are_nodes_up = true;
     rig.pass(Duration::from_secs(30));
     assert!(!rig.standing.is_refused, "{:?}", rig.standing);
-    // One that stays silent is a reason in the end.
+    // A provider that stays silent is finally the reason for a refusal.
     let mut rig = Rig::new("reject");
     rig.is_silent = true;
     rig.pass(Duration::from_secs(120));
@@ -401,7 +401,7 @@ fn provider_that_is_silent_for_a_moment_is_no_refusal() {
     );
 }
 
-/// A host gets no order again that it refuses, and gets the next change.
+/// A host that has refused a change does not get the same order again, but gets the next change.
 #[test]
 fn change_that_a_host_refuses_is_not_told_again() {
     let (mut pip, now) = (pip(), Instant::from_secs(1000));

@@ -1,4 +1,4 @@
-//! Where a VNP says that links lead which leave a provider: to another provider, and nowhere else.
+//! Tests the far tunnel ends that a VNP names: they may only lead to another provider.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -20,7 +20,7 @@ use carina_vnet::vnp::{self, Vnp};
 
 const NOW: Instant = Instant::from_secs(1000);
 
-/// A provider with two hosts and a border at the first.
+/// A provider with two hosts, and a border at the first one.
 fn provider() -> Pip<MemoryStore> {
     let host = |name: &str, last: u8, cpus: u64| Host {
         name: name.to_owned(),
@@ -62,7 +62,7 @@ fn near() -> EndPart {
     }
 }
 
-/// A node with a link that leaves the provider.
+/// A reservation of a node with a link that leaves the provider.
 fn reserve(key: PartKey) -> ToPip {
     let interface = InterfacePart {
         name: "eth0".to_owned(),
@@ -117,7 +117,7 @@ fn key(vnet: u64) -> PartKey {
     PartKey { vnet, round }
 }
 
-/// What the provider answers to a VNP, and the tunnels that it orders.
+/// Sends a message of a VNP; returns the provider's answers, and the tunnels that it orders.
 fn tell(pip: &mut Pip<MemoryStore>, vnp: &str, message: ToPip) -> (Vec<FromPip>, Vec<Far>) {
     pip.handle_vnp(NOW, vnp, message);
     let (mut answers, mut tunnels) = (Vec::new(), Vec::new());
@@ -180,7 +180,7 @@ fn far_end_is_at_no_host_of_the_provider_itself() {
         let (answers, _) = tell(&mut pip, "v", ToPip::Commit { key: key(1), far });
         assert_eq!(refusal(&answers).code, ReasonCode::Impossible);
     }
-    // What was refused is still held.
+    // The part whose commitment was refused is still reserved.
     let far = vec![(near(), there)];
     let (answers, tunnels) = tell(&mut pip, "v", ToPip::Commit { key: key(1), far });
     assert!(answers.contains(&FromPip::Committed { key: key(1) }));
@@ -240,7 +240,7 @@ fn part_that_no_host_can_make_is_refused_at_once() {
         let said = refused(change);
         assert!(said.contains(words) && said.len() < 300, "{said}");
     }
-    // A round that no generation holds.
+    // A round that is too large for a generation.
     let mut late = key(1);
     late.round = u64::MAX;
     let (answers, _) = tell(&mut provider(), "v", reserve(late));
@@ -265,7 +265,7 @@ fn tag_of_one_network_tells_nothing_of_the_next() {
     assert!(tags.iter().all(|tag| (1..1 << 24).contains(tag)));
 }
 
-/// A VNP whose one provider holds a network of a node, and is asked to make it.
+/// A VNP whose only provider has reserved a network of one node, and is asked to make it.
 fn committing() -> Vnp<MemoryStore> {
     let store = MemoryStore::new(1 << 20);
     let pips = ["p".to_owned()];
@@ -298,7 +298,7 @@ fn committing() -> Vnp<MemoryStore> {
     vnp
 }
 
-/// The words of the last reason for the operator.
+/// The text of the last reason that the operator gets.
 fn told(vnp: &mut Vnp<MemoryStore>) -> Option<String> {
     let mut last = None;
     while let Some(output) = vnp.poll_transmit() {

@@ -1,4 +1,4 @@
-//! Bad documents get errors with place and remedy.
+//! Tests that invalid documents get errors with place and remedy.
 
 use carina_vnet::document::{Document, Form, limits};
 
@@ -11,7 +11,7 @@ fn refusal(text: &str, form: Form) -> String {
     }
 }
 
-/// What stands after [`HEAD`], and words of the error.
+/// The text after [`HEAD`], and words of the error.
 const WRONG: &[(&str, &[&str])] = &[
     ("[node.r3]\ncpu = 2\n", &["line 6", "cpu", "cpus"]),
     (

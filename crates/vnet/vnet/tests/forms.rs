@@ -1,4 +1,4 @@
-//! The three forms say the same.
+//! Tests that the three forms are equivalent.
 
 use std::fs;
 use std::process::Command;
@@ -67,7 +67,7 @@ fn written_xml_is_valid_by_the_schema() {
     assert!(xmllint(&stranger).contains("ends-of-links"));
 }
 
-/// What `xmllint` has against a text (package libxml2-utils).
+/// The complaints of `xmllint` about a text (package libxml2-utils).
 fn xmllint(xml: &str) -> String {
     let name = std::thread::current().id();
     let directory = format!("carina-vnet-{}-{name:?}", std::process::id());
@@ -96,7 +96,7 @@ fn xmllint(xml: &str) -> String {
     }
 }
 
-/// A document that is right, with all that the form has.
+/// A valid random document that uses everything that the form has.
 fn random_document(random: &mut Random) -> String {
     let nodes = 2 + random.below(6);
     let mut text = String::from("[vnet]\nname = \"n\"\n");

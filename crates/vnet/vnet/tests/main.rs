@@ -1,4 +1,4 @@
-//! What a document may say, in each of its forms.
+//! Tests of documents in each form, of parts and of roles.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod behind;

@@ -1,4 +1,4 @@
-//! Nodes that move between two hosts of a provider, message by message.
+//! Tests nodes that move between two hosts of a provider, message by message.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use carina_vnet::pip::{MoveOutcome, NodeAway, Output, Pip};
 use carina_vnet::store::memory::MemoryStore;
 use carina_vnet::timing::Timing;
 
-/// A host that is played: it has what it was ordered, and says of moves what the test says.
+/// A simulated host: it has what it was ordered, and reports about moves what the test says.
 #[derive(Default)]
 pub struct Played {
     pub has: BTreeMap<VnetId, HostPart>,
@@ -36,7 +36,7 @@ pub const VNET: VnetId = VnetId::new(1);
 pub const LIMIT: Duration = Duration::from_secs(10);
 
 impl House {
-    /// With network 1 of a machine `m` and a namespace `s`, of two processors each, on `h1`.
+    /// With network 1 on `h1`: a machine `m` and a namespace `s`, with two processors each.
     fn new() -> House {
         let mut house = House::empty();
         let nodes = vec![node("m", Kind::Vm, 2), node("s", Kind::Namespace, 2)];
@@ -91,7 +91,7 @@ impl House {
         house
     }
 
-    /// All hosts report until nothing is left to tell them.
+    /// Makes all hosts report until the provider has no more orders for them.
     pub fn report(&mut self) {
         loop {
             let names: Vec<&str> = self.hosts.keys().copied().collect();
@@ -105,7 +105,7 @@ impl House {
         }
     }
 
-    /// Carries out what the provider says; whether hosts have something else by then.
+    /// Delivers the provider's messages; returns whether hosts have changed.
     fn settle(&mut self) -> bool {
         let mut has_changed = false;
         while let Some(output) = self.pip.poll_transmit() {
@@ -120,7 +120,7 @@ impl House {
         has_changed
     }
 
-    /// What it has said to its VNP since it was last asked for.
+    /// The answers to the VNP since the last call.
     pub fn answers(&mut self) -> Vec<FromPip> {
         std::mem::take(&mut self.answers)
     }
@@ -154,7 +154,7 @@ impl House {
         matches!(answers[..], [FromPip::Offered { .. }])
     }
 
-    /// Whether so many processors more are to be had on one host.
+    /// Whether one host has this many processors left.
     fn has_room(&mut self, vnet: u64, cpus: u32) -> bool {
         let has_room = self.reserve(vnet, 1, vec![node("x", Kind::Vm, cpus)]);
         self.tell(ToPip::Cancel { key: key(vnet, 1) });
@@ -271,7 +271,7 @@ fn node_that_moves_is_promised_room_at_both_hosts() {
     house.says("h1", 42, MoveState::Sending {});
     assert_eq!(house.outcome(42), None);
     assert_eq!(house.hosts["h1"].has[&VNET].nodes.len(), 2);
-    // A change of the network has to wait, and another move, too.
+    // A change of the network has to wait, and so does another move.
     assert!(!house.reserve(1, 2, vec![node("m", Kind::Vm, 1)]));
     let (code, _) = house.begin("m", "h2", 43).unwrap_err();
     assert_eq!(code, ReasonCode::Conflict);
@@ -289,7 +289,7 @@ fn node_that_moves_is_promised_room_at_both_hosts() {
     assert_eq!(house.outcome(42), Some(MoveOutcome::Moved { stood_us }));
     house.report();
     assert!(house.hosts.values().all(|host| host.moves.is_empty()));
-    // What it had at its source is free again.
+    // The node's resources at its source are free again.
     assert!(house.has_room(7, 2) && !house.has_room(7, 3));
     assert!(house.pip.excess().is_empty());
     assert!(house.reserve(1, 2, vec![node("m", Kind::Vm, 1)]));
@@ -311,7 +311,7 @@ fn move_that_fails_leaves_all_as_it_was() {
         assert!(house.hosts["h2"].has.is_empty());
         assert!(house.has_room(7, 4));
     }
-    // One that does not arrive in time is given up; that it arrives then is too late.
+    // A node that does not arrive in time is given up; arriving later is too late.
     house.begin("m", "h2", 3).unwrap();
     house.says("h2", 3, MoveState::Awaited {});
     house.now += LIMIT;
@@ -319,7 +319,7 @@ fn move_that_fails_leaves_all_as_it_was() {
     assert!(matches!(house.outcome(3), Some(MoveOutcome::Stayed { .. })));
     assert!(house.hosts["h2"].moves.is_empty());
     assert_eq!(house.hosts["h1"].has[&VNET].nodes.len(), 2);
-    // It moves all the same another time.
+    // It can move another time.
     house.begin("m", "h2", 4).unwrap();
     house.says("h2", 4, MoveState::Arrived {});
     assert_eq!(house.hosts["h2"].has[&VNET].nodes.len(), 1);
@@ -387,7 +387,7 @@ fn drained_host_keeps_its_nodes_and_takes_no_new_ones() {
     assert!(said.message.contains("host h2 is drained"), "{said:?}");
     assert!(house.pip.set_drained(now, "h2", false).unwrap());
     assert!(house.has_room(7, 4));
-    // Its own nodes stay on a host that is drained, also when their network is changed.
+    // A drained host keeps its nodes, also when their network is changed.
     assert!(house.pip.set_drained(now, "h1", true).unwrap());
     house.begin("m", "h2", 1).unwrap();
     house.says("h2", 1, MoveState::Arrived {});
@@ -402,7 +402,7 @@ fn drained_host_keeps_its_nodes_and_takes_no_new_ones() {
     let changed = vec![node("m", Kind::Vm, 1), node("s", Kind::Namespace, 2)];
     assert!(house.reserve(1, 2, changed));
     house.tell(ToPip::Cancel { key: key(1, 2) });
-    // What one of them gives back there is for no other.
+    // What a node releases on a drained host is not available to others.
     let changed = vec![node("m", Kind::Vm, 3), node("x", Kind::Vm, 2)];
     assert!(!house.reserve(1, 2, changed));
     let known = house.pip.set_drained(now, "h9", true).unwrap_err();

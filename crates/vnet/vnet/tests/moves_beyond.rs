@@ -1,4 +1,4 @@
-//! Nodes that move while a link of theirs leads to another provider, message by message.
+//! Tests nodes that move while one of their links leads to another provider, message by message.
 
 use std::net::Ipv4Addr;
 
@@ -24,7 +24,7 @@ fn near() -> EndPart {
     }
 }
 
-/// The end of the link at the other provider.
+/// The tunnel end at the other provider.
 fn there(host: &str, last: u8) -> TunnelEnd {
     TunnelEnd {
         host: host.to_owned(),
@@ -33,7 +33,7 @@ fn there(host: &str, last: u8) -> TunnelEnd {
     }
 }
 
-/// A provider with machine `m` on `h1`, of which a link leads to another provider.
+/// A provider with machine `m` on `h1`, which has a link to another provider.
 fn house() -> House {
     let mut house = House::empty();
     let link = PartLink {
@@ -63,7 +63,7 @@ fn house() -> House {
     house
 }
 
-/// Where the link leads that a host has, and its tag.
+/// The far end and the tag of a host's link.
 fn leads_to(house: &House, host: &str) -> (Ipv4Addr, u32) {
     let link = &house.hosts[host].has[&VNET].links[0];
     let Far::Host(FarHost { remote, .. }) = &link.far else {
@@ -72,7 +72,7 @@ fn leads_to(house: &House, host: &str) -> (Ipv4Addr, u32) {
     (*remote, link.tag)
 }
 
-/// What the provider says of the ends of links that move.
+/// The provider's `Repoint` message, if there is one.
 fn repoint(answers: &[FromPip]) -> Option<Repoint> {
     answers.iter().find_map(|answer| match answer {
         FromPip::Repoint(repoint) => Some(repoint.clone()),
@@ -99,7 +99,7 @@ fn provider_beyond_agrees_before_and_hears_afterwards() {
     assert_eq!((end, &*at.host), (&near(), "h2"));
     assert_eq!(at.address, Ipv4Addr::new(192, 0, 2, 2));
     assert!((asked.number, asked.is_decided) == (7, false));
-    // Nothing is made anywhere until it agrees; what is not about this move is no answer.
+    // No host changes anything until the other provider agrees; answers to other moves are ignored.
     house.tell(answer(6, false, None));
     house.tell(answer(7, true, None));
     house.report();
@@ -119,8 +119,8 @@ fn provider_beyond_agrees_before_and_hears_afterwards() {
     let stood_us = Some(3);
     house.says("h2", 7, MoveState::Runs { stood_us });
     assert_eq!(house.outcome(7), None);
-    // It has moved by then in any case. Another move waits until the provider beyond has heard of
-    // this one, as often as it takes.
+    // By then the node has moved in any case. Another move waits until the other provider has
+    // acknowledged this one, however often it must be asked.
     house.now += LIMIT;
     house.report();
     assert_eq!(house.outcome(7), Some(MoveOutcome::Moved { stood_us }));
@@ -144,9 +144,9 @@ fn move_is_given_up_if_the_provider_beyond_does_not_agree() {
         panic!("it has not been given up");
     };
     assert!(reason.ends_with(words), "{reason}");
-    // The destination says that it has nothing; only then is there room for another move.
+    // The destination reports that it has nothing; only then is there room for another move.
     house.report();
-    // One that says nothing is waited for as long as the move may take.
+    // If it reports nothing, it is waited for as long as the move may take.
     house.begin("m", "h2", 8).unwrap();
     house.now += LIMIT;
     house.report();
@@ -182,7 +182,7 @@ fn links_lead_to_where_a_node_beyond_has_moved() {
     );
     house.report();
     assert_eq!(leads_to(&house, "h1"), (Ipv4Addr::new(198, 51, 100, 1), 9));
-    // The tag of the link stays; said twice, it is the same.
+    // The link's tag stays; repeating the message changes nothing.
     for _ in 0..2 {
         let answers = house.tell(wanted(5, true, near(), other_tag.clone()));
         assert_eq!(refusal(answers), None);
@@ -196,8 +196,8 @@ fn links_lead_to_where_a_node_beyond_has_moved() {
     };
     let refused = refusal(house.tell(wanted(6, true, strange, there("x3", 3)))).unwrap();
     assert_eq!(refused.code, ReasonCode::Impossible);
-    // While a node moves here, one beyond may not; one that has moved all the same is followed, and
-    // the move here is given up.
+    // While a node moves here, one at the other provider may not move. If it has moved
+    // nevertheless, the link follows it, and the move here is given up.
     house.begin("m", "h2", 7).unwrap();
     house.tell(answer(7, false, None));
     house.says("h2", 7, MoveState::Awaited {});
@@ -275,7 +275,7 @@ fn end_of(node: &str) -> EndPart {
     }
 }
 
-/// What it says to providers.
+/// The messages to providers.
 fn orders(vnp: &mut Vnp<MemoryStore>) -> Vec<(String, ToPip)> {
     let mut orders = Vec::new();
     while let Some(output) = vnp.poll_transmit() {
@@ -308,7 +308,8 @@ fn vnp_passes_on_what_providers_say_of_their_own_ends() {
     vnp.handle_pip(NOW, "uk", FromPip::RepointAnswer(answer("n")));
     let passed = ("de".to_owned(), ToPip::RepointAnswer(answer("m")));
     assert_eq!(orders(&mut vnp), [passed]);
-    // No provider speaks of another's end, or of an attempt that is not live.
+    // A provider cannot send messages about another provider's link ends, or about an attempt that
+    // is not live.
     vnp.handle_pip(NOW, "uk", FromPip::Repoint(repoint("m")));
     vnp.handle_pip(NOW, "de", FromPip::RepointAnswer(answer("n")));
     let late = Repoint {

@@ -1,4 +1,4 @@
-//! Networks divided among hosts, and their parts on the wire.
+//! Tests networks divided among hosts, and the serialization of their parts.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! What a provider grants to whom, message by message.
+//! Tests what a provider grants to which VNP, message by message.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -65,7 +65,8 @@ impl House {
         self.pip.handle_agent(self.now, said);
     }
 
-    /// Tells the provider something; returns what it answers, once the host has done its part.
+    /// Sends a message to the provider; returns its answers, after the host has carried out its
+    /// orders.
     fn tell(&mut self, vnp: &str, message: ToPip) -> Vec<FromPip> {
         self.pip.handle_vnp(self.now, vnp, message);
         self.settle(vnp)
@@ -154,7 +155,7 @@ fn two_vnps_never_get_the_same_processors() {
         "r1: no host has 2 processors, one has 1 processor; r1: 1 processor would fit"
     );
     assert_eq!(reason.node.as_deref(), Some("r1"));
-    // What is held goes by itself, and then there is room.
+    // The reservation expires by itself, and then there is room.
     house.now += Timing::default().hold;
     house.report();
     let offered = house.tell("b", reserve(key(2, 2), 2));
@@ -184,7 +185,7 @@ fn what_is_asked_twice_is_granted_once() {
         );
     }
     assert_eq!(round_of(house.has[&VnetId::new(1)].generation), 1);
-    // Late messages of a round that is over change nothing.
+    // Late messages of an earlier round change nothing.
     house.tell("a", reserve(key(1, 3), 2));
     house.tell("a", commit(key(1, 3)));
     assert!(house.tell("a", reserve(key(1, 2), 4)).is_empty());
@@ -365,7 +366,7 @@ fn operator_with_its_share_of_networks_gets_no_more() {
     let reason = refused(&ask("o", want(3, 1))).expect("the third is one too many");
     assert_eq!(reason.code, ReasonCode::Insufficient);
     assert!(reason.message.contains("2 networks"), "{reason:?}");
-    // What it has may change, and others have shares of their own.
+    // Existing networks may change, and other VNOs have shares of their own.
     assert_eq!(refused(&ask("o", want(2, 2))), None);
     assert_eq!(refused(&ask("other", want(4, 1))), None);
     let vnet = VnetId::new(1);

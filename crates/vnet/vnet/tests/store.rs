@@ -1,4 +1,4 @@
-//! The store in memory under the suite of all stores.
+//! Tests the store in memory with the conformance suite.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,23 +1,25 @@
-//! Random numbers of other distributions than the even one.
+//! Random numbers of other than uniform integer distributions.
 
 use carina_random::Random;
 
-/// A number of 0 to below 1.
+/// A uniformly distributed number from 0 to below 1.
 pub(crate) fn unit(random: &mut Random) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// An exponentially distributed number of this mean.
+/// An exponentially distributed number with this mean.
 pub(crate) fn exponential(random: &mut Random, mean: f64) -> f64 {
     // 1 - unit() is never zero, so the logarithm is finite.
     -mean * (1.0 - unit(random)).ln()
 }
 
-/// A Poisson number of this mean (D. Knuth, *The Art of Computer Programming*, volume 2, §3.4.1).
+/// A Poisson-distributed number with this mean (D. Knuth, *The Art of Computer Programming*, volume
+/// 2, §3.4.1).
 pub(crate) fn poisson(random: &mut Random, mean: f64) -> u64 {
     let mut count = 0;
     let mut left = mean;
-    // The sum of Poisson numbers is one; in parts, the exponential stays above zero.
+    // A sum of Poisson numbers is a Poisson number. The parts are small enough that `exp` does not
+    // become zero.
     while left > 0.0 {
         let part = left.min(PART_MAX);
         left -= part;

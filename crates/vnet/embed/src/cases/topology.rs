@@ -1,4 +1,4 @@
-//! Shapes of substrates: a random one, and two networks of research that exist.
+//! Shapes of substrates: a random one, and two existing research networks.
 
 use carina_random::Random;
 
@@ -9,23 +9,23 @@ use crate::substrate::{Host, Link, Substrate, SubstrateError};
 /// The shape of a substrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// 100 hosts at random places of a square, linked with a probability that falls with their
-    /// distance: some 500 links (B. Waxman, *Routing of multipoint connections*, 1988; β 0.5,
-    /// α 0.2). Drawn again until it is connected.
+    /// 100 hosts at random places in a square, linked with a probability that falls with their
+    /// distance: some 500 links (B. Waxman, *Routing of multipoint connections*, 1988; β 0.5, α
+    /// 0.2). Drawn again until it is connected.
     Wx100,
-    /// The European research network GÉANT of 2012: 40 hosts, 61 links (The Internet Topology
-    /// Zoo). Three hosts are not in the list that we had, and are leaves by our choice.
+    /// The European research network GÉANT of 2012: 40 hosts, 61 links (The Internet Topology Zoo).
+    /// Three hosts, which our copy of the list lacks, are attached as leaves of our choice.
     Geant,
-    /// The research network of Berlin, BRAIN: 161 hosts, 166 links (SNDlib). 152 hosts are leaves
-    /// of nine.
+    /// The research network of Berlin, BRAIN: 161 hosts, 166 links (SNDlib). 152 of the hosts are
+    /// leaves of the other nine.
     Brain,
 }
 
 impl Topology {
-    /// All of them.
+    /// All shapes.
     pub const ALL: [Topology; 3] = [Topology::Wx100, Topology::Geant, Topology::Brain];
 
-    /// Its name in results.
+    /// Name of the shape in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Topology {
         }
     }
 
-    /// A substrate of this shape: capacities are whole numbers of 50 to 100.
+    /// Draws a substrate of this shape, with capacities from 50 to 100.
     pub(crate) fn draw(self, random: &mut Random) -> Result<Substrate, SubstrateError> {
         let (count, pairs) = match self {
             Topology::Wx100 => (WAXMAN_HOSTS, waxman(random)),
@@ -106,7 +106,7 @@ fn brain() -> (usize, Vec<[usize; 2]>) {
     (next, pairs)
 }
 
-/// Whether so many nodes are all connected by links between these pairs.
+/// Whether links between these pairs connect all of `count` nodes.
 pub(crate) fn is_connected(count: usize, pairs: &[[usize; 2]]) -> bool {
     let mut root: Vec<usize> = (0..count).collect();
     let mut parts = count;
@@ -156,7 +156,7 @@ const BRAIN_HUBS: [[usize; 2]; 14] = [
     [6, 8],
 ];
 
-/// How many hosts hang on each of the nine.
+/// Number of leaves of each of the nine hosts.
 const BRAIN_LEAVES: [usize; 9] = [13, 18, 13, 18, 18, 18, 10, 11, 33];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whether nodes that need a host each have one each, by P. Hall's theorem.
+//! Checks whether each node that needs a host of its own can get one, by P. Hall's theorem.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,8 @@ use crate::id::{HostId, NodeId};
 use crate::request::Request;
 use crate::residual::Residual;
 
-/// Nodes for which fewer hosts are right than they are, and those hosts.
+/// A set of nodes that has fewer suitable hosts than nodes, and these hosts; `None` if there is no
+/// such set.
 pub(crate) fn too_few_hosts(
     residual: &Residual,
     request: &Request,
@@ -20,7 +21,8 @@ pub(crate) fn too_few_hosts(
     for node in (0..request.nodes().len()).map(NodeId::of) {
         let mut seen = BTreeSet::new();
         if !matching.place(node, &mut seen) {
-            // All hosts that were seen are taken, each by a node that has no other left.
+            // All hosts that the search has visited are taken, each by a node that has no other
+            // suitable host left.
             let taken = seen
                 .iter()
                 .filter_map(|host| matching.node_on[*host as usize]);
@@ -38,7 +40,7 @@ struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    /// Finds a host for a node, moving others where that is needed (Kuhn's algorithm).
+    /// Finds a host for a node; moves other nodes to other hosts if needed (Kuhn's algorithm).
     fn place(&mut self, node: NodeId, seen: &mut BTreeSet<u32>) -> bool {
         for host in 0..self.attempt.hosts() {
             if !self.attempt.accepts(node, host) || !seen.insert(host) {

@@ -1,4 +1,4 @@
-//! The search for the smallest relaxation.
+//! Searches for the smallest relaxation.
 
 use carina_time::Duration;
 
@@ -13,11 +13,11 @@ pub(crate) struct Search<'a, E> {
     residual: &'a Residual,
     request: &'a Request,
     embedder: &'a mut E,
-    /// Longer than any path takes.
+    /// A delay longer than that of any path.
     delay_longest: u64,
 }
 
-/// What is changed, without how much.
+/// A property of the request that can be relaxed, without the amount.
 #[derive(Clone, Copy)]
 enum Knob {
     Cpu(NodeId),
@@ -32,7 +32,7 @@ enum Knob {
 }
 
 impl Knob {
-    /// Whether there is no more and less of it.
+    /// Whether the property can only be dropped completely.
     fn is_switch(self) -> bool {
         matches!(self, Knob::Location(_) | Knob::Labels(_) | Knob::Apart(_))
     }
@@ -50,9 +50,9 @@ impl<'a, E: Embedder> Search<'a, E> {
         }
     }
 
-    /// The relaxation that keeps most of what was wanted.
+    /// The relaxation that keeps the largest share of what was requested.
     pub(crate) fn smallest(mut self) -> Option<Relaxation> {
-        // The step of the best so far: only one that keeps more is of interest.
+        // The step of the best relaxation so far: another one must keep more.
         let mut best: Option<(u64, Knob)> = None;
         for knob in self.knobs() {
             let least = best.map_or(0, |(step, _)| step + 1);
@@ -110,7 +110,7 @@ impl<'a, E: Embedder> Search<'a, E> {
         knobs
     }
 
-    /// What was wanted.
+    /// The requested amount of a property.
     fn wanted(&self, knob: Knob) -> u64 {
         let node = |id: NodeId| &self.request.nodes()[id.index()];
         let link = |id: VirtualLinkId| &self.request.links()[id.index()];
@@ -125,8 +125,8 @@ impl<'a, E: Embedder> Search<'a, E> {
         }
     }
 
-    /// What is asked for at a step: nothing at 0, what was wanted at [`STEPS`]. The smaller a
-    /// delay, the more is wanted.
+    /// The amount of a property at a step: the weakest requirement at 0, what was requested at
+    /// [`STEPS`]. For a delay, weaker means longer.
     fn amount(&self, knob: Knob, step: u64) -> u64 {
         let wanted = u128::from(self.wanted(knob));
         let (step, steps) = (u128::from(step), u128::from(STEPS));
@@ -135,11 +135,11 @@ impl<'a, E: Embedder> Search<'a, E> {
             Knob::Delay(_) => (wanted * steps / step).min(u128::from(u64::MAX)),
             _ => wanted * step / steps,
         };
-        // It is no more than `wanted`, or was cut to 64 bits.
+        // The result is at most `wanted`, or was capped at 64 bits.
         amount as u64
     }
 
-    /// The highest step that fits; `low` does.
+    /// The highest step that fits, given that `low` fits.
     fn highest_step(&mut self, knob: Knob, low: u64) -> u64 {
         let (mut low, mut high) = (low, STEPS);
         while high - low > 1 {
@@ -153,7 +153,7 @@ impl<'a, E: Embedder> Search<'a, E> {
         low
     }
 
-    /// The amount nearest to what was wanted that fits; `fits` does.
+    /// The amount nearest to the requested one that fits, given that `fits` does.
     fn nearest(&mut self, knob: Knob, fits: u64) -> u64 {
         let (mut fits, mut fails) = (fits, self.wanted(knob));
         while fits.abs_diff(fails) > 1 {
@@ -188,7 +188,8 @@ fn as_relaxation(knob: Knob, amount: u64) -> Relaxation {
 }
 
 impl Relaxation {
-    /// The request with this relaxation; nothing where it names a node or link that is not there.
+    /// The request with this relaxation; `None` if it names a node or link that the request does
+    /// not have.
     #[must_use]
     pub fn apply(self, request: &Request) -> Option<Request> {
         let mut nodes: Vec<Node> = request.nodes().to_vec();
@@ -218,10 +219,11 @@ impl Relaxation {
     }
 }
 
-/// Into how many steps what was wanted is divided, to compare relaxations.
+/// Number of steps into which a requested amount is divided, so that relaxations can be compared.
 const STEPS: u64 = 128;
 
-/// To give up a location, labels or being apart is as much as to give up three quarters.
+/// Dropping locations, labels or a separation counts as much as giving up three quarters of an
+/// amount.
 const SWITCH_STEP: u64 = STEPS / 4;
 
 const PERCENT: u64 = 100;

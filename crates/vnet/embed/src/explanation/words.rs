@@ -1,4 +1,4 @@
-//! An explanation in words, with the caller's names.
+//! Describes an explanation as text, with the caller's names.
 
 use carina_time::Duration;
 
@@ -6,14 +6,14 @@ use crate::explanation::{Constraint, Explanation, Lack, Relaxation};
 use crate::id::{NodeId, VirtualLinkId};
 use crate::request::Request;
 
-/// What the caller calls things. Without names of its own they have their numbers.
+/// The caller's names of things. The default names are numbers.
 pub trait Names {
-    /// A node.
+    /// The name of a node.
     fn node(&self, node: NodeId) -> String {
         format!("node {}", node.0)
     }
 
-    /// Where a node may be, as in `in de`; empty when it may be anywhere.
+    /// A phrase for the node's allowed locations, such as `in de`; empty if it may be anywhere.
     fn place(&self, request: &Request, node: NodeId) -> String {
         let locations = &request.nodes()[node.index()].locations;
         let numbers: Vec<String> = locations.iter().map(|it| it.0.to_string()).collect();
@@ -24,35 +24,35 @@ pub trait Names {
         }
     }
 
-    /// A rate, with its unit.
+    /// A rate with its unit.
     fn rate(&self, rate: u64) -> String {
         format!("a rate of {rate}")
     }
 
-    /// An amount of memory, with its unit.
+    /// An amount of memory with its unit.
     fn memory(&self, memory: u64) -> String {
         format!("{memory} of memory")
     }
 
-    /// An amount of processors, with its unit.
+    /// An amount of processors with its unit.
     fn cpu(&self, cpu: u64) -> String {
         format!("{cpu} of processors")
     }
 
-    /// A delay.
+    /// A delay with its unit.
     fn delay(&self, delay: Duration) -> String {
         format!("a delay of {delay}")
     }
 }
 
-/// Everything has its number.
+/// Names everything by its number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Numbered;
 
 impl Names for Numbered {}
 
 impl Explanation {
-    /// The explanation in words: the constraint, and what would fit.
+    /// Describes the explanation: the constraint, and what would fit.
     #[must_use]
     pub fn describe(&self, request: &Request, names: &impl Names) -> String {
         let words = Words { request, names };

@@ -1,4 +1,4 @@
-//! A placement that grows from a start, one node after the other with its links.
+//! Grows a placement from a start: places one node after the other, together with its links.
 
 use std::cmp::Reverse;
 
@@ -8,27 +8,27 @@ use crate::request::Request;
 use crate::residual::Residual;
 use crate::search::{PRICE_ANY, Tree, UNREACHED};
 
-/// What is the same for all starts, and the memory that they share.
+/// What all starts have in common, and reusable memory.
 pub(crate) struct Growth<'a> {
-    /// The nodes in the order in which they are placed.
+    /// The nodes in the order of placement.
     order: Vec<NodeId>,
-    /// Of each place in the order, the links to earlier nodes, the largest rate first.
+    /// For each position in the order, the node's links to earlier nodes, sorted by falling rate.
     links: Vec<Vec<(VirtualLinkId, NodeId)>>,
-    /// The least cost of all links to nodes after each place in the order.
+    /// For each position in the order, the least cost of all links to later nodes.
     rest: Vec<u128>,
     cost_min: u128,
     strengths: &'a [u64],
     candidates_max: usize,
-    /// The cheapest paths from the neighbours of the node that is placed now.
+    /// The cheapest paths from the neighbours of the node that is being placed.
     trees: Vec<Tree>,
     candidates: Vec<(u128, Reverse<u64>, u32)>,
     spare: Tree,
-    /// How far the placement that came farthest came.
+    /// The largest number of nodes that any attempt has placed.
     farthest: usize,
 }
 
 impl<'a> Growth<'a> {
-    /// Growth that begins with a node, or with the one that wants most.
+    /// Growth that begins with node `first`, or with the node that requests most.
     pub(crate) fn new(
         residual: &Residual,
         request: &Request,
@@ -77,22 +77,22 @@ impl<'a> Growth<'a> {
         self.order[0]
     }
 
-    /// The rate that was free around a host before anything was placed.
+    /// The free rate around a host before anything was placed.
     pub(crate) fn strength(&self, host: u32) -> u64 {
         self.strengths[host as usize]
     }
 
-    /// The node at which the placement that came farthest ended.
+    /// The node at which the most successful attempt ended.
     pub(crate) fn farthest(&self) -> NodeId {
         self.order[self.farthest.min(self.order.len() - 1)]
     }
 
-    /// What all links cost at least.
+    /// The least cost of all links together.
     pub(crate) fn cost_min(&self) -> u128 {
         self.cost_min
     }
 
-    /// Places all nodes and links, the first node on `start`; says whether that was possible at a
+    /// Places all nodes and links, the first node on `start`. Returns whether that succeeded at a
     /// cost below `bound`.
     pub(crate) fn grow(&mut self, attempt: &mut Attempt, start: u32, bound: u128) -> bool {
         attempt.clear();
@@ -115,8 +115,8 @@ impl<'a> Growth<'a> {
         attempt.cost() < bound
     }
 
-    /// Finds the hosts for the next node on which its links to placed neighbours cost least. Those
-    /// on which one link alone reaches the bound are not looked for: nothing came of them.
+    /// Finds the hosts from which the next node's links to placed neighbours cost least. Hosts from
+    /// which a single link already reaches the bound are not considered.
     fn score(&mut self, attempt: &Attempt, at: usize, bound: u128) {
         let node = self.order[at];
         let links = &self.links[at];
@@ -151,13 +151,13 @@ impl<'a> Growth<'a> {
         self.candidates.sort_unstable();
     }
 
-    /// Places the next node on a host and routes its links; undoes that if one has no path.
+    /// Places the next node on a host and routes its links; undoes both if a link has no path.
     fn try_host(&mut self, attempt: &mut Attempt, at: usize, host: u32) -> bool {
         let node = self.order[at];
         attempt.place(node, host);
         for (index, (link, neighbour)) in self.links[at].iter().enumerate() {
             let root = attempt.host_of(*neighbour);
-            // Links routed since the tree was made may have taken the rate of its path.
+            // A link that was routed after the tree was made may have used up the rate on its path.
             let is_routed = root
                 .is_some_and(|root| attempt.route_along(*link, &self.trees[index], root))
                 || attempt.route(*link, &mut self.spare);
@@ -173,7 +173,7 @@ impl<'a> Growth<'a> {
     }
 }
 
-/// What links to placed neighbours cost from a host; nothing if one of them has no path.
+/// The cost of the links from a host to placed neighbours; `None` if one of them has no path.
 pub(crate) fn score(
     attempt: &Attempt,
     links: &[(VirtualLinkId, NodeId)],
@@ -191,8 +191,8 @@ pub(crate) fn score(
     Some(score)
 }
 
-/// First the node that wants most, or `first`; then always the one with the most rate to those
-/// before it.
+/// The order of nodes: first `first` or the node that requests most, then always the node with the
+/// highest rate to those before it.
 fn order(request: &Request, first: Option<NodeId>) -> Vec<NodeId> {
     let wants = |node: NodeId| {
         let links = request.incident(node).iter();

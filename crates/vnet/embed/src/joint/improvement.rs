@@ -1,4 +1,4 @@
-//! Local search: nodes are moved and swapped, and all links routed anew, while that is cheaper.
+//! Local search: moves and swaps nodes and routes all links again, as long as that lowers the cost.
 
 use crate::attempt::Attempt;
 use crate::embedding::Embedding;
@@ -6,7 +6,7 @@ use crate::id::{HostId, NodeId, VirtualLinkId};
 use crate::joint::growth::score;
 use crate::search::Tree;
 
-/// Improves an embedding for so many rounds, or until a round improves nothing.
+/// Improves an embedding for at most `rounds` rounds, or until a round improves nothing.
 pub(crate) fn improve(attempt: &mut Attempt, embedding: Embedding, rounds: usize) -> Embedding {
     attempt.load(&embedding);
     let cost = attempt.cost();
@@ -30,14 +30,14 @@ pub(crate) fn improve(attempt: &mut Attempt, embedding: Embedding, rounds: usize
 struct Improvement<'s, 'a> {
     attempt: &'s mut Attempt<'a>,
     best: Embedding,
-    /// Of the links of `best`.
+    /// The cost of the links of `best`.
     cost: u128,
     trees: Vec<Tree>,
     spare: Tree,
 }
 
 impl Improvement<'_, '_> {
-    /// Moves each node to where its own links cost less, if that is cheaper in all.
+    /// Moves each node to a host from which its own links cost less, if that lowers the total cost.
     fn move_nodes(&mut self) -> bool {
         let mut is_better = false;
         for node in (0..self.best.hosts.len()).map(NodeId::of) {
@@ -68,7 +68,8 @@ impl Improvement<'_, '_> {
         is_better
     }
 
-    /// The hosts on which the links of a node would cost less than where it is, cheapest first.
+    /// The hosts from which a node's links would cost less than from its current host, cheapest
+    /// first.
     fn better_hosts(&mut self, node: NodeId) -> Vec<u32> {
         self.attempt.load(&self.best);
         let links: Vec<(VirtualLinkId, NodeId)> = self.attempt.request.incident(node).to_vec();
@@ -97,7 +98,8 @@ impl Improvement<'_, '_> {
         scores.into_iter().map(|(_, host)| host).collect()
     }
 
-    /// Places the nodes so and routes all links anew; keeps that if it is cheaper.
+    /// Places the nodes on these hosts and routes all links again; keeps the result if it is
+    /// cheaper.
     fn try_hosts(&mut self, hosts: &[HostId]) -> bool {
         let attempt = &mut *self.attempt;
         attempt.clear();
@@ -125,5 +127,5 @@ impl Improvement<'_, '_> {
     }
 }
 
-/// Hosts to which one node is tried to be moved in a round.
+/// Most hosts that are tried for one node in a round.
 const MOVES_MAX: usize = 4;

@@ -1,26 +1,27 @@
-//! Measures by which hosts and nodes are ranked.
+//! Measures for ranking hosts and nodes.
 
 use crate::request::Request;
 use crate::residual::Residual;
 
-/// A measure of a node of a graph, by its processors and the rates around it.
+/// A measure of a node of a graph, from its processors and the rates of its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Global resource capacity: processors, and shares of the capacity of neighbours by the rate
-    /// of the link to them (L. Gong, Y. Wen, Z. Zhu, T. Lee, *Toward profit-seeking virtual network
-    /// embedding algorithm via global resource capacity*, 2014).
+    /// Global resource capacity: processors, plus shares of the neighbours' capacity in proportion
+    /// to the rate of the link to them (L. Gong, Y. Wen, Z. Zhu, T. Lee, *Toward profit-seeking
+    /// virtual network embedding algorithm via global resource capacity*, 2014).
     GlobalResourceCapacity,
-    /// Node resource management: processors times the rate of all links (P. Zhang, H. Yao, Y. Liu,
-    /// *Virtual network embedding based on computing, network, and storage resource constraints*,
-    /// 2018).
+    /// Node resource management: processors times the sum of the rates of all links (P. Zhang, H.
+    /// Yao, Y. Liu, *Virtual network embedding based on computing, network, and storage resource
+    /// constraints*, 2018).
     NodeResource,
-    /// Random walk: how often a walk comes by that prefers nodes with much of both (X. Cheng and
-    /// others, *Virtual network embedding through topology-aware node ranking*, 2011).
+    /// Random walk: how often a walk visits the node that prefers nodes with many processors and
+    /// high rates (X. Cheng and others, *Virtual network embedding through topology-aware node
+    /// ranking*, 2011).
     RandomWalk,
 }
 
 impl Measure {
-    /// The hosts, the highest measure first.
+    /// The hosts, sorted by falling measure.
     pub(crate) fn hosts(self, residual: &Residual) -> Vec<u32> {
         let cpu = residual.hosts().iter().map(|host| host.cpu as f64);
         let links = residual.substrate().links().iter().zip(residual.rates());
@@ -28,7 +29,7 @@ impl Measure {
         self.order(&Weighted::new(cpu.collect(), links.collect()))
     }
 
-    /// The nodes of a request, the highest measure first.
+    /// The nodes of a request, sorted by falling measure.
     pub(crate) fn nodes(self, request: &Request) -> Vec<u32> {
         let cpu = request.nodes().iter().map(|node| node.cpu as f64);
         let links = request.links().iter();
@@ -52,7 +53,7 @@ impl Measure {
 struct Weighted {
     cpu: Vec<f64>,
     links: Vec<([usize; 2], f64)>,
-    /// Of each node, the rate of all its links.
+    /// For each node, the sum of the rates of its links.
     around: Vec<f64>,
 }
 
@@ -87,7 +88,7 @@ impl Weighted {
     fn random_walk(&self) -> Vec<f64> {
         let worth = self.node_resource();
         let jump = shares(&worth);
-        // Of each node, what its neighbours are worth together.
+        // For each node, the sum of its neighbours' values.
         let mut beside = vec![0.0; worth.len()];
         for ([a, b], _) in &self.links {
             beside[*a] += worth[*b];
@@ -107,7 +108,7 @@ impl Weighted {
     }
 }
 
-/// Repeats a step until the values stay, or [`STEPS_MAX`] times.
+/// Repeats a step until the values converge, at most [`STEPS_MAX`] times.
 fn iterate(mut values: Vec<f64>, mut step: impl FnMut(&[f64], &mut [f64])) -> Vec<f64> {
     let mut next = vec![0.0; values.len()];
     for _ in 0..STEPS_MAX {
@@ -122,7 +123,7 @@ fn iterate(mut values: Vec<f64>, mut step: impl FnMut(&[f64], &mut [f64])) -> Ve
     values
 }
 
-/// The values as shares of their sum.
+/// The values divided by their sum.
 fn shares(values: &[f64]) -> Vec<f64> {
     let sum: f64 = values.iter().sum();
     values.iter().map(|value| ratio(*value, sum)).collect()
@@ -132,7 +133,7 @@ fn ratio(part: f64, all: f64) -> f64 {
     if all > 0.0 { part / all } else { 0.0 }
 }
 
-/// The weight of neighbours against that of the node itself, as both papers have it.
+/// The weight of neighbours relative to the node itself, as both publications have it.
 const DAMPING: f64 = 0.85;
 
 const STAYS: f64 = 1e-6;
@@ -142,7 +143,7 @@ const STEPS_MAX: usize = 200;
 mod tests {
     use super::*;
 
-    /// A star: node 0 in the middle of 1, 2 and 3; 3 has the most processors.
+    /// A star with node 0 in the middle of 1, 2 and 3; node 3 has the most processors.
     fn star() -> Weighted {
         let links = vec![([0, 1], 10.0), ([0, 2], 20.0), ([0, 3], 10.0)];
         Weighted::new(vec![4.0, 4.0, 4.0, 5.0], links)
@@ -162,7 +163,8 @@ mod tests {
         let values = graph.global_resource_capacity();
         let sum: f64 = values.iter().sum();
         assert!((sum - 1.0).abs() < 1e-3, "{values:?}");
-        // The middle has the whole capacity of its three neighbours, which have no other.
+        // The middle node gets the whole capacity of its three neighbours, which have no other
+        // neighbour.
         let middle = 0.15 * 4.0 / 17.0 + 0.85 * (values[1] + values[2] + values[3]);
         assert!((values[0] - middle).abs() < 1e-4, "{values:?}");
     }

@@ -1,4 +1,4 @@
-//! The shortest simple paths between two hosts, by hops.
+//! Finds the shortest simple paths between two hosts, by hops.
 //!
 //! J. Yen, *Finding the K shortest loopless paths in a network*, 1971.
 
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::id::{HostId, LinkId};
 use crate::substrate::Substrate;
 
-/// The shortest paths between pairs of hosts, kept as long as the substrate is the same: what is
-/// free plays no part.
+/// The shortest paths between pairs of hosts, cached as long as the substrate stays the same. Free
+/// resources play no part.
 #[derive(Clone, Debug)]
 pub(crate) struct ShortestPaths {
     count: usize,
@@ -18,7 +18,7 @@ pub(crate) struct ShortestPaths {
 }
 
 impl ShortestPaths {
-    /// So many paths for each pair.
+    /// Finds at most `count` paths for each pair.
     pub(crate) fn new(count: usize) -> ShortestPaths {
         ShortestPaths {
             count,
@@ -27,7 +27,7 @@ impl ShortestPaths {
         }
     }
 
-    /// The shortest paths from one host to another, the shortest first.
+    /// The shortest paths from one host to another, shortest first.
     pub(crate) fn between(
         &mut self,
         substrate: &Arc<Substrate>,
@@ -107,7 +107,8 @@ impl Breadth<'_> {
         }
     }
 
-    /// The shortest path that passes none of some hosts, and does not begin with some links.
+    /// The shortest path that avoids the given hosts, and does not begin with one of the given
+    /// links.
     fn path(
         &mut self,
         from: u32,

@@ -1,23 +1,23 @@
-//! The cheapest embedding of a small request, by branch and bound over all hosts of its nodes and
-//! all simple paths of its links: the integer program of `docs/explanation/embedding.md`.
+//! Finds the cheapest embedding of a small request, by branch and bound over all hosts of its nodes
+//! and all simple paths of its links: the integer program of `docs/explanation/embedding.md`.
 
 use carina_embed::request::Sharing;
 use carina_embed::residual::Amounts;
 use carina_embed::{Embedding, HostId, LinkId, NodeId, Request, Residual, VirtualLinkId};
 use carina_time::Duration;
 
-/// What the oracle found.
+/// The oracle's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The cheapest embedding, cheaper than the bound, and what its links cost.
+    /// The cheapest embedding, with the cost of its links, which is below the bound.
     Cheapest(u128, Embedding),
-    /// There is nothing cheaper than the bound.
+    /// No embedding is cheaper than the bound.
     Nothing,
-    /// It would take too many steps to find out.
+    /// The search would take too many steps.
     TooHard,
 }
 
-/// Finds the cheapest embedding whose links cost less than `bound`, in at most so many steps.
+/// Finds the cheapest embedding whose links cost less than `bound`, in at most `steps` steps.
 pub fn cheapest(residual: &Residual, request: &Request, bound: u128, steps: u64) -> Answer {
     let order = order(request);
     let distances = request.links().iter();
@@ -70,8 +70,8 @@ struct Oracle<'a> {
 }
 
 impl Oracle<'_> {
-    /// Tries all hosts of the next node; `least` is what the links between placed nodes cost at
-    /// least.
+    /// Tries all hosts of the next node. `least` is a lower bound for the cost of links between
+    /// placed nodes.
     fn place(&mut self, at: usize, least: u128) {
         if least + self.rest(at) >= self.bound || !self.step() {
             return;
@@ -119,7 +119,8 @@ impl Oracle<'_> {
             && !beside.any(is_apart)
     }
 
-    /// What the links from a node to placed ones cost at least.
+    /// A lower bound for the cost of the links from a node to placed ones; `None` if one has no
+    /// path.
     fn to_placed(&self, node: usize, host: usize) -> Option<u128> {
         let mut sum = 0;
         for (link, other) in self.request.incident(NodeId(node as u32)) {
@@ -130,7 +131,7 @@ impl Oracle<'_> {
         Some(sum)
     }
 
-    /// What a link costs at least between two hosts; nothing if there is no path.
+    /// A lower bound for the cost of a link between two hosts; `None` if there is no path.
     fn least(&self, link: usize, a: usize, b: usize) -> Option<u128> {
         let wanted = &self.request.links()[link];
         let distances = &self.distances[link];
@@ -141,7 +142,7 @@ impl Oracle<'_> {
         Some(u128::from(wanted.rate) * u128::from(price))
     }
 
-    /// What the links with a node that is not yet placed cost at least.
+    /// A lower bound for the cost of the links with a node that is not placed yet.
     fn rest(&self, at: usize) -> u128 {
         let placed = &self.order[..at];
         let is_left = |ends: [NodeId; 2]| ends.iter().any(|end| !placed.contains(&end.index()));
@@ -194,7 +195,7 @@ impl Oracle<'_> {
         self.walk(&mut walk, 0, Duration::ZERO);
     }
 
-    /// Goes on from the last host of a walk in every way that is cheap and fast enough.
+    /// Extends a walk from its last host in every way that is cheap and fast enough.
     fn walk(&mut self, walk: &mut Walk, price: u64, delay: Duration) {
         let at = walk.passed[walk.passed.len() - 1];
         let wanted = &self.request.links()[walk.link];
@@ -242,15 +243,16 @@ struct Walk<'a> {
     link: usize,
     to: usize,
     passed: Vec<usize>,
-    /// The links that are routed after it.
+    /// The links that are routed after this one.
     others: &'a [usize],
-    /// What the links before it cost.
+    /// The cost of the links before this one.
     cost: u128,
-    /// That, and what those after it cost at least.
+    /// The cost of the links before this one, plus a lower bound for those after it.
     beyond: u128,
 }
 
-/// The node with most links first, then always one with a link to those before it.
+/// The order of nodes: the node with most links first, then always one with a link to an earlier
+/// node.
 fn order(request: &Request) -> Vec<usize> {
     let count = request.nodes().len();
     let mut order: Vec<usize> = Vec::new();
@@ -269,7 +271,8 @@ fn order(request: &Request) -> Vec<usize> {
     order
 }
 
-/// The least prices and delays between all hosts, each for itself (Floyd and Warshall).
+/// The least prices and the least delays between all hosts, computed separately (Floyd and
+/// Warshall).
 struct Distances {
     hosts: usize,
     prices: Vec<Option<u64>>,
@@ -322,7 +325,7 @@ impl Distances {
     }
 }
 
-/// What the links of an embedding cost.
+/// The cost of the links of an embedding.
 pub fn cost_of_links(residual: &Residual, request: &Request, embedding: &Embedding) -> u128 {
     let cpu: u128 = request
         .nodes()
@@ -332,7 +335,8 @@ pub fn cost_of_links(residual: &Residual, request: &Request, embedding: &Embeddi
     embedding.cost(residual.substrate(), request) - cpu
 }
 
-/// All embeddings of a tiny request, one after the other: the cheapest is what the oracle finds.
+/// The cost of the cheapest embedding of a tiny request, by enumerating all of them; checks the
+/// oracle.
 pub fn cheapest_of_all(residual: &Residual, request: &Request) -> Option<u128> {
     let hosts = residual.hosts().len() as u32;
     let nodes = request.nodes().len();

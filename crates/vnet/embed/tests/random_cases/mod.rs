@@ -1,4 +1,4 @@
-//! Small substrates and requests with every kind of constraint, by seed.
+//! Small random substrates and requests with every kind of constraint, from a seed.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use carina_embed::{HostId, Label, Location, NodeId, ProviderId, Request, Substra
 use carina_random::Random;
 use carina_time::Duration;
 
-/// A substrate of 3 to `hosts_max` hosts of up to three providers, not always connected.
+/// A substrate of 3 to `hosts_max` hosts of up to three providers; not always connected.
 pub fn substrate(random: &mut Random, hosts_max: u64) -> Arc<Substrate> {
     let count = random.within(3, hosts_max) as u32;
     let host = |_| Host {
@@ -24,7 +24,7 @@ pub fn substrate(random: &mut Random, hosts_max: u64) -> Arc<Substrate> {
     for a in 0..count {
         for b in a + 1..count {
             for _ in 0..2 {
-                // Two hosts may have two links.
+                // Two hosts may have two links between them.
                 if random.chance(2_500) {
                     links.push(Link {
                         delay: Duration::from_millis(random.within(0, 9)),

@@ -1,8 +1,8 @@
-//! Echos to the access point's own address.
+//! Answers echo requests to the access point's own address.
 
 use carina_wire::inet::{Ipv4Header, PROTOCOL_ICMP, checksum};
 
-/// The answer to an echo (RFC 792), if the packet is one that is whole.
+/// The reply to an ICMP echo request (RFC 792); `None` if the packet is not a valid one.
 pub fn echo_reply(packet: &[u8], header: &Ipv4Header) -> Option<Vec<u8>> {
     let is_echo = header.protocol == PROTOCOL_ICMP && !header.is_fragment;
     let at = header.header_bytes;

@@ -1,4 +1,4 @@
-//! One user of an access point.
+//! A user of an access point.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,7 +11,7 @@ use crate::control::{POINT, Request, USER, message};
 use crate::discard::Discard;
 use crate::tunnel::{Given, Tunnel};
 
-/// A user who has joined, with the tunnel to their system.
+/// A user who has joined, with the tunnel to the user's system.
 #[derive(Debug)]
 pub struct Peer {
     pub config: PeerConfig,
@@ -23,7 +23,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Takes a datagram from the user's system.
+    /// Processes a datagram from the user's system.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -66,7 +66,7 @@ impl Peer {
                     .map(|bytes| seen.sent_bytes += bytes);
             }
         })?;
-        // What was authentic shows where the user is now.
+        // An authenticated datagram shows the user's current address.
         self.seen.from = Some(from);
         outcome
     }
@@ -90,13 +90,13 @@ impl Peer {
     }
 }
 
-/// What a user's packet is.
+/// The kind of a user's packet.
 enum Passing {
     Request(Request),
     Packet,
 }
 
-/// Whether a user's packet passes.
+/// Checks whether a user's packet may pass.
 fn passes(
     config: &PeerConfig,
     up: &mut Bucket,

@@ -1,4 +1,4 @@
-//! Access points and users' ends that talk to one another without a network.
+//! Tests of access points and users' ends that exchange datagrams without a network.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::refusal::{Refusal, Refused};
 use crate::user_end::{UserEnd, UserSink};
 use carina_vnet::access::Right;
 
-/// What an access point has given.
+/// What an access point has sent.
 #[derive(Default)]
 struct Out {
     datagrams: VecDeque<(SocketAddr, Vec<u8>)>,
@@ -88,7 +88,7 @@ impl User {
         }
     }
 
-    /// Has the end send a packet, whether it may or not.
+    /// Makes the user's end send a packet, even one that it may not send.
     fn send(&mut self, packet: &[u8]) {
         let own = Ipv4Header::decode(packet).map(|header| Ipv4Addr::from(header.source));
         assert_eq!(own.unwrap(), self.address);
@@ -119,7 +119,7 @@ impl Point {
             .handle_datagram(self.now, from, datagram, &mut self.out);
     }
 
-    /// Carries datagrams between this and a user until none is left.
+    /// Exchanges datagrams between the access point and a user until none is left.
     fn talk(&mut self, user: &mut User) {
         for _ in 0..100 {
             for datagram in std::mem::take(&mut user.out.datagrams) {
@@ -143,7 +143,7 @@ const POINT_AT: &str = "192.0.2.1:51820";
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 2);
 const NODE: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 1);
 
-/// A datagram of UDP of so many bytes of payload.
+/// A UDP packet with `payload` bytes of payload.
 fn udp(from: Ipv4Addr, to: Ipv4Addr, payload: usize) -> Vec<u8> {
     let mut packet = vec![0; 28 + payload];
     let length = packet.len() as u16;
@@ -198,7 +198,7 @@ fn guest_can_ask_and_nothing_else() {
     point.machine.reply(index, &reply, &mut point.out);
     point.talk(&mut guest);
     assert_eq!(guest.out.replies, [reply]);
-    // Its session goes when it has done nothing with it.
+    // The guest's session ends because the guest does nothing with it.
     point.now += GUEST_TIME;
     point.machine.tick(point.now, &mut point.out);
     guest
@@ -240,7 +240,7 @@ fn guests_are_bounded_and_users_come_in_nevertheless() {
 fn strange_sources_and_destinations_are_discarded() {
     let mut point = Point::new(100);
     let mut alice = User::new(3, &point);
-    // What the user's end would not send: its machine has another address.
+    // A packet that the user's end would refuse to send; therefore this end has another address.
     let bob = Ipv4Addr::new(10, 128, 0, 4);
     let other = UserEnd::new(&alice.key, point.key, POINT_AT.parse().unwrap(), Some(bob));
     point.machine.set_peers(&[alice.config()]);
@@ -250,7 +250,7 @@ fn strange_sources_and_destinations_are_discarded() {
     assert_eq!(point.discards(), [(Discard::Source, 1)]);
     alice.end = User::new(3, &point).end;
     for to in ["224.0.0.5", "255.255.255.255", "169.254.0.1"] {
-        // A second system with the key of the first, whose timestamps of handshakes are later.
+        // A second system with the key of the first one. Its handshakes have later timestamps.
         alice.send(&udp(alice.address, to.parse().unwrap(), 9));
     }
     point.talk(&mut alice);
@@ -281,7 +281,7 @@ fn rate_bounds_both_ways_and_each_user_alone() {
     let mut point = Point::new(100);
     let (mut alice, mut bob) = (User::new(3, &point), User::new(4, &point));
     let mut configs = [alice.config(), bob.config()];
-    // A bucket of 15,000 bytes.
+    // At this rate the bucket holds 15,000 bytes.
     configs[0].rate_bps = 8_000;
     point.machine.set_peers(&configs);
     for user in [&mut alice, &mut bob] {
@@ -358,8 +358,8 @@ fn own_address_answers_echos() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Two networks with the same addresses and the same users, and datagrams that come where they
-    /// should not.
+    /// Two networks with the same addresses and users, and datagrams that are sent to the wrong
+    /// network.
     #[test]
     fn user_of_one_network_never_reaches_another(
         steps in proptest::collection::vec((0usize..2, 0usize..3, 0usize..2, 0usize..60), 1..60)
@@ -380,7 +380,7 @@ proptest! {
         }
         for (net, user, to, size) in steps {
             let user = &mut users[net][user];
-            // The payload says where it comes from.
+            // The payload contains the number of the network that it comes from.
             let mut packet = udp(user.address, NODE, 2 + size);
             packet[28] = net as u8 + 1;
             user.send(&packet);

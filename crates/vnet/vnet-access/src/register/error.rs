@@ -1,4 +1,4 @@
-//! Why a register decides or keeps nothing.
+//! Errors of a register.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -6,58 +6,58 @@ use std::path::PathBuf;
 use crate::key::KeyError;
 use crate::token::ADDRESSES_MAX;
 
-/// Why something could not be decided or kept.
+/// Why a register could not decide or store something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The file.
+    /// The register's file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The file has something else in it.
+    /// The file's content is invalid.
     #[error("{}: {source}", path.display())]
     Json {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the content.
         source: serde_json::Error,
     },
-    /// No such user.
+    /// The access point has no such user.
     #[error("access point {access} of network {network} has no user {user}; it has: {known}")]
     NoUser {
-        /// The access point.
+        /// Name of the access point.
         access: String,
-        /// The network.
+        /// Name of the network.
         network: String,
-        /// The user.
+        /// The requested user.
         user: String,
-        /// The users that there are.
+        /// The users of the access point.
         known: String,
     },
-    /// A lease that is no time, or a long one.
+    /// The lease is zero or too long.
     #[error("a lease of {0} s: must be 1 s to 365 days")]
     Lease(u64),
-    /// A right to a DIF that there is not.
+    /// The right `dif` is requested, but the node is not a member of a DIF.
     #[error(
         "access point {access} of network {network} gives no right `dif`: its node {node} is in no \
          DIF, because no link of it is `as = \"dif\"`"
     )]
     NoDif {
-        /// The access point.
+        /// Name of the access point.
         access: String,
-        /// The network.
+        /// Name of the network.
         network: String,
-        /// The address of the node.
+        /// Address of the node.
         node: Ipv4Addr,
     },
-    /// A token without addresses, or with many.
+    /// The token would have no addresses, or too many.
     #[error("{0} addresses: a token has 1 to {ADDRESSES_MAX}")]
     Addresses(usize),
-    /// The keys.
+    /// The keys are not available or unusable.
     #[error(transparent)]
     Key(#[from] KeyError),
 }

@@ -1,40 +1,40 @@
-//! What an access point is.
+//! The properties of an access point.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use carina_vnet::host_part::{InterfaceAddress, VnetId};
 
-/// What an access point is, by the network that it belongs to.
+/// The properties of an access point that its network determines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Who makes its tokens, in words for their holders.
+    /// Issuer of its tokens, as text for their holders.
     pub issuer: String,
-    /// The network.
+    /// Uid of the network.
     pub vnet: VnetId,
-    /// Its name.
+    /// Name of the network.
     pub network: String,
-    /// The name of the access point.
+    /// Name of the access point.
     pub access: String,
-    /// The address of the node there, with the prefix.
+    /// Address of the access point's node, with the prefix.
     pub node: InterfaceAddress,
-    /// Who may join, with their addresses.
+    /// The users who may join, and the address of each.
     pub users: BTreeMap<String, Ipv4Addr>,
-    /// What each may send and receive, bits a second.
+    /// Rate that each user may send and receive, bits a second in each direction.
     pub rate_bps: u64,
-    /// Bytes of the largest packet.
+    /// Bytes of the largest IP packet.
     pub mtu: u16,
     /// The prefixes of the network.
     pub prefixes: Vec<InterfaceAddress>,
-    /// The DIF of the network, where the node is a member of it.
+    /// The network's DIF, if the node is a member of it.
     pub dif: Option<DifFacts>,
 }
 
 /// The DIF of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DifFacts {
-    /// Its name.
+    /// Name of the DIF.
     pub name: String,
-    /// The member in the access point's node.
+    /// Name of the member in the access point's node.
     pub member: String,
 }

@@ -1,4 +1,4 @@
-//! Tokens shown to a register, and what it keeps of them.
+//! Tests that show tokens to a register and check what it stores.
 
 use carina_vnet::host_part::VnetId;
 use tempfile::TempDir;
@@ -52,7 +52,7 @@ impl Site {
         }
     }
 
-    /// The same file, as an agent that starts again finds it.
+    /// Opens the same file again, as a restarted agent does.
     fn again(&mut self) {
         let path = self.directory.path().join("home.json");
         let facts = self.register.facts.clone();
@@ -82,7 +82,7 @@ fn token_lets_its_user_in_once_and_the_same_system_again() {
     assert_eq!((taken.joined.until, taken.joined.mtu), (NOW + 3600, 1420));
     let peers = site.register.peers();
     assert_eq!((peers.len(), peers[0].key), (1, ALICE));
-    // Not another system, also after the agent has started again.
+    // Another system cannot use the token, also after the agent has restarted.
     site.again();
     let refused = site.refusal(NOW + 1, OTHER, &token);
     assert_eq!(refused.reason, Refusal::Used);
@@ -130,7 +130,7 @@ fn tokens_that_do_not_hold_are_refused_with_reason_and_remedy() {
     let mut elsewhere = of(keys(), "home");
     let refused = elsewhere.admit(NOW, ALICE, &token).unwrap().unwrap_err();
     assert_eq!(refused.reason, Refusal::OtherIssuer);
-    // Of a user who was taken out of the document.
+    // A token of a user who was removed from the document.
     site.register.refresh(facts("home", &["bob"])).unwrap();
     assert_eq!(site.refusal(NOW, ALICE, &token).reason, Refusal::NoUser);
     assert!(site.register.peers().is_empty());
@@ -254,16 +254,16 @@ fn token_gives_what_it_says_and_the_access_point_has() {
         .joined;
     let dif = joined.dif.clone().unwrap();
     assert_eq!((&*dif.via, &*dif.member), ("r1", "home.10.128.0.3"));
-    // No more than the way to the shim.
+    // Only the route to the shim.
     let routes: Vec<String> = joined.routes.iter().map(ToString::to_string).collect();
     assert_eq!(routes, ["10.128.0.1/32"]);
     let passage = site.register.peers()[0].passage;
     assert!(!passage.ip && passage.shim_at == Some(Ipv4Addr::new(10, 128, 0, 1)));
-    // News say the same as the answer did; what was decided holds after a restart.
+    // `news` gives the same as the answer did, and decisions remain after a restart.
     assert_eq!(site.register.news(), [(ALICE, joined)]);
     site.again();
     assert_eq!(site.register.peers()[0].passage, passage);
-    // The DIF goes: who had no more than that has nothing.
+    // After the DIF is removed, a user with only the right `dif` has no rights left.
     site.register.refresh(without).unwrap();
     let passage = site.register.peers()[0].passage;
     assert!(!passage.ip && passage.shim_at.is_none());

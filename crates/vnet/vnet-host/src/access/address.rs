@@ -1,4 +1,4 @@
-//! Where an access point listens: ports of UDP, and the addresses of this host.
+//! Addresses of an access point: its UDP port, and the addresses of this host.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,10 +12,10 @@ use carina_vnet_access::token::ADDRESSES_MAX;
 
 use crate::error::{Attempt, Error, Result};
 
-/// Ports that this process has chosen, and may not listen at yet.
+/// Ports that this process has chosen, perhaps without listening on them yet.
 static CHOSEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port of UDP that is free, if one is.
+/// A free UDP port, which is then marked as chosen; `None` if all are taken.
 pub fn free_port(netns: &Path) -> Option<u16> {
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ports = FIRST..FIRST + PORTS;
@@ -24,22 +24,22 @@ pub fn free_port(netns: &Path) -> Option<u16> {
     Some(port)
 }
 
-/// Notes a port that was chosen earlier.
+/// Marks a port as chosen that an earlier agent had chosen.
 pub fn choose(port: u16) {
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     chosen.insert(port);
 }
 
-/// Others may have a port again.
+/// Makes a port available again.
 pub fn give_back(port: u16) {
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     chosen.remove(&port);
 }
 
-/// The address to listen at: of IPv6, which takes IPv4 too, where the system has it.
+/// The address to listen on: IPv6, which accepts IPv4 as well, or IPv4 if the system has no IPv6.
 ///
 /// # Errors
-/// The namespace cannot be entered. That the port is taken is an error, too.
+/// The namespace cannot be entered, or the port is in use.
 pub fn listening(netns: &Path, port: u16) -> Result<SocketAddr> {
     let any: [SocketAddr; 2] = [([0u16; 8], port).into(), ([0u8; 4], port).into()];
     let bind = || -> io::Result<SocketAddr> {
@@ -52,10 +52,10 @@ pub fn listening(netns: &Path, port: u16) -> Result<SocketAddr> {
     within(netns, bind)?.attempt(format!("listening at port {port} of UDP"))
 }
 
-/// The addresses of this host that others may reach.
+/// The addresses of this host that other systems may reach.
 ///
 /// # Errors
-/// It has no such address.
+/// The host has no such address.
 pub fn addresses(netns: &Path) -> Result<Vec<IpAddr>> {
     let list = || {
         let mut ip = Command::new("ip");
@@ -64,7 +64,7 @@ pub fn addresses(netns: &Path) -> Result<Vec<IpAddr>> {
     };
     let output = within(netns, list)?.attempt("listing addresses")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // `2: eth0    inet 192.0.2.1/24 brd …`
+    // A line of output: `2: eth0    inet 192.0.2.1/24 brd …`
     let address = |line: &str| {
         let mut words = line
             .split_whitespace()
@@ -89,6 +89,6 @@ fn within<T>(netns: &Path, act: impl FnOnce() -> T) -> Result<T> {
         .attempt(format!("entering {}", netns.display()))
 }
 
-/// That of WireGuard, from which on free ones are looked for.
+/// The first port to try: WireGuard's usual one.
 const FIRST: u16 = 51_820;
 const PORTS: u16 = 2000;

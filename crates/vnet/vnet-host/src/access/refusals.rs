@@ -1,5 +1,5 @@
-//! Tokens that were refused, as events: of each source one at once and then one with a count for
-//! each interval, so that a stranger who tries on leaves room for all else that happens.
+//! Limits the events about refused tokens: for each source one event at once, and then at most one,
+//! with a count, per interval. A stranger who keeps trying cannot crowd out other events.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,34 +7,34 @@ use std::time::{Duration, Instant};
 
 use carina_vnet::origin::network_of;
 
-/// The refusals of an access point.
+/// The refused tokens of an access point.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     sources: BTreeMap<Source, Counted>,
 }
 
-/// Who is refused.
+/// A source of refused tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
-    /// An address, or of IPv6 the network of 64 bits that it is in.
+    /// An IPv4 address, or the /64 network of an IPv6 address.
     Address(IpAddr),
-    /// All those for whom there is no place.
+    /// All sources beyond the first [`SOURCES_MAX`].
     Others,
 }
 
-/// What came of a source since the last event.
+/// Refused tokens of a source since its last event.
 #[derive(Debug)]
 struct Counted {
     count: u64,
     last: String,
-    /// When there was an event of it.
+    /// Time of the source's last event.
     told: Instant,
-    /// From then on until the next one.
+    /// Time from the last event to the next one.
     interval: Duration,
 }
 
 impl Refusals {
-    /// Counts a refusal; an event, if it is the first of its source for a time.
+    /// Counts a refusal. Returns an event if the source is not being counted already.
     pub(super) fn note(&mut self, now: Instant, from: IpAddr, why: &str) -> Option<String> {
         let mut source = Source::of(from);
         if !self.sources.contains_key(&source) && self.sources.len() >= SOURCES_MAX {
@@ -55,8 +55,8 @@ impl Refusals {
         Some(format!("a token is refused that came from {source}: {why}"))
     }
 
-    /// The events that are due. Those of a source that goes on come ever more seldom; one that has
-    /// stopped is forgotten.
+    /// The events that are due. The interval of a source doubles each time; a source without
+    /// further refusals is forgotten.
     pub(super) fn due(&mut self, now: Instant) -> Vec<String> {
         let mut events = Vec::new();
         self.sources.retain(|source, counted| {
@@ -101,9 +101,9 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// Addresses of which it is known apart that they were refused.
+/// Sources that are counted individually.
 const SOURCES_MAX: usize = 16;
-/// Between two events of a source, at first and at last.
+/// Shortest and longest interval between two events of a source.
 const INTERVAL_MIN: Duration = Duration::from_secs(10);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
@@ -135,7 +135,7 @@ mod tests {
               it is no token"
             ]
         );
-        // The second has stopped; the next event of the first comes after twice the time.
+        // The second source has stopped; the first one's next event comes after twice the interval.
         assert_eq!(refusals.sources.len(), 1);
         refusals.note(began + INTERVAL_MIN, address(1), "it is no token");
         assert!(refusals.due(began + INTERVAL_MIN * 2).is_empty());

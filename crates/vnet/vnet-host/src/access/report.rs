@@ -1,4 +1,4 @@
-//! The report of an access point, from its register, its peers and the counters of the engine.
+//! Builds the report of an access point from its register, its peers and the engine's counters.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub fn of(
             received_bytes: seen.received_bytes,
         }
     });
-    // Without the file nothing was discarded.
+    // Without a counter file nothing was discarded yet.
     let readings = counter_file::read(counters).unwrap_or_default();
     let own = format!("{}/", access_app(link));
     let discarded = readings.iter().filter_map(|reading| {

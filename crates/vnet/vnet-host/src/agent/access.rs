@@ -1,4 +1,4 @@
-//! End users of an agent's networks.
+//! Access points of an agent's networks.
 
 use std::sync::PoisonError;
 
@@ -7,8 +7,8 @@ use crate::error::Result;
 use carina_vnet::access::{AccessReport, AtAddress, Revoked, TokenReport, TokenWanted};
 
 impl Agent {
-    /// Says where end users find this host. Tokens that name no addresses have these; without any,
-    /// its own.
+    /// Sets the addresses at which end users reach this host. Tokens that name no addresses get
+    /// these, or the host's own if the list is empty.
     pub fn meet_users_at(&self, addresses: &[AtAddress]) {
         let mut users_at = self.users_at.lock().unwrap_or_else(PoisonError::into_inner);
         *users_at = addresses.to_vec();
@@ -17,7 +17,7 @@ impl Agent {
     /// Makes a token for a user of an access point.
     ///
     /// # Errors
-    /// There is no such network, access point or user, or no such lease or address is possible.
+    /// There is no such network, access point or user, or the lease or address is invalid.
     pub fn token(&self, name: &str, access: &str, wanted: &TokenWanted) -> Result<TokenReport> {
         let vnet = self.network(name)?.vnet()?;
         if !wanted.at.is_empty() {
@@ -32,10 +32,10 @@ impl Agent {
         vnet.access().token(access, &wanted)
     }
 
-    /// Takes back all tokens of a user of an access point, and cuts their system off.
+    /// Revokes all tokens of a user of an access point, and disconnects the user's system.
     ///
     /// # Errors
-    /// There is no such network, access point or user, or it cannot be kept.
+    /// There is no such network, access point or user, or the register cannot be written.
     pub fn revoke(&self, name: &str, access: &str, user: &str) -> Result<Revoked> {
         self.network(name)?.vnet()?.access().revoke(access, user)
     }

@@ -1,4 +1,4 @@
-//! What is asked of nodes one at a time, as those ask who have parts of a network on other hosts.
+//! Operations on single nodes, for roles that combine the parts of a network on several hosts.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use carina_vnet::impairment::Impairment;
 use carina_vnet::way::Sought;
 
 impl Agent {
-    /// What makes a node.
+    /// Whether a node is a virtual machine or a namespace.
     ///
     /// # Errors
     /// There is no such network or node.
@@ -34,7 +34,8 @@ impl Agent {
         }
     }
 
-    /// The socket of a node's console: who connects watches, and who types first writes.
+    /// Path of the socket of a node's console. A client that connects sees the output; the first
+    /// that types may write.
     ///
     /// # Errors
     /// There is no such network or node.
@@ -43,11 +44,11 @@ impl Agent {
         Ok(self.vnets.vnet(name).console(node))
     }
 
-    /// The round trip of an echo from a node to an address. Where that is the other end of a link
-    /// that is a flow of a DIF, the node there is asked by its name, too.
+    /// Round trip of an echo request from a node to an address. If the address is at the other end
+    /// of a link with carrier `dif`, the other node is also probed over the DIF by its name.
     ///
     /// # Errors
-    /// There is no such network or node, or nothing answers within `limit`.
+    /// There is no such network or node, or no reply comes within `limit`.
     pub fn echo(&self, name: &str, from: &str, to: Ipv4Addr, limit: Duration) -> Result<Duration> {
         let network = self.network(name)?;
         let (part, vnet) = (network.record().part, network.vnet()?);
@@ -58,18 +59,18 @@ impl Agent {
         }
     }
 
-    /// Takes a stream of TCP at a port of a node, to its end.
+    /// Receives a TCP stream at a port of a node, until the stream ends.
     ///
     /// # Errors
-    /// There is no such network or node, or no stream comes within `limit`.
+    /// There is no such network or node, or no stream arrives within `limit`.
     pub fn receive(&self, name: &str, node: &str, port: u16, limit: Duration) -> Result<Arrived> {
         self.network(name)?.vnet()?.receive(node, port, limit)
     }
 
-    /// Sends a stream of TCP from a node for some time.
+    /// Sends a TCP stream from a node for a given time.
     ///
     /// # Errors
-    /// There is no such network or node, or no one takes the stream within `limit`.
+    /// There is no such network or node, or the receiver does not accept the stream within `limit`.
     pub fn send(
         &self,
         name: &str,
@@ -80,10 +81,10 @@ impl Agent {
         self.network(name)?.vnet()?.send(node, to, [time, limit])
     }
 
-    /// Impairs what a node sends at one of its interfaces, or no longer does.
+    /// Sets or removes the impairment of frames that a node sends at one of its interfaces.
     ///
     /// # Errors
-    /// There is no such network, node or interface, or it cannot be impaired so.
+    /// There is no such network, node or interface, or the impairment is invalid.
     pub fn impair_end(
         &self,
         name: &str,
@@ -94,11 +95,11 @@ impl Agent {
         self.network(name)?.vnet()?.impair_end(end, wanted)
     }
 
-    /// Copies of what passes an interface of a node, with `far` as the name of what is at the other
-    /// end of its link, and at most so many bytes of each frame.
+    /// Captures the frames that pass an interface of a node, at most a given number of bytes of
+    /// each. `far` is the name under which the capture shows the other end of the link.
     ///
     /// # Errors
-    /// There is no such network, node or interface, or its engine does not run.
+    /// There is no such network, node or interface, or the network's engine does not run.
     pub fn copy_end(
         &self,
         name: &str,
@@ -121,8 +122,8 @@ impl Agent {
         Ok(Box::new(EngineFrames(stream)))
     }
 
-    /// Watches the ports of a network on this host for echos between two of its nodes, which may be
-    /// on other hosts.
+    /// Watches the ports of a network on this host for the echo requests of a trace between two
+    /// nodes, which may be on other hosts.
     ///
     /// # Errors
     /// There is no such network, or its engine does not run.
@@ -147,15 +148,15 @@ impl Agent {
         Ok(end_of(&part, node, found))
     }
 
-    /// Where a host notes who has been let into which node.
+    /// Path of the log of users who opened consoles or ran commands in nodes of this host.
     #[must_use]
     pub fn access_log(&self) -> PathBuf {
         self.vnets.path().with_extension("access")
     }
 }
 
-/// What is asked of an engine to copy what passes a port, seen from its node: what it sends, and
-/// what it receives, by the names of the two ends.
+/// The arguments with which an engine captures a port: the frames that the node sends and those
+/// that it receives, with the names of the two ends.
 #[must_use]
 pub fn copied_links(port: &str, [near, far]: [&str; 2]) -> Vec<String> {
     vec![

@@ -1,4 +1,4 @@
-//! Networks and nodes that go on elsewhere: in another QEMU, or from a directory.
+//! Networks and nodes that continue elsewhere: machines in another QEMU, networks from a directory.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,21 +11,20 @@ use crate::saved::{Manifest, Saved, SavedError};
 use carina_vnet::report::{MigrationReport, SaveReport, VnetReport};
 
 impl Agent {
-    /// Moves a machine of a network from its QEMU to a new one of this host while it runs.
+    /// Migrates a running machine of a network from its QEMU to a new one on this host.
     ///
     /// # Errors
-    /// There is no such network or node, the node is a namespace, or it cannot be moved; then it
-    /// goes on where it was.
+    /// There is no such network or node, the node is a namespace, or the migration fails; the
+    /// machine then continues in its old QEMU.
     pub fn migrate(&self, name: &str, node: &str) -> Result<MigrationReport> {
         self.network(name)?.vnet()?.migrate(node)
     }
 
-    /// Saves a network into a new directory while it runs: document, layout, and the state of its
+    /// Saves a running network into a new directory: its document, its layout, and the state of its
     /// machines.
     ///
     /// # Errors
-    /// There is no such network, it is a part of one that a provider has handed over, or it cannot
-    /// be saved.
+    /// There is no such network, a provider has ordered it, or it cannot be saved.
     pub fn save(&self, name: &str, into: &Path) -> Result<SaveReport> {
         let network = self.network(name)?;
         let record = network.record();
@@ -39,12 +38,12 @@ impl Agent {
         network.vnet()?.save(manifest, into)
     }
 
-    /// Begins to make a network that was saved, with the addresses that it had. Its machines go on
-    /// where they were saved.
+    /// Begins to restore a saved network with its previous addresses. Its machines resume from
+    /// their saved state.
     ///
     /// # Errors
-    /// The directory is damaged or of something else, there is a network of this name or uid, it
-    /// does not fit, or its record cannot be written.
+    /// The directory is damaged or is not a saved network, a network of this name or uid exists,
+    /// the network does not fit, or its record cannot be written.
     pub fn restore(&self, from: &Path) -> Result<VnetReport> {
         let began = Instant::now();
         let saved = Saved::open(from)?;
@@ -61,7 +60,7 @@ impl Agent {
             return Err(SavedError::IsThere(other.clone()).into());
         }
         if !remains::namespaces(vnet)?.is_empty() {
-            // Of another agent of this host.
+            // Another agent of this host has a network with this uid.
             return Err(SavedError::IsThere(vnet.to_string()).into());
         }
         let parts = others(&networks, None);

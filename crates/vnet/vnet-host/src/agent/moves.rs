@@ -1,4 +1,4 @@
-//! Nodes that move from one host to another, as a provider orders it.
+//! Moves of nodes between hosts, as a provider orders them.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::guest_wire::{self, GuestCaller, GuestWire, Offer};
 use crate::judgement::check;
 use crate::watch::EchoStream;
 
-/// How nodes get to other agents, and from them.
+/// The connections over which nodes are sent to other agents and received from them.
 #[derive(Debug, Default)]
 pub struct Moves {
     ways: Mutex<Ways>,
@@ -27,20 +27,21 @@ struct Ways {
 }
 
 impl Moves {
-    /// Where nodes are taken.
+    /// The address at which this agent receives nodes; `None` if it receives none.
     pub fn at(&self) -> Option<String> {
         self.lock().at.clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Ways> {
-        // Every critical section leaves it whole.
+        // Every critical section leaves the value consistent, even after a panic.
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Agent {
-    /// Has this agent send nodes by a caller, and tell its provider where it takes nodes, if it
-    /// takes any: what comes there is for [`Agent::take_node`].
+    /// Sets the `caller` through which this agent connects to others to send nodes, and the address
+    /// `at` that it reports to its provider for receiving nodes. The caller passes incoming
+    /// connections to [`Agent::take_node`].
     pub fn serve_moves(&self, at: Option<String>, caller: Arc<dyn GuestCaller>) {
         let mut ways = self.moves.lock();
         (ways.at, ways.caller) = (at, Some(caller));
@@ -48,10 +49,11 @@ impl Agent {
         self.host.bell.ring();
     }
 
-    /// Takes a node from the agent of a host, which has proven that it is of that.
+    /// Receives a node over a connection from the agent of host `from`. The caller has verified the
+    /// host's identity.
     ///
     /// # Errors
-    /// It is not awaited, or does not come whole. The other end hears it, too.
+    /// The node is not awaited, or does not arrive completely. The sender gets the error, too.
     pub fn take_node(&self, from: &str, wire: &mut dyn GuestWire) -> Result<()> {
         let offer: Offer = guest_wire::read(wire).attempt(format!("taking a node of {from}"))?;
         let network = self.network(&part_name(offer.vnet));
@@ -59,23 +61,23 @@ impl Agent {
             Ok(vnet) => vnet.receive_node(from, &offer, wire),
             Err(error) => {
                 let refusal = guest_wire::Reply::Refused(error.to_string());
-                // The other end may have gone.
+                // The sender may have closed the connection.
                 let _ = guest_wire::write(wire, &refusal);
                 Err(error)
             }
         }
     }
 
-    /// Begins to ask an address for echos, 1000 a second, from a node that is a namespace.
+    /// Begins to send 1000 echo requests per second from a namespace node to an address.
     ///
     /// # Errors
-    /// There is no such network or node, or it is a machine.
+    /// There is no such network or node, or the node is a machine.
     pub fn watch(&self, name: &str, from: &str, to: Ipv4Addr) -> Result<EchoStream> {
         self.network(name)?.vnet()?.watch(from, to)
     }
 
-    /// Awaits a node. What comes too early or too late is left undone: the provider looks at what
-    /// [`Agent::say`] says.
+    /// Prepares to receive a node. An order that does not match the current generation is ignored:
+    /// the provider learns the state from [`Agent::say`].
     pub(super) fn await_node(&self, order: &ReceiveNode) -> Result<()> {
         let part = &order.part;
         let Some((network, vnet)) = self.made(part.vnet) else {
@@ -123,7 +125,7 @@ impl Agent {
         }
     }
 
-    /// A part of a provider's network of which something is made.
+    /// The network of a provider with this uid, if anything of it is made.
     fn made(&self, vnet: VnetId) -> Option<(Arc<Network>, Arc<crate::vnet::Vnet>)> {
         let network = self.network(&part_name(vnet)).ok()?;
         let vnet = network.vnet().ok()?;

@@ -34,26 +34,28 @@ pub struct Network {
     shared: Arc<Shared>,
     commands: Mutex<Option<Sender<Box<Change>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// When someone has asked for events last who follows its making; none: no one need.
+    /// When the caller who waits for the network to be ready last asked for events; `None` if no
+    /// caller has to.
     followed: Mutex<Option<Instant>>,
 }
 
-/// What a host gives to all of its networks.
+/// What all networks of a host share.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub images: Arc<Images>,
     pub underlay: Option<Underlay>,
-    /// What carries links to other hosts that are flows.
+    /// The Carina node whose DIFs carry links to other hosts as flows; `None` if the host has no
+    /// underlay.
     pub dif: Option<Arc<HostDif>>,
-    /// Rung when the status of a network has changed.
+    /// Rung whenever the status of a network has changed.
     pub bell: Arc<Bell>,
 }
 
-/// What the network's thread and those who ask share.
+/// State shared between the network's thread and its callers.
 #[derive(Debug)]
 struct Shared {
     progress: Arc<Progress>,
-    /// Machines run on when the thread ends.
+    /// Whether machines keep running when the thread ends.
     leaves: AtomicBool,
     state: Mutex<State>,
 }
@@ -77,7 +79,7 @@ enum Outcome {
 #[derive(Clone, Debug)]
 struct Failed {
     reason: String,
-    /// The state of its nodes that do not run.
+    /// The state to report for nodes that do not run.
     state: NodeState,
 }
 
@@ -90,11 +92,11 @@ impl From<&Error> for Outcome {
     }
 }
 
-/// Something else is wanted, since an instant.
+/// A request to change the network, made at `began`.
 struct Change {
     record: Record,
     began: Instant,
-    /// What was done for it before this thread gets it: it was admitted, and its record written.
+    /// Time spent before this thread got the request: for admission and for writing the record.
     discovery: Duration,
 }
 
@@ -110,7 +112,7 @@ impl Change {
 }
 
 impl Network {
-    /// Starts the thread that makes what a record says.
+    /// Starts the thread that makes the recorded network.
     pub fn start(dir: VnetDir, record: Record, host: &Host, began: Instant) -> Result<Network> {
         let progress = Progress::with_bell(&record.part, Arc::clone(&host.bell));
         let progress = Arc::new(progress);
@@ -141,7 +143,7 @@ impl Network {
         })
     }
 
-    /// Begins a change to another record, which is written first.
+    /// Writes the new record, then begins to change the network to match it.
     pub fn change(&self, record: Record, began: Instant) -> Result<()> {
         self.dir.write(&record)?;
         let mut state = self.shared.lock();
@@ -151,7 +153,7 @@ impl Network {
         self.begin(record, began)
     }
 
-    /// Begins to make what is wanted again, as far as it is not there.
+    /// Begins to make the missing parts of the network again.
     pub fn make_again(&self, began: Instant) -> Result<()> {
         let mut state = self.shared.lock();
         let record = state.record.clone();
@@ -167,17 +169,18 @@ impl Network {
         commands.send(change).map_err(|_| Error::Cancelled)
     }
 
-    /// What is wanted.
+    /// The record of the requested network.
     pub fn record(&self) -> Record {
         self.shared.lock().record.clone()
     }
 
-    /// The generation of what is wanted.
+    /// The generation of the requested network.
     pub fn generation(&self) -> u64 {
         self.shared.lock().record.part.generation
     }
 
-    /// What its provider hears of it; none for a network of this host's own operator.
+    /// The status that the network's provider gets; `None` for a network of an operator of this
+    /// host.
     pub fn status_for_provider(&self) -> Option<HostStatus> {
         let state = self.shared.lock();
         let vnet = state.record.provider_vnet()?;
@@ -186,7 +189,7 @@ impl Network {
             ..self.shared.progress.status()
         };
         if let Outcome::Failed(failed) = &state.outcome {
-            // Those that say why themselves keep their own reason.
+            // Nodes that have a reason of their own keep it.
             let waits =
                 |node: &NodeStatus| matches!(node.state, NodeState::Absent | NodeState::Starting);
             for node in status.nodes.values_mut().filter(|node| waits(node)) {
@@ -196,18 +199,18 @@ impl Network {
         Some(status)
     }
 
-    /// What there is of it.
+    /// The parts of the network that exist.
     pub fn vnet(&self) -> Result<Arc<Vnet>> {
         let vnet = self.shared.lock().vnet.clone();
         vnet.ok_or_else(|| Error::NotMade(self.dir.name()))
     }
 
-    /// Tells those who follow its events.
+    /// Adds an event to the network's log.
     pub fn tell(&self, what: String) {
         self.shared.progress.tell(what);
     }
 
-    /// How long ago it was taken up.
+    /// Time since this agent created the network or took it over.
     pub fn age(&self) -> Duration {
         self.shared.progress.age()
     }
@@ -220,12 +223,14 @@ impl Network {
         events
     }
 
-    /// Its caller follows its making until it is ready; without the caller it is of no use.
+    /// Notes that a caller follows the making by asking for events. Without that caller the network
+    /// is to be removed.
     pub fn set_followed(&self) {
         *lock(&self.followed) = Some(Instant::now());
     }
 
-    /// Whether it is not ready yet and no one follows its making who had to.
+    /// Whether a caller has to follow the making and has stopped doing so before the network was
+    /// ready.
     pub fn is_abandoned(&self) -> bool {
         let mut followed = lock(&self.followed);
         if self.shared.lock().ready_after.is_some() {
@@ -234,14 +239,14 @@ impl Network {
         followed.is_some_and(|last| last.elapsed() > ABANDONED)
     }
 
-    /// Has its nodes leave the network's DIF.
+    /// Makes the network's nodes leave its DIF.
     pub fn leave_dif(&self) {
         if let Ok(vnet) = self.vnet() {
             vnet.leave_dif();
         }
     }
 
-    /// Ends the thread. Machines that it waits for are stopped.
+    /// Ends the thread. Stops machines for which the thread waits.
     pub fn stop(&self) {
         self.shared.progress.cancel();
         *lock(&self.commands) = None;
@@ -251,17 +256,17 @@ impl Network {
         while !thread.is_finished() {
             for machines in [self.dir.machines(), self.dir.destination()] {
                 for machine in carina_vm::list(&machines).unwrap_or_default() {
-                    // It may end at this very moment.
+                    // The machine may end by itself at the same moment.
                     let _ = carina_vm::stop(&machines, &machine.name, Duration::ZERO);
                 }
             }
             std::thread::sleep(LOOK);
         }
-        // One that panicked has ended, too.
+        // A thread that panicked has ended, too.
         let _ = thread.join();
     }
 
-    /// Moves of its nodes to and from other hosts, for its provider.
+    /// The moves of nodes to and from other hosts, for the provider.
     pub fn moves(&self) -> Vec<MoveStatus> {
         let Some(vnet) = self.record().provider_vnet() else {
             return Vec::new();
@@ -275,24 +280,24 @@ impl Network {
         moves.into_iter().map(status).collect()
     }
 
-    /// Whether it has a part in a move.
+    /// Whether the network takes part in the move of this number.
     pub fn has_move(&self, number: u64) -> bool {
         self.shared.progress.moves().contains_key(&number)
     }
 
-    /// Notes how far a move is.
+    /// Records the state of a move.
     pub fn set_move(&self, number: u64, state: MoveState) {
         self.shared.progress.set_move(number, Some(state));
     }
 
-    /// Notes that a move cannot be.
+    /// Records that a move has failed.
     pub fn fail_move(&self, number: u64, error: &Error) {
         let reason = error.to_string();
         self.set_move(number, MoveState::Failed { reason });
     }
 
-    /// Whether what there is need not be made anew if the change to a part breaks off: at most
-    /// nodes come that have arrived, and links lead elsewhere.
+    /// Whether changing to `part` is so light that the network stays valid if the change is
+    /// interrupted: the change only adds nodes that have arrived, or redirects links.
     pub fn stays_settled(&self, part: &HostPart) -> bool {
         let record = self.record();
         let arrived = self.vnet().map(|vnet| vnet.arrived_for(part));
@@ -302,7 +307,7 @@ impl Network {
 }
 
 impl Drop for Network {
-    /// Lets what there is of it run on, unless it was stopped.
+    /// Lets the parts of the network run on, unless the network was stopped.
     fn drop(&mut self) {
         self.shared.progress.cancel();
         self.shared.leaves.store(true, Ordering::Release);
@@ -314,7 +319,8 @@ impl Drop for Network {
 }
 
 impl Shared {
-    /// Makes what is wanted, again and again, and looks after it in between, until it is stopped.
+    /// The loop of the network's thread: makes what is requested, and checks nodes and links in
+    /// between, until it is stopped.
     fn run(&self, dir: &VnetDir, first: Box<Change>, host: &Host, changes: &Receiver<Box<Change>>) {
         let Some((vnet, first)) = self.take_up(dir, first, host, changes) else {
             return;
@@ -325,7 +331,7 @@ impl Shared {
         let mut probed_far = Instant::now();
         let mut made = None;
         let mut again = Again::default();
-        // What keeps the namespace of the ports from having its name, said once.
+        // The last error of keeping the name of the ports' namespace; each error is reported once.
         let mut trouble = None;
         loop {
             if let Some(change) = wanted.take() {
@@ -359,10 +365,10 @@ impl Shared {
                     if self.is_due(&record, has_ended, &again) {
                         wanted = Some(Box::new(Change::new(record, Instant::now())));
                     } else if self.moves_on() {
-                        // A node that stands still answers no probe, and what lets it run is not
-                        // to wait for that.
+                        // A paused node answers no probe, and the order that resumes it must not
+                        // wait for a probe.
                     } else if has_ended || probed.elapsed() > PROBE_AGAIN {
-                        // What does not answer stands in the status.
+                        // Links that do not answer are reported in the status.
                         let _ = vnet.probe(&record.part, PROBE);
                         (probed, probed_far) = (Instant::now(), Instant::now());
                     } else {
@@ -379,7 +385,8 @@ impl Shared {
         if !self.leaves.load(Ordering::Acquire) {
             return;
         }
-        // Without it they end with their values. What is asked of it comes to an end.
+        // Without `leave` the nodes would end with their values. Callers that still use the network
+        // get time to finish.
         let deadline = Instant::now() + LEAVE;
         let mut vnet = vnet;
         while Instant::now() < deadline {
@@ -391,8 +398,8 @@ impl Shared {
         }
     }
 
-    /// How long to wait until all is looked after: not long while the other end of a link that was
-    /// made just now is awaited, for its host is about as far as this one.
+    /// How long to wait until the next check. The time is short while a link that was just made has
+    /// no answer from its other end, whose host is probably about to finish, too.
     fn pause(&self, vnet: &Vnet, made: Option<Instant>) -> Duration {
         let is_new = made.is_some_and(|made| made.elapsed() < NEW);
         if is_new && !vnet.silent(&self.lock().record.part).is_empty() {
@@ -402,7 +409,7 @@ impl Shared {
         }
     }
 
-    /// Whether a node is awaited, or sent: one that runs here has come.
+    /// Whether a node is awaited or being sent. A node that already runs here does not count.
     fn moves_on(&self) -> bool {
         let moves = self.progress.moves();
         let mut states = moves.values();
@@ -412,7 +419,8 @@ impl Shared {
         })
     }
 
-    /// Takes up what there is. What a provider wants is tried again until it can be.
+    /// Takes over what exists of the network. If that fails, a network of a provider is retried
+    /// until it succeeds.
     fn take_up(
         &self,
         dir: &VnetDir,
@@ -437,8 +445,9 @@ impl Shared {
         }
     }
 
-    /// Whether what a provider wants is to be made again: it could not be some time ago, or nodes
-    /// of it have ended. An operator at this host reads that, and decides.
+    /// Whether a provider's network must be made again: it has failed some time ago, or nodes have
+    /// ended. A network of an operator of this host is not: the operator sees the failure and
+    /// decides.
     fn is_due(&self, record: &Record, has_ended: bool, again: &Again) -> bool {
         if record.provider_vnet().is_none() {
             return false;
@@ -450,7 +459,7 @@ impl Shared {
     fn settle(&self, dir: &VnetDir, change: &Change) {
         let mut state = self.lock();
         if state.record.part.generation != change.record.part.generation {
-            // Another change waits, of which what was saved is no model.
+            // Another change is waiting; what was saved does not belong to it.
             drop(state);
             if let Err(error) = Saved::forget(dir) {
                 self.progress.tell(error.to_string());
@@ -482,23 +491,24 @@ impl Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section leaves what it holds whole.
+    // Every critical section leaves the value consistent, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// How long what is asked of a network may take when its agent ends.
+/// How long callers may still use a network when its agent ends.
 const LEAVE: Duration = Duration::from_secs(5);
-/// For how long the other end of a link is expected to answer soon, and between two looks then.
+/// How long after a link was made its other end is expected to answer soon, and the time between
+/// checks meanwhile.
 const NEW: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);
-/// How long someone who follows the making of a network may ask for no events.
+/// Time without a request for events after which the caller counts as gone.
 const ABANDONED: Duration = Duration::from_secs(30);
-/// How often nodes are looked after.
+/// Time between two checks of nodes.
 const LOOK_AFTER: Duration = Duration::from_secs(2);
-/// How often links are probed while nothing happens.
+/// Time between two probes of links.
 const PROBE_AGAIN: Duration = Duration::from_secs(30);
-/// The same for links to other hosts, which go without a word to this one.
+/// Time between two probes of links to other hosts, whose loss this host does not notice otherwise.
 const PROBE_FAR_AGAIN: Duration = Duration::from_secs(10);
-/// How long the other end of a link that was up may take to answer.
+/// How long the other end of a working link may take to answer.
 const PROBE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The physical cards of a host, handed to nodes and given back.
+//! Assigns physical cards of the host to nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -13,10 +13,11 @@ use crate::judgement::{Judge, limits_of_this_host};
 use crate::nics::{chosen, keep, look};
 
 impl Agent {
-    /// Lets nodes have these interfaces of the host. Those that nodes have already stay with them.
+    /// Sets the interfaces of the host that nodes may use as physical cards. Nodes that already
+    /// have a card keep it.
     ///
     /// # Errors
-    /// One is not there, not of Ethernet, has an address, or is named twice.
+    /// An interface does not exist, is not Ethernet, has an address, or is named twice.
     pub fn offer_nics(&self, names: &[String]) -> Result<()> {
         let mut seen = BTreeSet::new();
         for name in names {
@@ -32,7 +33,7 @@ impl Agent {
         Ok(())
     }
 
-    /// What this host has, with its cards, and what it can make.
+    /// The capacity of this host, including its cards, and its limits.
     pub(super) fn judge(&self) -> Judge {
         let nics = self.nics.lock().unwrap_or_else(PoisonError::into_inner);
         Judge {
@@ -44,7 +45,7 @@ impl Agent {
         }
     }
 
-    /// Chooses cards for the nodes of a part: those that they had `before`, else free ones.
+    /// Chooses cards for the nodes of a part: the ones they have in `before`, else free ones.
     pub(super) fn choose_nics(
         &self,
         part: &mut HostPart,
@@ -80,7 +81,7 @@ impl Agent {
         Ok(())
     }
 
-    /// As [`Agent::choose_nics`], for a part of a provider, which may choose none itself.
+    /// Like [`Agent::choose_nics`], for a part of a provider, which must not choose cards itself.
     pub(super) fn choose_for_provider(
         &self,
         part: &mut HostPart,

@@ -1,4 +1,4 @@
-//! Orders of a provider, and what it hears.
+//! Carries out orders of a provider, and reports to it.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -23,31 +23,32 @@ use crate::judgement::limits_of_this_host;
 use crate::{judgement, remains};
 use carina_vnet::report::VnetReport;
 
-/// What an agent remembers of orders, beside the networks that it has.
+/// What an agent remembers about orders in addition to its networks.
 #[derive(Debug, Default)]
 pub struct Orders {
-    /// Parts that cannot be made.
+    /// Parts that this host has refused.
     refused: Mutex<BTreeMap<VnetId, RefusedPart>>,
-    /// What the host can make, and when that was looked at.
+    /// The limits of this host, and when they were determined.
     limits: Mutex<Option<(Instant, HostLimits)>>,
-    /// Networks that are being removed, by name.
+    /// Names of networks that are being removed.
     leaving: Arc<Mutex<BTreeSet<String>>>,
     removals: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A part that cannot be made, or not yet.
+/// A part that this host has refused, for good or for now.
 #[derive(Debug)]
 struct RefusedPart {
     part: HostPart,
     status: HostStatus,
-    /// The node that cannot be made, and the state that it would have.
+    /// The node that cannot be made, and the state that is reported for it.
     node: (String, NodeState),
-    /// When it is tried again, which grows: something of the host that it needs may be in use.
+    /// When the part is retried, because what it needs of the host may only be in use. The waiting
+    /// time grows.
     again: Again,
 }
 
 impl RefusedPart {
-    /// The change that is refused, where there is something of the network.
+    /// The report of this refusal, for a network of which an earlier part exists.
     fn change(&self) -> RefusedChange {
         let (node, state) = self.node.clone();
         RefusedChange {
@@ -59,10 +60,10 @@ impl RefusedPart {
 }
 
 impl Agent {
-    /// Carries out an order of the provider. Making and removing go on on threads of their own;
-    /// the outcome stands in [`Agent::say`]. An order that is older than what is there, or
-    /// than what was removed, is left undone. A part that cannot be made on this host is not tried:
-    /// its nodes have failed, with the reason.
+    /// Carries out an order of the provider. Making and removing continue on threads of their own;
+    /// [`Agent::say`] reports their progress. The agent ignores an order that is older than the
+    /// existing part or the latest removal. A part that exceeds this host's limits is not tried:
+    /// its nodes are reported as failed, with the reason.
     ///
     /// # Errors
     /// The agent's own files cannot be written; the same order may succeed later.
@@ -78,15 +79,15 @@ impl Agent {
         done
     }
 
-    /// What a provider wants to know: parts that it has handed over, and what was removed. Networks
-    /// of operators at this host are not in it.
+    /// The report for the provider: the parts that it has ordered, and recent removals. Networks of
+    /// operators of this host are not included.
     #[must_use]
     pub fn say(&self) -> FromAgent {
         let networks: Vec<Arc<Network>> = self.lock().values().map(Arc::clone).collect();
         let made = networks.iter().filter_map(|it| it.status_for_provider());
         let mut parts: Vec<HostStatus> = made.collect();
         for (vnet, refused) in &*lock(&self.orders.refused) {
-            // What there is of an earlier generation is what counts.
+            // The part of the earlier generation still exists, and is what is reported.
             match parts.iter_mut().find(|part| part.vnet == *vnet) {
                 Some(there) => there.refused = Some(refused.change()),
                 None => parts.push(refused.status.clone()),
@@ -102,14 +103,14 @@ impl Agent {
         }
     }
 
-    /// The number of changes to what [`Agent::say`] says, as soon as it differs from `seen`, at the
-    /// latest after `wait`.
+    /// Waits until [`Agent::say`] has changed since change number `seen`, at most for `wait`.
+    /// Returns the number of the latest change.
     #[must_use]
     pub fn changed(&self, seen: u64, wait: Duration) -> u64 {
         self.host.bell.wait(seen, wait)
     }
 
-    /// What the host can make, as it was a moment ago.
+    /// The limits of this host, determined at most a moment ago.
     fn limits(&self) -> HostLimits {
         let mut known = lock(&self.orders.limits);
         let fresh = known.take().filter(|(at, _)| at.elapsed() < LIMITS);
@@ -117,10 +118,10 @@ impl Agent {
         known.insert((at, limits)).1.clone()
     }
 
-    /// Tries parts again that could not be made, at growing distances.
+    /// Retries parts that could not be made, with growing waiting times.
     ///
     /// # Errors
-    /// As [`Agent::tell`].
+    /// Those of [`Agent::tell`].
     pub fn try_refused_again(&self) -> Result<()> {
         let due: Vec<HostPart> = {
             let refused = lock(&self.orders.refused);
@@ -130,7 +131,7 @@ impl Agent {
         due.iter().try_for_each(|part| self.set(part))
     }
 
-    /// What is known of a part that cannot be made, for those who ask for its nodes.
+    /// The report of a refused part, for callers that ask for its nodes.
     pub(super) fn report_of_refused(&self, name: &str) -> Option<VnetReport> {
         let refused = lock(&self.orders.refused);
         let mut refused = refused.iter();
@@ -145,14 +146,14 @@ impl Agent {
         let there = networks.get(&name);
         let newest = there.map(|network| network.generation());
         let is_late = Some(part.generation) <= newest.max(self.removed.through(vnet));
-        // The provider tells again what comes too early.
+        // The provider repeats an order that comes too early.
         if is_late || lock(&self.orders.leaving).contains(&name) {
             return Ok(());
         }
         if let Some(network) = there
             && self.removed.through(vnet) >= newest
         {
-            // It was to be removed, and could not be.
+            // An earlier removal has failed; it is retried first.
             return self.begin_removal(name, Arc::clone(network));
         }
         let mut part = part.clone();
@@ -204,7 +205,8 @@ impl Agent {
         refused.insert(part.vnet, refusal);
     }
 
-    /// Checks what a part needs of this host, and that no other network has it.
+    /// Checks a part against this host's abilities, and that no other network uses the same
+    /// tunnels.
     fn check(&self, part: &HostPart, networks: &BTreeMap<String, Arc<Network>>) -> Result<()> {
         part.check()?;
         judgement::check(part)?;
@@ -212,7 +214,7 @@ impl Agent {
         let own = part_name(part.vnet);
         for (name, network) in networks.iter().filter(|(name, _)| **name != own) {
             let record = network.record();
-            // What could not be carried was refused.
+            // Links without a carrier here were refused before.
             let keys = record
                 .part
                 .links
@@ -252,7 +254,7 @@ impl Agent {
         if network.as_ref().is_some_and(|it| it.generation() > through) {
             return Ok(());
         }
-        // An agent that is killed from here on removes it when it is back.
+        // If the agent is killed from here on, the next one carries out the removal.
         self.removed.note(vnet, through)?;
         let is_newer = |it: &RefusedPart| it.part.generation > through;
         lock(&self.orders.refused).retain(|of, it| *of != vnet || is_newer(it));
@@ -262,8 +264,8 @@ impl Agent {
         }
     }
 
-    /// Removes a network on a thread of its own. What cannot be removed stays in the list, and is
-    /// tried again with the next order.
+    /// Removes a network on a thread of its own. If that fails, the network stays in the list, and
+    /// the next order retries the removal.
     fn begin_removal(&self, name: String, network: Arc<Network>) -> Result<()> {
         if !lock(&self.orders.leaving).insert(name.clone()) {
             return Ok(());
@@ -298,19 +300,19 @@ impl Agent {
 impl Drop for Orders {
     fn drop(&mut self) {
         for removal in lock(&self.removals).drain(..) {
-            // One that panicked has ended, too.
+            // A thread that panicked has ended, too.
             let _ = removal.join();
         }
     }
 }
 
-/// What no two links of a host have.
+/// What must be unique among the tunnels of a host: both addresses, the carrier, and the tag.
 type TunnelKey = (Ipv4Addr, Ipv4Addr, (Option<MuxCarrier>, u32));
 
-/// The tunnel, or the flow, of a link to another host.
+/// The tunnel or flow of a link to another host; `None` for other links.
 ///
 /// # Errors
-/// This host has no such carrier.
+/// This host does not support the link's carrier.
 fn tunnel_of(link: &LinkPart) -> Result<Option<TunnelKey>> {
     match &link.far {
         Far::Here(_) | Far::Users(_) | Far::Nic(_) => Ok(None),
@@ -324,7 +326,7 @@ fn tunnel_of(link: &LinkPart) -> Result<Option<TunnelKey>> {
     }
 }
 
-/// The status of a part that is not tried.
+/// The status of a part that is refused with this error.
 fn refusal(part: &HostPart, error: &Error) -> HostStatus {
     let mut status = part.absent();
     for node in status.nodes.values_mut() {
@@ -334,9 +336,9 @@ fn refusal(part: &HostPart, error: &Error) -> HostStatus {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section leaves what it holds whole.
+    // Every critical section leaves the value consistent, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long what the host can make is not looked at again.
+/// How long the limits of this host are cached.
 const LIMITS: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What an agent tells of itself and of the places of its networks.
+//! Properties of an agent, and the locations of its networks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use crate::error::Result;
 use crate::whereabouts::{self, Whereabouts};
 
 impl Agent {
-    /// The name of this host at its provider.
+    /// Name of this host at its provider.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its run directory.
+    /// Run directory of the agent.
     #[must_use]
     pub fn run_dir(&self) -> RunDir {
         let path = self.vnets.path();
         RunDir::new(path.parent().unwrap_or(path))
     }
 
-    /// The interface over which links to other hosts leave.
+    /// The interface through which links to other hosts leave; `None` if the host has none.
     #[must_use]
     pub fn underlay(&self) -> Option<&str> {
         let underlay = self.host.underlay.as_ref();
         underlay.map(|it| it.interface.as_str())
     }
 
-    /// Where the nodes of all networks are.
+    /// The location of every node of all networks.
     ///
     /// # Errors
     /// Namespaces or machines of this host cannot be listed.
@@ -38,13 +38,13 @@ impl Agent {
         whereabouts::nodes(&self.vnets)
     }
 
-    /// The file of the counters of a network's links.
+    /// Path of the counter file of a network's links.
     #[must_use]
     pub fn counters(&self, name: &str) -> PathBuf {
         self.vnets.vnet(name).counters()
     }
 
-    /// How long ago the network was taken up: what times of events count from.
+    /// Time since this agent created the network or took it over; times of events count from then.
     ///
     /// # Errors
     /// There is no such network.

@@ -1,4 +1,4 @@
-//! The tests that stand in a document, tried on the network that it describes.
+//! Runs the tests of a document on its network.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::probe::Asks;
 use crate::vnet::Vnet;
 use carina_vnet::report::TestReport;
 
-/// Probes all links, then tries each test of the document.
+/// Probes all links, then runs each test of the document.
 pub fn run(vnet: &Vnet, record: &Record) -> Result<Vec<TestReport>> {
     let probed = vnet.probe(&record.part, PING);
     let mut reports = vec![TestReport {
@@ -38,7 +38,7 @@ fn one(vnet: &Vnet, part: &HostPart, test: &Test) -> TestReport {
             let (holds, seen) = throughput(vnet, part, [from, to], test);
             (holds, seen, format!("throughput {from} {to}"))
         }
-        // A document that was read has one of them.
+        // A checked document has one of them.
         (None, None) => (false, "it tests nothing".to_owned(), String::new()),
     };
     TestReport {
@@ -86,7 +86,7 @@ fn address_of(part: &HostPart, node: &str) -> Option<Ipv4Addr> {
     Some(first.address.address())
 }
 
-/// How long a stream is sent.
+/// Duration of a stream.
 const STREAM: Duration = Duration::from_secs(3);
-/// How long an answer may take.
+/// Longest time for an answer.
 const PING: Duration = Duration::from_secs(30);

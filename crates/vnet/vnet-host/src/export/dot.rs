@@ -1,4 +1,5 @@
-//! The language of Graphviz. Names of nodes and interfaces have nothing in them that it quotes.
+//! Writes the language of Graphviz. Names of nodes and interfaces contain nothing that needs
+//! quoting.
 
 use std::fmt::Write;
 

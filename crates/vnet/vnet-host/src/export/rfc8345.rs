@@ -1,4 +1,5 @@
-//! A network of RFC 8345 with the addresses of RFC 8346. Its links have one direction each (§4.2).
+//! Writes a network of RFC 8345 with the addresses of RFC 8346. Each link becomes two, because
+//! links have one direction (RFC 8345, section 4.2).
 
 use serde_json::{Value, json};
 

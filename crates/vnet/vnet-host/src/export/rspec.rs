@@ -1,5 +1,5 @@
-//! A manifest in GENI RSpec, version 3 (`manifest.xsd`). Names have nothing in them that XML
-//! quotes.
+//! Writes a manifest in GENI RSpec, version 3 (`manifest.xsd`). Names contain nothing that XML
+//! would need quoted.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;

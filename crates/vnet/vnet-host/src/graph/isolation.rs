@@ -1,5 +1,5 @@
-//! Networks with the same inner addresses, over the same hosts, never see one another's frames:
-//! random topologies, with simulated ports and one segment that floods.
+//! Tests that networks with the same inner addresses on the same hosts never see each other's
+//! frames, with random topologies, simulated ports and a segment that floods.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -69,27 +69,27 @@ impl FrameApp for SimulatedPort {
     }
 }
 
-/// What a host has of a network, as it runs.
+/// The running part of a network on a host.
 struct Running {
     host: usize,
     network: Network,
     underlay: Simulated,
 }
 
-/// The end of a link: network, link, side.
+/// The end of a link: number of the network, of the link, and side.
 type EndOf = (u8, u32, usize);
 
 struct World {
     parts: Vec<Running>,
     nodes: BTreeMap<EndOf, (Simulated, InterfacePart)>,
-    /// The other ends of flows between hosts, by what tells flows apart.
+    /// The other ends of flows between hosts, by what identifies a flow.
     flows: BTreeMap<(Ipv4Addr, Ipv4Addr, u32), OwnedFd>,
     now: u64,
 }
 
 const HOSTS: u64 = 4;
 
-/// The same document in several networks, each placed in its own way.
+/// A random document; several networks use it, each with a placement of its own.
 fn document(random: &mut SplitMix) -> Document {
     let nodes = 2 + random.below(4);
     let mut text = "[vnet]\nname = \"x\"\n[defaults]\nkind = \"namespace\"\n".to_owned();
@@ -107,7 +107,7 @@ fn document(random: &mut SplitMix) -> Document {
     Document::read(&text, Form::Toml).unwrap()
 }
 
-/// What the substrate has given away: tags of each carrier between two hosts, and addresses.
+/// The tags and addresses that the substrate has assigned.
 #[derive(Default)]
 struct Given {
     tags: BTreeMap<(u8, u64, u64), u32>,
@@ -115,7 +115,8 @@ struct Given {
 }
 
 impl Given {
-    /// Tags of different pairs of hosts are the same: addresses tell their tunnels apart.
+    /// Different pairs of hosts use the same tags, so that only addresses distinguish their
+    /// tunnels.
     fn tag(&mut self, carrier: Carrier, [one, other]: [u64; 2]) -> u32 {
         let key = (carrier as u8, one.min(other), one.max(other));
         let tag = self.tags.entry(key).or_insert(0);
@@ -194,7 +195,7 @@ impl World {
             for (at, end) in link.ends().enumerate() {
                 let (port, interface) = (Simulated::default(), part.interface(end).unwrap());
                 graph.app(&port_app(link.number, at), port.clone());
-                // The lower address of a link is its first side.
+                // The end with the lower address is side 0.
                 let side = usize::from(interface.address.address() > interface.peer);
                 let key = (vnet, link.number, side);
                 assert!(self.nodes.insert(key, (port, interface.clone())).is_none());
@@ -214,7 +215,8 @@ impl World {
         });
     }
 
-    /// A flow for each link that is one to another host, as the two hosts would find each other.
+    /// A flow for each link to another host that has carrier `dif`, connected between the two
+    /// hosts.
     fn flows_of(&mut self, part: &HostPart) -> Flows {
         let mut flows = Flows::new();
         for link in part.links.iter().filter(|it| it.carrier == Carrier::Dif) {
@@ -237,15 +239,15 @@ impl World {
         flows
     }
 
-    /// Lets everything run until nothing moves; what leaves a host comes to all others.
+    /// Runs all engines until no frame moves. What a host sends reaches all other hosts.
     fn settle(&mut self) {
         self.now += 100;
-        // What went into a flow is seen in the next round only.
+        // What is written into a flow is read only in the next round.
         let mut quiet = 0;
         while quiet < 3 {
             let mut is_moving = false;
             for part in &mut self.parts {
-                // A frame goes through all apps of a way, also against their order.
+                // A frame passes all apps of its path, also those that run in the opposite order.
                 for _ in 0..10 {
                     part.network.breathe(Instant::from_millis(self.now));
                 }
@@ -268,7 +270,7 @@ impl World {
         }
     }
 
-    /// Each end sends what is its own, and what looks as if it were another network's tunnel.
+    /// Each end sends frames of its own, and frames that look like another network's tunnel.
     fn send(&self, random: &mut SplitMix) {
         for ((vnet, link, side), (port, interface)) in &self.nodes {
             let far = &self.nodes[&(*vnet, *link, 1 - side)].1;
@@ -303,7 +305,7 @@ impl World {
         }
     }
 
-    /// Every end has what the other end of its link has sent, once, and nothing else.
+    /// Checks that every end has received exactly the frames of its link's other end, once each.
     fn check(&self, seed: u64) {
         for ((vnet, link, side), (port, _)) in &self.nodes {
             let from = [*vnet, *link as u8, 1 - *side as u8];
@@ -329,7 +331,7 @@ impl World {
     }
 }
 
-/// A frame of IPv4 from an interface.
+/// An IPv4 frame from an interface.
 fn frame(from: &InterfacePart, to: Mac, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = [&to.0[..], &from.mac.0, &[8, 0, 0x45, 0]].concat();
     bytes.extend((20 + payload.len() as u16).to_be_bytes());
@@ -355,7 +357,7 @@ fn networks_over_the_same_hosts_never_meet() {
     for seed in 0..cases {
         let mut random = SplitMix::new(seed);
         let mut world = World::new(&mut random, &pool);
-        // Next hops are asked for, and answer.
+        // Next hops are resolved by ARP first.
         world.settle();
         world.send(&mut random);
         world.settle();

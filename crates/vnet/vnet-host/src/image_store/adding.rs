@@ -1,4 +1,4 @@
-//! An image comes into the store.
+//! Adds images to the store.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -15,24 +15,24 @@ use serde::Deserialize;
 use super::{ImageStore, OWN, StoredImage, StoredKernel};
 use crate::error::{Attempt, Error, Result};
 
-/// What is to become an image.
+/// Files from which to make an image.
 #[derive(Clone, Debug, Default)]
 pub struct NewImage {
-    /// Its name.
+    /// Name of the image.
     pub name: String,
-    /// The disk, qcow2 or raw.
+    /// Path of the disk, in qcow2 or raw format.
     pub disk: PathBuf,
-    /// A kernel that is booted in place of what is on the disk.
+    /// Path of the kernel to boot instead of the one on the disk.
     pub kernel: Option<PathBuf>,
-    /// The initramfs of that kernel.
+    /// Path of the initramfs for `kernel`.
     pub initramfs: Option<PathBuf>,
-    /// The command line of that kernel.
+    /// Command line for `kernel`.
     pub command_line: String,
-    /// A file of `user-data` for cloud-init.
+    /// Path of a file with `user-data` for cloud-init.
     pub user_data: Option<PathBuf>,
 }
 
-/// What `qemu-img info --output=json` says.
+/// Output of `qemu-img info --output=json`.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Info {
@@ -53,15 +53,15 @@ struct FormatSpecific {
 }
 
 impl ImageStore {
-    /// Copies files into the store and gives them a name.
+    /// Copies the files into the store and names the image.
     ///
     /// # Errors
-    /// The name is not fit or taken by another image, a file cannot be read, or the disk
-    /// does not stand alone: a backing file or a data file would lead to other files of this host.
+    /// The name is invalid or belongs to another image, a file cannot be read, or the disk refers
+    /// to a backing file or data file, which could be any file of this host.
     pub fn add(&self, new: &NewImage) -> Result<StoredImage> {
         let _lock = self.lock()?;
         let added = self.add_locked(new);
-        // What was copied of one that is refused.
+        // Files already copied of an image that was then refused.
         let swept = self.remove_unnamed();
         let image = added?;
         swept?;
@@ -138,7 +138,7 @@ impl ImageStore {
         Ok(image)
     }
 
-    /// Copies a file to the place of its hash; the hash, and its bytes.
+    /// Copies a file into the store under its hash. Returns the hash and the size in bytes.
     fn take(&self, from: &Path) -> Result<(String, u64)> {
         let what = || format!("copying {} into the store", from.display());
         let mut file = File::open(from).attempt(what())?;
@@ -171,7 +171,7 @@ impl ImageStore {
             .and_then(|()| fs::set_permissions(&part, fs::Permissions::from_mode(0o444)))
             .and_then(|()| fs::rename(&part, self.blob(&hash)));
         if kept.is_err() {
-            // The first error is the one to tell.
+            // The first error is reported.
             let _ = fs::remove_file(&part);
         }
         kept.attempt(what())?;
@@ -180,7 +180,7 @@ impl ImageStore {
 }
 
 impl Info {
-    /// Why a disk cannot be an image.
+    /// Why a disk cannot be used for an image; `None` if it can.
     fn unfit(&self) -> Option<String> {
         if !["qcow2", "raw"].contains(&self.format.as_str()) {
             return Some(format!(
@@ -201,14 +201,14 @@ impl Info {
     }
 }
 
-/// What a disk is, by `qemu-img`, which follows no file that it names.
+/// Examines a disk with `qemu-img`, without opening files that the disk refers to.
 fn look(disk: &Path) -> Result<Info> {
     let what = format!("looking at {}", disk.display());
     let output = qemu_img(&["info", "--output=json", "-U"], &[disk])?;
     serde_json::from_slice(&output).attempt(what)
 }
 
-/// Runs `qemu-img`; its standard output.
+/// Runs `qemu-img` and returns its standard output.
 pub(super) fn qemu_img(words: &[&str], paths: &[&Path]) -> Result<Vec<u8>> {
     let mut command = Command::new("qemu-img");
     command.args(words).args(paths);
@@ -223,7 +223,7 @@ pub(super) fn qemu_img(words: &[&str], paths: &[&Path]) -> Result<Vec<u8>> {
     })
 }
 
-/// What cloud-init takes over NoCloud is small; more belongs into the image.
+/// Largest `user-data`, bytes. NoCloud is meant for small data; more belongs into the image.
 const USER_DATA_MAX: usize = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -272,7 +272,7 @@ mod tests {
             ..NewImage::default()
         };
         if let Err(Error::Host(error)) = store.add(&new("one")) {
-            // This machine has no qemu-img; CI has.
+            // Without `qemu-img` the test ends here; continuous integration has it.
             assert!(error.to_string().contains("qemu-utils"), "{error}");
             return;
         }

@@ -1,4 +1,4 @@
-//! Contents that no image has: of commands that were killed, and of images that were refused.
+//! Removes files that belong to no image: of commands that were killed, and of refused images.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,8 +11,8 @@ use crate::error::{Attempt, Error, Result};
 use crate::removal::remove_file;
 
 impl ImageStore {
-    /// Waits until no other command changes images, and keeps others waiting as long as the file
-    /// that is returned is open.
+    /// Locks the store against other commands that change images. The lock lasts until the returned
+    /// file is closed.
     pub(super) fn lock(&self) -> Result<File> {
         let path = self.0.join("lock");
         let what = || format!("opening {}", path.display());
@@ -26,15 +26,15 @@ impl ImageStore {
         }
     }
 
-    /// Removes contents that no image has; the lock is held. An entry that cannot be read may have
-    /// any of them.
+    /// Removes files that belong to no image. The caller holds the lock. If an entry cannot be
+    /// read, no file is removed, because it may name any of them.
     pub(super) fn remove_unnamed(&self) -> Result<()> {
         let mut images: Vec<StoredImage> = Vec::new();
         for file in entries(&self.names())? {
             match file.strip_suffix(".json").map(|name| self.find(name)) {
                 Some(Ok(image)) => images.push(image),
                 Some(Err(_)) => return Ok(()),
-                // Of an entry that was being written.
+                // An entry that was not written completely.
                 None => remove_file(&self.names().join(file))?,
             }
         }
@@ -48,7 +48,7 @@ impl ImageStore {
     }
 }
 
-/// How long an image may be copied by another command.
+/// How long to wait for another command that changes images.
 const LIMIT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The disk of a node: what it writes, over the disk of its image.
+//! Disks of nodes: overlays that hold what a node writes, based on the image's disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use super::seed::Seed;
 use super::{ImageStore, StoredImage, entries, short};
 use crate::error::{Attempt, Result};
 
-/// What a machine with an image of the store boots.
+/// The files and arguments with which a machine boots an image of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDisk {
-    /// Its own disk.
+    /// Path of the node's own disk.
     pub disk: PathBuf,
-    /// The volume for cloud-init in it.
+    /// Path of the volume for cloud-init.
     pub seed: PathBuf,
-    /// Arguments of QEMU for the seed, and for a kernel that is booted in place of the disk's.
+    /// QEMU arguments for the seed volume, and for a kernel that replaces the one on the disk.
     pub args: Vec<String>,
 }
 
 impl NodeDisk {
-    /// What it boots.
+    /// What the machine boots.
     #[must_use]
     pub fn boot(&self) -> Boot {
         Boot::Disk(self.disk.clone())
@@ -31,8 +31,8 @@ impl NodeDisk {
 }
 
 impl ImageStore {
-    /// Makes the disk of a node, unless it has one over this image already, and its seed. A disk
-    /// over another image goes.
+    /// Creates the disk and the seed of a node. A disk that already exists for the same image is
+    /// kept; one for another image is removed.
     ///
     /// # Errors
     /// There is no such image, or a program is missing or fails.
@@ -65,18 +65,18 @@ impl ImageStore {
         Ok(NodeDisk { disk, seed, args })
     }
 
-    /// Removes the disks of a node that has gone, but for one.
+    /// Removes the disks of a node, except the file `but`.
     ///
     /// # Errors
-    /// One cannot be removed.
+    /// A disk cannot be removed.
     pub fn remove_disks(&self, vnet: VnetId, node: &str, but: Option<&str>) -> Result<()> {
         let directory = self.of_network(vnet);
         for file in entries(&directory)? {
-            // Names of nodes have no dots.
+            // Names of nodes contain no dots.
             let is_of = file.split('.').next() == Some(node);
             if is_of && Some(file.as_str()) != but {
                 let path = directory.join(file);
-                // What a seed is made of is a directory until it is made.
+                // A directory is an unfinished seed.
                 let removed = if path.is_dir() {
                     fs::remove_dir_all(&path)
                 } else {

@@ -1,4 +1,4 @@
-//! The volume for cloud-init in a node (NoCloud): `cidata`, with three files.
+//! The seed of a node: a volume `cidata` with three files for cloud-init (NoCloud).
 
 use std::fmt::Write;
 use std::fs;
@@ -11,7 +11,7 @@ use carina_vnet::host_part::{NodePart, VnetId};
 
 use crate::error::{Attempt, Error, Result};
 
-/// The files of a seed.
+/// The contents of a seed's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seed {
     meta_data: String,
@@ -20,9 +20,9 @@ pub(super) struct Seed {
 }
 
 impl Seed {
-    /// The seed of a node: its name, and the names, addresses and routes of its interfaces. Other
-    /// interfaces make another instance, so that cloud-init takes them up when the node starts
-    /// again.
+    /// The seed of a node, with its name and the names, addresses and routes of its interfaces. The
+    /// instance ID depends on the interfaces, so that cloud-init configures changed ones at the
+    /// next start.
     pub(super) fn of(vnet: VnetId, node: &NodePart, user_data: Option<&str>) -> Seed {
         let network_config = network_config(node);
         let mut hash: u32 = 0;
@@ -37,7 +37,7 @@ impl Seed {
         }
     }
 
-    /// Writes it as a volume of ISO 9660.
+    /// Writes the seed as an ISO 9660 volume.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let directory = path.with_extension("seed");
         let what = || format!("writing {}", path.display());
@@ -55,7 +55,7 @@ impl Seed {
     }
 }
 
-/// Makes the volume by the first program for it that is there.
+/// Makes the volume with the first suitable program that is installed.
 fn make(directory: &Path, path: &Path) -> Result<()> {
     let found = PROGRAMS.iter().find(|program| {
         let places = std::env::var_os("PATH").unwrap_or_default();
@@ -93,8 +93,8 @@ fn make(directory: &Path, path: &Path) -> Result<()> {
     }
 }
 
-/// Version 2 of cloud-init's network configuration. Names have only letters that YAML takes bare in
-/// quotes.
+/// Network configuration for cloud-init, version 2. Names contain only characters that need no
+/// escaping in quoted YAML.
 fn network_config(node: &NodePart) -> String {
     let mut text = "version: 2\nethernets:\n".to_owned();
     if node.interfaces.is_empty() {

@@ -1,12 +1,12 @@
-//! A machine that comes from another host.
+//! A machine that arrives from another host.
 //!
 //! ```text
 //!   prepare ---------> take -----------> resume, settle
-//!   a QEMU awaits it   it stands still    it runs here, like one that was started here
+//!   a QEMU awaits it   it is paused       it runs here, like one that was started here
 //! ```
 //!
-//! It has files and ports of its own until it runs. A file says what there is of it,
-//! `NODE.arrival` in the directory of moves, for an agent that begins anew meanwhile.
+//! Until it runs, the machine has files and ports apart from those of other machines. The file
+//! `NODE.arrival` in the directory of moves records them, for an agent that restarts meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ use crate::names::{end_of, ports_namespace};
 use crate::removal::remove_file;
 use carina_vnet::host_part::LinkEnd;
 
-/// A machine that comes. Its QEMU ends with this value unless it has settled.
+/// A machine that arrives. Dropping this value ends its QEMU, unless the machine has settled.
 #[derive(Debug)]
 pub struct Arrival {
     running: Box<Running>,
@@ -41,26 +41,26 @@ pub struct Arrival {
     network: PathBuf,
 }
 
-/// What a file says of a machine that comes.
+/// The content of the file that describes an arriving machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrivalNote {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The number of its move.
+    /// Number of the move.
     pub number: u64,
-    /// The generation of the part before it runs here.
+    /// Generation of the part before the node runs here.
     pub generation: u64,
-    /// Its ports.
+    /// Names of the node's ports.
     pub ports: Vec<String>,
-    /// Its cards, by the names of its interfaces.
+    /// Numbers of the machine's cards, by interface name.
     pub cards: BTreeMap<String, u32>,
-    /// Whether all of it is here.
+    /// Whether the guest has arrived completely.
     pub has_all: bool,
 }
 
 impl ArrivalNote {
-    /// The cards of a node's interfaces, as far as they are known.
+    /// The known cards of a node's interfaces, by MAC address.
     fn cards_of(&self, part: &NodePart) -> Cards {
         let cards = part.interfaces.iter();
         let cards = cards.filter_map(|it| Some((it.mac.0, NicId(*self.cards.get(&it.name)?))));
@@ -69,10 +69,10 @@ impl ArrivalNote {
 }
 
 impl Arrival {
-    /// Makes the ports that `site` has for it and starts a QEMU that awaits it.
+    /// Creates the node's ports as in `site`, and starts a QEMU that waits for the guest.
     ///
     /// # Errors
-    /// Something cannot be made; nothing of it is left then.
+    /// Something cannot be made; nothing is left in that case.
     pub fn prepare(
         site: &Site<'_>,
         part: &NodePart,
@@ -81,7 +81,7 @@ impl Arrival {
     ) -> Result<Arrival> {
         let made = Arrival::try_prepare(site, part, hardware, note.clone());
         made.inspect_err(|_| {
-            // The first error is the one to tell.
+            // The first error is reported.
             let _ = remove_named(site.whole, &note.ports);
             let _ = forget_arrival(site.dir, &note.node);
         })
@@ -127,7 +127,7 @@ impl Arrival {
         })
     }
 
-    /// One whose QEMU an earlier agent has started.
+    /// An arriving machine whose QEMU an earlier agent has started; `None` if that QEMU has ended.
     pub fn found(dir: &VnetDir, part: &HostPart, note: ArrivalNote) -> Result<Option<Arrival>> {
         let directory = dir.destination();
         let all = carina_vm::list(&directory).attempt("listing machines")?;
@@ -144,12 +144,12 @@ impl Arrival {
         }))
     }
 
-    /// What the file says of it.
+    /// The description in the file.
     pub fn note(&self) -> &ArrivalNote {
         &self.note
     }
 
-    /// Gives the QEMU a connection from which it reads the guest.
+    /// Gives QEMU a connection from which it reads the guest. Returns the other end.
     pub fn begin(&self) -> Result<UnixStream> {
         let what = || format!("receiving VM {}", self.note.node);
         let (near, far) = UnixStream::pair().attempt(what())?;
@@ -157,19 +157,19 @@ impl Arrival {
         Ok(near)
     }
 
-    /// Waits until all of it is here, once all was written.
+    /// Waits until QEMU has the complete guest. To be called after all was written.
     pub fn wait(&self) -> Result<()> {
         let what = format!("receiving VM {}", self.note.node);
         self.running.has_arrived(ARRIVE).attempt(what)
     }
 
-    /// Notes that all of it is here.
+    /// Records that the guest has arrived completely.
     pub fn complete(&mut self, dir: &VnetDir) -> Result<()> {
         self.note.has_all = true;
         write(&dir.destination(), &self.note)
     }
 
-    /// Has it run, unless it does.
+    /// Resumes the guest, unless it runs.
     pub fn resume(&self) -> Result<()> {
         let what = || format!("resuming VM {}", self.note.node);
         let state = carina_vm::guest_state(self.running.record()).attempt(what())?;
@@ -180,7 +180,7 @@ impl Arrival {
         }
     }
 
-    /// Gives it the place of a machine that was started here.
+    /// Moves the files to the place of a machine that was started here.
     pub(super) fn settle(
         mut self,
         dir: &VnetDir,
@@ -204,8 +204,8 @@ impl Arrival {
         Ok((MachineNode::arrived(&name, machines, started), console))
     }
 
-    /// Gives it the place of a machine that an earlier agent has started, and has it run. The agent
-    /// may have been killed when it had part of that place.
+    /// Moves the files of a machine to the place of one that an earlier agent has started, and
+    /// resumes the guest. The earlier agent may have been killed while it did the same.
     pub fn leave_settled(mut self, dir: &VnetDir) -> Result<()> {
         let name = self.note.node.clone();
         let (machines, what) = (dir.machines(), format!("settling VM {name}"));
@@ -216,14 +216,14 @@ impl Arrival {
         forget_arrival(dir, &name)
     }
 
-    /// Ends it; nothing of it is left.
+    /// Ends the QEMU and removes everything of the arrival.
     ///
     /// # Errors
-    /// Its QEMU cannot be ended, or something of it not be removed.
+    /// The QEMU cannot be ended, or something cannot be removed.
     pub fn give_up(self, dir: &VnetDir, part: &HostPart) -> Result<()> {
         let (note, directory) = (self.note, dir.destination());
         drop(self.running);
-        // One that an earlier agent has started does not end with its value.
+        // Dropping the value does not end a QEMU that an earlier agent has started.
         let all = carina_vm::list(&directory).attempt("listing machines")?;
         if all.iter().any(|it| it.name == note.node) {
             let killed = carina_vm::kill(&directory, &note.node);
@@ -234,7 +234,7 @@ impl Arrival {
     }
 }
 
-/// The machines that were about to come when an agent was killed.
+/// The machines that were arriving when an agent was killed.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -256,24 +256,24 @@ pub fn arrival_notes(dir: &VnetDir) -> Result<Vec<ArrivalNote>> {
     Ok(notes)
 }
 
-/// Removes what says that a machine comes.
+/// Removes the file that describes an arriving machine.
 ///
 /// # Errors
-/// It cannot be removed.
+/// The file cannot be removed.
 pub fn forget_arrival(dir: &VnetDir, node: &str) -> Result<()> {
     let path = path_of(&dir.destination(), node);
     remove_file(&path)?;
-    // Others may be moving.
+    // The directory may be in use by other moves.
     let _ = fs::remove_dir(dir.destination());
     Ok(())
 }
 
-/// Whether a machine has no more than its part: what its host says of it is not trusted.
+/// Whether the offered hardware stays within the part's limits; the source host is not trusted.
 fn is_within(hardware: &Hardware, part: &NodePart) -> bool {
     u64::from(hardware.memory_mib) <= part.memory_mib && hardware.cpus <= part.cpus
 }
 
-/// Writes the note, whole or not at all.
+/// Writes the file atomically.
 fn write(directory: &Path, note: &ArrivalNote) -> Result<()> {
     let path = path_of(directory, &note.node);
     let part = directory.join(format!("{}.part", note.node));

@@ -1,4 +1,4 @@
-//! What machines boot, and machines that stand ready.
+//! The image that machines boot by default, and the pool of paused machines.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,16 +14,16 @@ use crate::confinement::{confined, user_of};
 use crate::error::{Attempt, Result};
 use crate::image_store::OWN;
 
-/// What machines boot, made when the first one needs it, and a pool of machines, if there is one.
+/// The default images, made when the first machine needs one, and the pool, if there is one.
 #[derive(Debug, Default)]
 pub struct Images {
-    /// Without a Carina node in it, and with one.
+    /// The image without a Carina node in it, and the one with it.
     ready: [Mutex<Option<(Cache, Boot)>>; 2],
     pool: Mutex<Option<Arc<Pool>>>,
 }
 
 impl Images {
-    /// The kernel and the image `carina`; with the program of a node for members of a DIF.
+    /// The kernel and image of `carina`; with the program of a Carina node if `has_node`.
     pub(super) fn obtain(&self, has_node: bool) -> Result<(Cache, Boot)> {
         let mut ready = lock(&self.ready[usize::from(has_node)]);
         if let Some(known) = &*ready {
@@ -41,11 +41,11 @@ impl Images {
         Ok((cache, boot))
     }
 
-    /// Begins to keep `size` machines that stand ready, with their files in a directory. Returns
-    /// when their template is there. Those of an agent that was killed are ended first.
+    /// Begins to keep a pool of `size` paused machines, with their files in `directory`. Returns
+    /// once the pool's template exists. First ends the pool of an agent that was killed.
     ///
     /// # Errors
-    /// There is no guest, or no template.
+    /// There is no guest to boot, or its template cannot be made.
     pub fn keep_ready(&self, directory: &Path, size: usize) -> Result<()> {
         end_pool(directory)?;
         if size == 0 {
@@ -57,7 +57,7 @@ impl Images {
             .boot(boot)
             .memory_mib(MEMORY_MIB)
             .cpus(CPUS);
-        // Each has a user of its own, whichever node it becomes.
+        // Each machine has a user ID of its own, whichever node it becomes.
         kind = confined(kind, user_of(VnetId::new(0), &directory.to_string_lossy())).0;
         for _ in 0..CARDS {
             kind = kind.nic(unplugged());
@@ -69,13 +69,13 @@ impl Images {
         Ok(())
     }
 
-    /// How many machines stand ready.
+    /// Number of machines in the pool.
     pub fn count_ready(&self) -> usize {
         lock(&self.pool).as_ref().map_or(0, |pool| pool.ready())
     }
 
-    /// How many cards a machine of the pool has beside those of a node; none if the node is of
-    /// another kind, or there is no pool.
+    /// How many more cards a machine of the pool has than the node needs; `None` if the pool's
+    /// machines do not match the node, or there is no pool.
     pub(super) fn spare_cards(&self, part: &NodePart) -> Option<usize> {
         let is_alike = part.cpus == CPUS
             && part.memory_mib == u64::from(MEMORY_MIB)
@@ -85,7 +85,7 @@ impl Images {
         spare.filter(|_| is_alike && lock(&self.pool).is_some())
     }
 
-    /// A machine of the pool as the one that is described.
+    /// Takes a machine from the pool and makes it the described one.
     pub(super) fn take(&self, machine: Machine) -> std::result::Result<Running, carina_vm::Error> {
         let pool = lock(&self.pool).as_ref().map(Arc::clone);
         let pool = pool.expect("whoever takes a machine has seen the pool, and it stays");
@@ -93,8 +93,8 @@ impl Images {
     }
 }
 
-/// The least memory of a machine with a Carina node, MiB: its program is there as it comes with the
-/// initramfs and as it is unpacked.
+/// The least memory of a machine with a Carina node, MiB. The guest holds its program twice, in the
+/// initramfs and unpacked.
 pub fn member_mib() -> u64 {
     let program = std::env::current_exe();
     let program = program.and_then(|own| std::fs::metadata(guest_program(&own)));
@@ -105,7 +105,7 @@ pub fn member_mib() -> u64 {
 /// Ends the machines of a pool whose agent was killed.
 ///
 /// # Errors
-/// One cannot be ended.
+/// A machine cannot be ended.
 pub fn end_pool(directory: &Path) -> Result<()> {
     for machine in carina_vm::list(directory).attempt("listing machines")? {
         carina_vm::stop(directory, &machine.name, Duration::ZERO)
@@ -114,7 +114,7 @@ pub fn end_pool(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A card that no cable is plugged into.
+/// A card without a link.
 pub(super) fn unplugged() -> Nic {
     Nic {
         model: Model::VirtioNet,
@@ -124,15 +124,16 @@ pub(super) fn unplugged() -> Nic {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section leaves what it holds whole.
+    // Every critical section leaves the value consistent, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a node has that says nothing else, and the most cards of a machine of the pool.
+/// Memory (MiB) and processors of a machine in the pool, as a node has them by default, and the
+/// number of its cards.
 const MEMORY_MIB: u32 = 128;
 const CPUS: u32 = 1;
 const CARDS: usize = 4;
-/// What a guest needs without a Carina node.
+/// Memory that a guest without a Carina node needs, MiB.
 const GUEST_MIB: u64 = 64;
 
 #[cfg(test)]

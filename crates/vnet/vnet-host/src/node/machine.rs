@@ -1,4 +1,4 @@
-//! A node that is a virtual machine.
+//! Nodes that are virtual machines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,23 +28,23 @@ use crate::probe::{Asks, round_trip_in};
 use crate::random::random_bytes;
 use crate::saved::Saved;
 
-/// A machine and the way into it.
+/// A running machine, and how commands are executed in it.
 #[derive(Debug)]
 pub struct MachineNode {
     name: String,
     pub(super) machines: PathBuf,
-    /// Written while it moves to another QEMU: no command is under way then.
+    /// Locked for writing while the machine moves to another QEMU; no command is executed then.
     pub(super) access: RwLock<Access>,
 }
 
-/// QEMU serves the port for commands to one client at a time.
+/// Access to the machine. QEMU's port for commands accepts one client at a time.
 #[derive(Debug)]
 pub(super) enum Access {
-    /// This agent has started it.
+    /// A machine that this agent has started.
     Started(Started),
-    /// An earlier agent has.
+    /// A machine that an earlier agent has started.
     Found(Guest),
-    /// It runs an image of the store, in which nothing takes commands.
+    /// A machine with an image of the store, in which no agent executes commands.
     Foreign(Option<Confinement>),
 }
 
@@ -52,18 +52,18 @@ pub(super) enum Access {
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) running: Box<Running>,
-    /// Its cards by their addresses.
+    /// The machine's cards, by MAC address.
     pub(super) cards: Mutex<Cards>,
     pub(super) confinement: Confinement,
 }
 
-/// Cards of a machine by the addresses of its interfaces.
+/// Numbers of a machine's cards, by MAC address of the interface.
 pub(super) type Cards = BTreeMap<[u8; 6], NicId>;
 
 impl MachineNode {
-    /// Boots, clones or restores a machine whose cards are the ports of its links, or takes up the
-    /// one that runs, and waits until it takes commands; also says whether it has its interfaces
-    /// already.
+    /// Boots, clones or restores a machine with its cards connected to the ports of its links, or
+    /// adopts the running one, and waits until it executes commands. The last result says whether
+    /// the interfaces are already configured.
     pub fn make(
         site: &Site<'_>,
         part: &NodePart,
@@ -73,7 +73,7 @@ impl MachineNode {
         let running = carina_vm::list(&machines).attempt("listing machines")?;
         let mut is_configured = false;
         let mut found = running.into_iter().find(|it| it.name == part.name);
-        // An agent was killed while it made this one.
+        // An agent was killed while it made this machine.
         if found.take_if(|it| it.is_partial).is_some() {
             let what = format!("stopping VM {}", part.name);
             carina_vm::kill(&machines, &part.name).attempt(what)?;
@@ -81,8 +81,9 @@ impl MachineNode {
         let (access, console) = match found {
             Some(record) if record.from_disk => (Access::Foreign(None), record.console),
             Some(record) => {
-                // One that was sent to another host stands still until it is known where it runs;
-                // another one if an agent was killed while it saved it.
+                // A machine that was sent to another host stays paused until the provider has
+                // decided where it runs. Any other paused machine was being saved when an agent was
+                // killed, and is resumed.
                 let limit = if is_away(site.dir, &part.name) {
                     AWAY
                 } else {
@@ -127,7 +128,7 @@ impl MachineNode {
         Ok((node, console, is_configured))
     }
 
-    /// One that has come from another host, and runs.
+    /// A machine that has arrived from another host and runs.
     pub(super) fn arrived(name: &str, machines: PathBuf, started: Started) -> MachineNode {
         MachineNode {
             name: name.to_owned(),
@@ -136,8 +137,8 @@ impl MachineNode {
         }
     }
 
-    /// Plugs in the cards of links that have come, and pulls out those of links that have gone;
-    /// the ports of `fresh` links are other ones than before.
+    /// Plugs in cards for new links, and unplugs those of removed links. `fresh` are links whose
+    /// ports were made again.
     pub fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
         let access = self.access();
         let Access::Started(Started { running, cards, .. }) = &*access else {
@@ -177,7 +178,8 @@ impl MachineNode {
         Ok(())
     }
 
-    /// Has it see the carrier of the card with an address come or go, if this agent has started it.
+    /// Sets the carrier that the guest sees at the card with this MAC address; does nothing if an
+    /// earlier agent started the machine.
     pub fn set_carrier(&self, mac: [u8; 6], is_up: bool) -> Result<()> {
         let access = self.access();
         let Access::Started(Started { running, cards, .. }) = &*access else {
@@ -193,7 +195,7 @@ impl MachineNode {
         id.map_or(Ok(()), |id| running.set_link(id, is_up).attempt(what))
     }
 
-    /// Runs a shell command in it.
+    /// Runs a shell command in the guest, and returns its output when it has ended.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &*self.access() {
             Access::Found(guest) => Ok(guest.run(command, limit)?),
@@ -208,7 +210,8 @@ impl MachineNode {
         }
     }
 
-    /// As [`MachineNode::run`], in a session of its own, which is killed when no one waits for it.
+    /// Like [`MachineNode::run`], but in a process group of its own, which is killed when the
+    /// caller no longer waits for the command.
     pub fn run_until(&self, command: &str, until: Until<'_>) -> Result<Output> {
         let number = u64::from_le_bytes(random_bytes()?);
         let note = format!("/run/exec.{number:016x}");
@@ -225,7 +228,8 @@ impl MachineNode {
             let runs = scope.spawn(|| self.run(&script, until.limit));
             while !runs.is_finished() {
                 if until.is_cancelled.load(Ordering::Acquire) {
-                    // It may have ended at this moment, or not begun: then it is looked for again.
+                    // The command may have ended at this moment, or may not have started yet. In
+                    // the second case, the next pass of the loop kills it.
                     let _ = self.run(&kill, ANSWER);
                     std::thread::sleep(LOOK);
                 }
@@ -249,7 +253,8 @@ impl MachineNode {
             Asks::Again => again()?,
             Asks::Once => {
                 let output = self.run(&format!("{command} once"), limit + ANSWER)?;
-                // A guest that an earlier version has started.
+                // A guest that an earlier version of Carina started does not know the argument
+                // `once`.
                 if output.error_text().starts_with("not understood") {
                     again()?
                 } else {
@@ -265,7 +270,7 @@ impl MachineNode {
         })
     }
 
-    /// How it is confined, if this agent has started it.
+    /// The confinement of the machine; `None` if an earlier agent has started it.
     pub fn confinement(&self) -> Option<Confinement> {
         match &*self.access() {
             Access::Started(started) => Some(started.confinement.clone()),
@@ -274,7 +279,7 @@ impl MachineNode {
         }
     }
 
-    /// Whether nothing in it takes commands: it runs an image of the store.
+    /// Whether the machine has an image of the store, in which no agent executes commands.
     pub fn is_foreign(&self) -> bool {
         matches!(*self.access(), Access::Foreign(_))
     }
@@ -303,21 +308,21 @@ impl MachineNode {
     }
 
     fn access(&self) -> RwLockReadGuard<'_, Access> {
-        // Who panicked has left it whole.
+        // The lock's holder has left the value consistent, even after a panic.
         self.access.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a machine that is about to start needs beside it.
+/// What a machine needs when it starts, in addition to its description.
 pub(super) struct Bare {
     pub(super) cache: Cache,
     pub(super) confinement: Confinement,
-    /// Its disk, if it boots an image of the store.
+    /// The node's disk, if the machine boots an image of the store.
     disk: Option<NodeDisk>,
 }
 
 impl Bare {
-    /// Puts a machine that has started into its groups.
+    /// Moves a machine that has started into its control groups.
     pub(super) fn hold(
         mut self,
         site: &Site<'_>,
@@ -331,7 +336,7 @@ impl Bare {
     }
 }
 
-/// The machine of a node with its files in a directory, without cards, and what it needs.
+/// The machine of a node without cards, with its files in `machines`, and what it needs to start.
 pub(super) fn bare(site: &Site<'_>, part: &NodePart, machines: &Path) -> Result<(Machine, Bare)> {
     let store = ImageStore::of_this_host();
     let disk = (part.image != OWN).then(|| store.node_disk(site.whole.vnet, part));
@@ -377,7 +382,7 @@ fn boot(site: &Site<'_>, part: &NodePart) -> Result<(Running, Confinement)> {
         let machine = machine.ports(PORTS_FREE as u8);
         let machine = machine.when_cloned(&configuration(part));
         let running = images.take(machine).attempt(what())?;
-        // One that stood ready has the user of its place in the pool.
+        // A machine of the pool has the user ID of its place in the pool.
         bare.confinement.user = user_of_process(running.pid());
         return Ok(bare.hold(site, part, running));
     }
@@ -407,7 +412,7 @@ fn boot(site: &Site<'_>, part: &NodePart) -> Result<(Running, Confinement)> {
     }
 }
 
-/// The card that is an interface of a node.
+/// The card for an interface of a node.
 pub(super) fn card(site: &Site<'_>, part: &NodePart, interface: &InterfacePart) -> Nic {
     let end = end_of(site.whole, &part.name, interface);
     Nic {
@@ -417,8 +422,8 @@ pub(super) fn card(site: &Site<'_>, part: &NodePart, interface: &InterfacePart) 
     }
 }
 
-/// A script for the guest's agent that gives the interfaces, which are found by their MAC
-/// addresses, their names and addresses, and the routes.
+/// A script for the agent in the guest: it finds interfaces by their MAC addresses and sets their
+/// names, addresses and routes.
 pub fn configuration(part: &NodePart) -> String {
     let mut script = String::new();
     for interface in &part.interfaces {
@@ -436,19 +441,19 @@ pub fn configuration(part: &NodePart) -> String {
     script
 }
 
-/// How long a guest may take to boot; under translation it is slow.
+/// Longest time for a guest to boot; emulation is slow.
 pub(super) const BOOT: Duration = Duration::from_secs(180);
-/// How long a guest may take to see a card, or to let go of it.
+/// Longest time for a guest to notice a new card or release one.
 const PLUG: Duration = Duration::from_secs(60);
-/// Cards that a machine has at most, and how many of them are left for links to come.
+/// Most cards of a machine, and how many slots are kept free for later links.
 pub const PORTS_MAX: usize = 16;
 pub(super) const PORTS_FREE: usize = 4;
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
-/// How much later than its own limit a command in a guest may answer.
+/// How much longer than its own limit a command in a guest may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How often is looked whether someone still waits for a command.
+/// Interval between two checks whether a command has ended or the caller no longer waits for it.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long one may take that may stand still.
+/// Longest time for reaching a machine that may be paused.
 const AWAY: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! A machine that goes on in another QEMU: of this host, or from a file.
+//! Machines that continue in another QEMU: on the same host, or from a file.
 //!
 //! ```text
 //!   begin --> prepare --> send --------------> settle
-//!             a QEMU      the guest stands     it runs there; the QEMU
-//!             awaits it   still at both ends   that it had has ended
+//!             a QEMU      the guest is         it runs in the new QEMU;
+//!             awaits it   paused at both ends  the old QEMU has ended
 //! ```
 //!
-//! What says who has it is a file in the directory of the destination, `NODE.dest`, which becomes
-//! `NODE.moved` once it runs there. An agent that finds one of them goes on from there
-//! ([`recover`]).
+//! A file in the directory of the new QEMU records which QEMU has the machine: `NODE.dest`, which
+//! is renamed to `NODE.moved` when the machine runs in the new QEMU. An agent that starts and finds
+//! one of these files continues from there ([`recover`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,7 @@ use crate::saved::SavedNode;
 use crate::second_ports::both_ports;
 use carina_vnet::host_part::LinkEnd;
 
-/// A machine that is about to leave its QEMU. No command runs in it meanwhile.
+/// A machine that is about to leave its QEMU. No command is executed in it meanwhile.
 #[derive(Debug)]
 pub struct Move<'a> {
     node: &'a MachineNode,
@@ -44,17 +44,17 @@ pub struct Move<'a> {
     record: Record,
     hardware: Hardware,
     cards: Cards,
-    /// Where it goes, once there is one.
+    /// The new QEMU, once it has started.
     destination: Option<Box<Running>>,
-    /// How it is confined there.
+    /// The confinement of the new QEMU.
     confinement: Option<Confinement>,
 }
 
 impl MachineNode {
-    /// Waits until no command runs in it, and looks at its hardware.
+    /// Waits until no command is being executed in the machine, and reads its hardware.
     ///
     /// # Errors
-    /// A command does not end in time, or it has cards that are not known.
+    /// A command does not end in time, or the machine has unknown cards.
     pub fn begin_move(&self, part: &NodePart) -> Result<Move<'_>> {
         let deadline = Instant::now() + COMMANDS;
         let access = loop {
@@ -109,19 +109,19 @@ impl MachineNode {
 }
 
 impl Move<'_> {
-    /// Makes the ports that `site` has for it, and starts the QEMU to which it goes, with its cards
-    /// there.
+    /// Creates the node's ports as in `site`, and starts a new QEMU whose cards are connected to
+    /// them.
     pub fn prepare(&mut self, site: &Site<'_>, part: &NodePart) -> Result<()> {
         let what = || format!("starting a QEMU for VM {}", part.name);
         let directory = site.dir.destination();
-        // What it takes if it does not arrive is removed by their names.
+        // If the guest does not arrive, the ports are removed by the names in the file.
         let ends = part.interfaces.iter();
         let ends = ends.map(|it| end_of(site.whole, &part.name, it));
         let taps: Vec<(LinkEnd, String)> = ends.map(|end| (end, site.ports.port(end))).collect();
         let ports: Vec<String> = taps.iter().map(|(_, tap)| tap.clone()).collect();
         fs::create_dir_all(&directory).attempt(what())?;
         write_note(&directory.join(format!("{}.{TO}", part.name)), &ports)?;
-        // What is left of an earlier move whose end has failed.
+        // Leftovers of an earlier move that was not completed.
         remove_file(&directory.join(format!("{}.{MOVED}", part.name)))?;
         remove_named(site.whole, &ports)?;
         make_taps(site.whole, &taps)?;
@@ -134,14 +134,14 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// Sends the guest into a connection, at whose other end another agent has a QEMU await it. It
-    /// stands still from then on.
+    /// Sends the guest over a connection to another agent, whose QEMU waits for it. Afterwards the
+    /// guest is paused.
     pub fn send_into(&self, connection: UnixStream, limit: Duration) -> Result<Migration> {
         let what = format!("sending VM {}", self.record.name);
         carina_vm::send_guest(&self.record, connection, limit, || {}).attempt(what)
     }
 
-    /// Sends the guest there. `at_stop` is called when it stands still.
+    /// Sends the guest to the new QEMU. Calls `at_stop` when the guest is paused.
     pub fn send(&self, at_stop: impl FnOnce()) -> Result<Migration> {
         let what = || format!("moving VM {}", self.record.name);
         let there = self.destination()?;
@@ -153,7 +153,7 @@ impl Move<'_> {
         Ok(sent)
     }
 
-    /// Has it run where it was sent. From then on it is there.
+    /// Resumes the guest in the new QEMU, and records that it runs there.
     pub fn resume(&self, dir: &VnetDir) -> Result<()> {
         let name = &self.record.name;
         let what = || format!("moving VM {name}");
@@ -161,9 +161,9 @@ impl Move<'_> {
         note_moved(&dir.destination(), name)
     }
 
-    /// Ends the QEMU that it had, and gives its name to the new one. Those who watch the console go
-    /// on watching: if they cannot, the value inside says so. The move is over when its other ports
-    /// are gone, see [`forget_move`].
+    /// Ends the old QEMU and gives its name to the new one. Viewers of the console stay connected;
+    /// the inner result says if that fails. The move ends with [`forget_move`], after the old ports
+    /// are removed.
     pub fn settle(mut self, site: &Site<'_>, console: &Console) -> Result<Result<()>> {
         let name = self.record.name.clone();
         let what = || format!("settling VM {name}");
@@ -172,7 +172,7 @@ impl Move<'_> {
             .take()
             .ok_or(Error::Ended("the new QEMU"))?;
         let stream = carina_sys::connect_stream(&there.record().console, CONNECT);
-        // Who watches the console is no reason to end the guest.
+        // A console that cannot be reconnected is no reason to end the guest.
         let rejoined = stream.attempt(what()).and_then(|it| console.rejoin(it));
         let started = Started {
             running: there,
@@ -182,7 +182,7 @@ impl Move<'_> {
         let before = std::mem::replace(&mut *self.access, Access::Started(started));
         let machines = &self.node.machines;
         match before {
-            // It ends with its value, and its files with it.
+            // Dropping it ends the QEMU and removes its files.
             Access::Started(before) => drop(before),
             Access::Found(_) | Access::Foreign(_) => {
                 carina_vm::kill(machines, &name).attempt(what())?;
@@ -197,37 +197,37 @@ impl Move<'_> {
         Ok(rejoined)
     }
 
-    /// Lets it go on where it was; nothing of the other QEMU is left. The move is over when its
-    /// other ports are gone, see [`forget_move`].
+    /// Resumes the guest in the old QEMU, and ends the new one. The move ends with [`forget_move`],
+    /// after the new ports are removed.
     pub fn give_up(mut self) -> Result<()> {
-        // It ends with its value.
+        // Dropping it ends the new QEMU.
         self.destination = None;
         go_on(&self.record)
     }
 
-    /// Has it stand still.
+    /// Pauses the guest.
     pub fn pause(&self) -> Result<()> {
         let what = format!("stopping VM {}", self.record.name);
         carina_vm::pause_guest(&self.record).attempt(what)
     }
 
-    /// Has it run on where it is.
+    /// Resumes the guest in its current QEMU.
     pub fn go_on(&self) -> Result<()> {
         go_on(&self.record)
     }
 
-    /// Saves it to a file. It stands still from then on.
+    /// Saves the guest to a file. Afterwards it is paused.
     pub fn save(&self, file: &Path) -> Result<SavedGuest> {
         let what = format!("saving VM {}", self.record.name);
         carina_vm::save_guest(&self.record, file, SEND).attempt(what)
     }
 
-    /// Its hardware.
+    /// The machine's hardware.
     pub fn hardware(&self) -> &Hardware {
         &self.hardware
     }
 
-    /// The cards of its interfaces, by their names.
+    /// Numbers of the cards of a node's interfaces, by interface name.
     pub fn cards_of(&self, part: &NodePart) -> BTreeMap<String, u32> {
         let cards = part.interfaces.iter();
         let cards = cards.filter_map(|it| Some((it.name.clone(), self.cards.get(&it.mac.0)?.0)));
@@ -240,7 +240,7 @@ impl Move<'_> {
     }
 }
 
-/// A machine that goes on where it was saved, and its cards.
+/// Starts a machine from its saved state. Returns it with its cards.
 pub(super) fn restored(
     site: &Site<'_>,
     part: &NodePart,
@@ -257,7 +257,7 @@ pub(super) fn restored(
     let (running, confinement) = bare.hold(site, part, running.attempt(what())?);
     running.take_from(file).attempt(what())?;
     running.resume().attempt(what())?;
-    // Its clock stood still.
+    // The guest's clock has not advanced since it was saved.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let set = format!("date -s @{}", now.unwrap_or_default().as_secs());
     running.run_within(&set, BOOT).attempt(what())?;
@@ -272,7 +272,7 @@ pub(super) fn nics(site: &Site<'_>, part: &NodePart, cards: &Cards) -> BTreeMap<
     part.interfaces.iter().filter_map(nic).collect()
 }
 
-/// Has a guest run on, unless it runs.
+/// Resumes a guest, unless it runs.
 pub(super) fn go_on(record: &Record) -> Result<()> {
     let what = || format!("resuming VM {}", record.name);
     let state = carina_vm::guest_state(record).attempt(what())?;
@@ -283,12 +283,11 @@ pub(super) fn go_on(record: &Record) -> Result<()> {
     }
 }
 
-/// Puts an end to moves that an agent which was killed has begun: a machine that runs at its
-/// destination stays there, another one goes on where it was. Of the other QEMU and its ports
-/// nothing is left.
+/// Completes or undoes the moves of an agent that was killed: a machine that runs in the new QEMU
+/// stays there, any other continues in its old one. Removes the other QEMU and its ports.
 ///
 /// # Errors
-/// A QEMU cannot be ended, or a port not be removed.
+/// A QEMU cannot be ended, or a port cannot be removed.
 pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
     let directory = dir.destination();
     for (name, has_moved, ports) in notes(&directory)? {
@@ -306,7 +305,7 @@ pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
                 note_moved(&directory, &name)?;
             }
             if let Some(record) = there {
-                // One that was being given its name has a record at both places.
+                // A machine that was being given its final name has a record at both places.
                 if here.is_some_and(|here| here.pid != record.pid) {
                     carina_vm::kill(&machines, &name).attempt(format!("stopping VM {name}"))?;
                 }
@@ -316,7 +315,8 @@ pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
                     .attempt(format!("settling VM {name}"))?;
             }
             let existing = namespace::interfaces(&ports_namespace(part.vnet))?;
-            // Another link may have the name of one that it has lost since.
+            // A link that was made later may use the name of a port that the machine has lost
+            // since.
             if ports.iter().all(|port| existing.contains(port)) {
                 remove_named(part, &other_ports(part, &name, &ports))?;
             }
@@ -334,7 +334,7 @@ pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
     Ok(())
 }
 
-/// The other ports of the ends of a node that are at these.
+/// The node's other port for each end that has one of these ports.
 fn other_ports(part: &HostPart, node: &str, ports: &[String]) -> Vec<String> {
     let interfaces = part.node(node).into_iter().flat_map(|it| &it.interfaces);
     let both = interfaces.map(|it| both_ports(end_of(part, node, it)));
@@ -345,7 +345,7 @@ fn other_ports(part: &HostPart, node: &str, ports: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Moves that were begun: the node, whether it runs at the destination, and its ports there.
+/// The moves that were begun: the node, whether it runs in the new QEMU, and its ports there.
 fn notes(directory: &Path) -> Result<Vec<(String, bool, Vec<String>)>> {
     let what = || format!("reading {}", directory.display());
     let entries = match fs::read_dir(directory) {
@@ -359,7 +359,7 @@ fn notes(directory: &Path) -> Result<Vec<(String, bool, Vec<String>)>> {
         let name = path.file_stem().and_then(|it| it.to_str());
         if let (Some(name), Some(ending @ (TO | MOVED))) = (name, ending) {
             let text = fs::read(&path).attempt(what())?;
-            // One that was being written is of a move that had not begun.
+            // An incomplete file belongs to a move that had not begun.
             let ports = serde_json::from_slice(&text).unwrap_or_default();
             notes.push((name.to_owned(), ending == MOVED, ports));
         }
@@ -372,43 +372,43 @@ fn write_note(path: &PathBuf, ports: &[String]) -> Result<()> {
     fs::write(path, text).attempt(format!("writing {}", path.display()))
 }
 
-/// Notes that a node runs where it was to go.
+/// Records that a machine runs in its new QEMU.
 fn note_moved(directory: &Path, name: &str) -> Result<()> {
     let to = directory.join(format!("{name}.{TO}"));
     let moved = fs::rename(to, directory.join(format!("{name}.{MOVED}")));
     moved.attempt(format!("noting where VM {name} runs"))
 }
 
-/// Removes what says that nodes move, of a network of which all QEMUs have ended.
+/// Removes all records of moves of a network. All its QEMUs must have ended.
 ///
 /// # Errors
-/// It cannot be removed.
+/// The directory cannot be removed.
 pub fn forget_moves(dir: &VnetDir) -> Result<()> {
     remove_directory(&dir.destination())
 }
 
-/// Removes what says that a node moves, when nothing is left of the other QEMU and of its ports: an
-/// agent that is killed before leaves to the next one what still has to be removed.
+/// Removes the record of a machine's move. To be called after the other QEMU and its ports are
+/// removed, so that an agent killed earlier leaves the rest to the next one.
 ///
 /// # Errors
-/// It cannot be removed.
+/// The record cannot be removed.
 pub fn forget_move(dir: &VnetDir, name: &str) -> Result<()> {
     let directory = dir.destination();
     for ending in [TO, MOVED] {
         remove_file(&directory.join(format!("{name}.{ending}")))?;
     }
-    // Another node may be moving.
+    // The directory may be in use by another node's move.
     let _ = fs::remove_dir(directory);
     Ok(())
 }
 
-/// What says where a node is to go, and that it is there.
+/// Extensions of the files that record a move: begun, and running in the new QEMU.
 const TO: &str = "dest";
 const MOVED: &str = "moved";
-/// How long commands in a machine may take until it moves.
+/// How long commands in a machine may delay its move.
 const COMMANDS: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a guest that writes much may take to be sent.
+/// Longest time for sending a guest that writes much memory.
 const SEND: Duration = Duration::from_secs(120);
-/// How long the last of it may take until it is there.
+/// Longest time for the end of a guest's state to arrive.
 pub(super) const ARRIVE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! A node that is a network namespace.
+//! Nodes that are network namespaces.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -24,13 +24,14 @@ use crate::removal::remove_directory;
 #[derive(Debug)]
 pub struct NamespaceNode {
     namespace: String,
-    /// The run directory of its Carina node, if it has one.
+    /// Run directory of the Carina node in this namespace, if there is one.
     carina: PathBuf,
     _shell: ChildProcess,
 }
 
 impl NamespaceNode {
-    /// Takes up a namespace, which was made with its ports, and starts the shell of its console.
+    /// Adopts a namespace, which was created together with its ports, and starts the shell of its
+    /// console.
     pub fn make(vnet: VnetId, name: &str, carina: &Path) -> Result<(NamespaceNode, UnixStream)> {
         let namespace = node_namespace(vnet, name);
         namespace::within(&namespace, || namespace::set("ipv4/ip_forward", "1"))?;
@@ -61,7 +62,7 @@ impl NamespaceNode {
         Ok((node, ours))
     }
 
-    /// Gives interfaces and routes to it; those that were there are replaced.
+    /// Configures the interfaces and routes of the namespace, replacing existing ones.
     pub fn configure(&self, part: &NodePart) -> Result<()> {
         let mut lines = vec!["route flush proto static".to_owned()];
         for interface in &part.interfaces {
@@ -77,12 +78,12 @@ impl NamespaceNode {
         namespace::batch(&self.namespace, &lines)
     }
 
-    /// The name of the namespace.
+    /// Name of the namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Runs a shell command in it.
+    /// Runs a shell command in the namespace, and returns its output when it has ended.
     pub fn run(&self, command: &str, until: Until<'_>) -> Result<Output> {
         let mut shell = NamespaceAccess::of_root().command_in(&self.namespace, "sh");
         shell.args(["-c", command]).envs(surroundings(&self.carina));
@@ -103,7 +104,7 @@ impl NamespaceNode {
         is_namespace(&self.namespace)
     }
 
-    /// Ends the processes in it.
+    /// Ends all processes in the namespace.
     pub fn stop(&self) -> Result<()> {
         let names = std::slice::from_ref(&self.namespace);
         end_processes_in(&NamespaceAccess::of_root(), names)?;
@@ -117,8 +118,8 @@ impl NamespaceNode {
     }
 }
 
-/// What commands find in their environment: this very program as `carina`, and the run directory
-/// of the node's own Carina node.
+/// The environment of commands: `PATH` with this program as `carina`, and the run directory of the
+/// Carina node in this namespace.
 fn surroundings(carina: &Path) -> Vec<(&'static str, OsString)> {
     let mut all = vec![("CARINA_RUN", carina.into())];
     let program = std::env::current_exe().ok();

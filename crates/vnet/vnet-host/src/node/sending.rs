@@ -1,7 +1,7 @@
-//! A machine that leaves for another host.
+//! A machine that is sent to another host.
 //!
-//! Once it is sent it stands still here until its provider has decided where it runs. A file says
-//! so, `NODE.away` in the directory of moves, for an agent that begins anew meanwhile.
+//! Once it is sent, it stays paused here until its provider has decided where it runs. The file
+//! `NODE.away` in the directory of moves records that, for an agent that restarts meanwhile.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,10 +11,10 @@ use crate::directory::VnetDir;
 use crate::error::{Attempt, Result};
 use crate::removal::remove_file;
 
-/// Notes that a node is being sent, in the move of this number.
+/// Records that a node is being sent in the move of this number.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn note_away(dir: &VnetDir, node: &str, number: u64) -> Result<()> {
     let directory = dir.destination();
     let path = directory.join(format!("{node}.{AWAY}"));
@@ -23,7 +23,7 @@ pub fn note_away(dir: &VnetDir, node: &str, number: u64) -> Result<()> {
     written.attempt(format!("writing {}", path.display()))
 }
 
-/// Nodes that are sent, or were, and the numbers of their moves.
+/// The nodes that are being sent or were sent, with the numbers of their moves.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -39,7 +39,7 @@ pub fn away(dir: &VnetDir) -> Result<Vec<(String, u64)>> {
         let path = entry.attempt(what())?.path();
         if path.extension().is_some_and(|it| it == AWAY)
             && let Some(name) = path.file_stem().and_then(|it| it.to_str())
-            // One that was being written is of a node that was not sent.
+            // An incomplete file belongs to a node that was not sent.
             && let Ok(number) = fs::read_to_string(&path).attempt(what())?.parse()
         {
             all.push((name.to_owned(), number));
@@ -48,12 +48,12 @@ pub fn away(dir: &VnetDir) -> Result<Vec<(String, u64)>> {
     Ok(all)
 }
 
-/// Whether a node was about to be sent, or is.
+/// Whether a node is recorded as being sent.
 pub(super) fn is_away(dir: &VnetDir, node: &str) -> bool {
     dir.destination().join(format!("{node}.{AWAY}")).exists()
 }
 
-/// Has a node run on here that was to be sent, if it is still here.
+/// Resumes a node that was to be sent, if it is still here.
 ///
 /// # Errors
 /// Its QEMU refuses.
@@ -65,14 +65,14 @@ pub fn stay(dir: &VnetDir, node: &str) -> Result<()> {
     forget_away(dir, node)
 }
 
-/// Forgets that a node is sent.
+/// Removes the record that a node is being sent.
 ///
 /// # Errors
-/// The note cannot be removed.
+/// The file cannot be removed.
 pub fn forget_away(dir: &VnetDir, node: &str) -> Result<()> {
     let path = dir.destination().join(format!("{node}.{AWAY}"));
     remove_file(&path)?;
-    // Others may be moving.
+    // The directory may be in use by other moves.
     let _ = fs::remove_dir(dir.destination());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How much gets from one node to another: a stream of TCP for some seconds.
+//! Measures the throughput between two nodes with a TCP stream of some seconds.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -8,27 +8,27 @@ use super::{Node, Output, System};
 use crate::error::{Attempt, Error, Result};
 use crate::namespace;
 
-/// What has arrived.
+/// What a receiver got of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrived {
-    /// Bytes of the stream.
+    /// Number of bytes received.
     pub bytes: u64,
-    /// From the first of them to the last.
+    /// Time from the first byte to the last.
     pub time: Duration,
 }
 
 impl Arrived {
-    /// Bits a second.
+    /// The rate in bits a second.
     pub fn bps(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.time.as_secs_f64().max(1e-3)
     }
 }
 
 impl Node {
-    /// Takes one stream at a port, to its end.
+    /// Accepts one stream at a port of the node, and reads it to its end.
     ///
     /// # Errors
-    /// None comes within `limit`, or it breaks off.
+    /// No stream arrives within `limit`, or it breaks.
     pub fn receive(&self, port: u16, limit: Duration) -> Result<Arrived> {
         match &self.system {
             System::Namespace(node) => namespace::within(node.namespace(), || receive(port, limit)),
@@ -39,10 +39,10 @@ impl Node {
         }
     }
 
-    /// Sends a stream to another node for some time, as soon as that listens.
+    /// Connects to another node as soon as that listens, and sends a stream for some time.
     ///
     /// # Errors
-    /// It does not listen within `limit`, or breaks the stream off.
+    /// The other node does not listen within `limit`, or it breaks the stream.
     pub fn send(&self, to: SocketAddrV4, time: Duration, limit: Duration) -> Result<()> {
         match &self.system {
             System::Namespace(node) => {
@@ -115,9 +115,9 @@ fn send(to: SocketAddrV4, time: Duration, limit: Duration) -> Result<()> {
     Ok(())
 }
 
-/// A script of a guest that takes a stream, and says how many bytes it had and the guest's uptime
-/// at its begin and end. Its input never ends: `nc` would shut the stream down, and the other `nc`
-/// ends with that.
+/// The script in a guest that receives a stream, and prints its bytes and the guest's uptime at its
+/// begin and end. The script's input stays open: at its end `nc` would shut the stream down, and
+/// the sending `nc` would end, too.
 fn receiving(port: u16, limit: Duration) -> String {
     let seconds = limit.as_secs().max(1);
     format!(
@@ -128,7 +128,7 @@ fn receiving(port: u16, limit: Duration) -> String {
     )
 }
 
-/// A script of a guest that sends a stream; `timeout` ends it by a signal.
+/// The script in a guest that sends a stream; `timeout` ends it by a signal.
 fn sending(to: SocketAddrV4, time: Duration, limit: Duration) -> String {
     let (address, port, seconds) = (to.ip(), to.port(), time.as_secs().max(1));
     let tries = limit.as_secs().max(1) * 5;
@@ -168,7 +168,7 @@ const BUFFER_BYTES: usize = 1 << 17;
 const LOOK: Duration = Duration::from_millis(2);
 const AGAIN: Duration = Duration::from_millis(50);
 const CONNECT: Duration = Duration::from_secs(2);
-/// How much later than its own limit a command in a guest may answer.
+/// Time after its own limit within which a command in a guest must return.
 const ANSWER: Duration = Duration::from_secs(30);
 const SECONDS_MAX: f64 = 1e6;
 
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn stream_arrives_whole() {
-        // Below those that the kernel gives to any socket.
+        // Below the ports that the kernel assigns automatically.
         let port = 28_000 + (std::process::id() % 1000) as u16;
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         let limit = Duration::from_secs(60);

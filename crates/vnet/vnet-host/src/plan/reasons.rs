@@ -1,4 +1,4 @@
-//! The words of a plan: what is made, and what differs.
+//! Texts of plans: descriptions and differences.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use carina_vnet::host_part::{Far, LinkPart, NodePart};
 
 use super::{Action, PlannedStep, step};
 
-/// A node that is made.
+/// Description of a node to be made.
 pub fn node_words(node: &NodePart) -> String {
     match node.kind {
         Kind::Namespace => "namespace".to_owned(),
@@ -26,7 +26,7 @@ pub fn node_words(node: &NodePart) -> String {
     }
 }
 
-/// Whether the image of a machine has a Carina node, which members of DIFs need.
+/// Whether the image of a machine contains a Carina node, which members of DIFs need, as text.
 fn has_node(node: &NodePart) -> &'static str {
     if node.founder.is_some() && node.kind == Kind::Vm {
         "inside"
@@ -35,7 +35,7 @@ fn has_node(node: &NodePart) -> &'static str {
     }
 }
 
-/// Why a node is made anew.
+/// Why a node must be replaced: what differs between `old` and `new`.
 pub fn differences(old: &NodePart, new: &NodePart) -> String {
     let mib = |memory: u64| format!("{memory} MiB");
     let found = [
@@ -48,7 +48,7 @@ pub fn differences(old: &NodePart, new: &NodePart) -> String {
     found.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// What changes about a node while it runs.
+/// The changes of a node that are possible while it runs.
 pub fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
     let mut changes = Vec::new();
     for interface in &new.interfaces {
@@ -87,7 +87,7 @@ pub fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
     changes
 }
 
-/// What changes about a link that stays.
+/// The changes of a link that stays.
 pub fn changes_of_link(old: &LinkPart, new: &LinkPart) -> Vec<String> {
     let mut changes: Vec<String> = change("rate", old.rate, new.rate).into_iter().collect();
     if old.carrier != new.carrier {
@@ -97,7 +97,7 @@ pub fn changes_of_link(old: &LinkPart, new: &LinkPart) -> Vec<String> {
     changes
 }
 
-/// What changes in a document without anything being made.
+/// The changes of a document that do not concern nodes or links.
 pub fn changes_of_document(old: &Document, new: &Document) -> Vec<PlannedStep> {
     let span = |document: &Document| {
         let lease = document.vnet.lease;
@@ -125,7 +125,7 @@ pub fn changes_of_document(old: &Document, new: &Document) -> Vec<PlannedStep> {
     steps
 }
 
-/// A link that is made.
+/// Description of a link to be made.
 pub fn link_words(link: &LinkPart) -> String {
     match &link.far {
         Far::Users(_) => format!("{} for each user", link.rate),
@@ -134,7 +134,7 @@ pub fn link_words(link: &LinkPart) -> String {
     }
 }
 
-/// The ends of a link.
+/// The two ends of a link, as text.
 pub fn ends(link: &LinkPart) -> String {
     format!("{} -- {}", link.near, link.far)
 }

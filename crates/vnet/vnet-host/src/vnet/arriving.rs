@@ -1,4 +1,4 @@
-//! Nodes that come from another host while they run.
+//! Running nodes that arrive from another host.
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;
@@ -21,20 +21,20 @@ use crate::second_ports::both_ports;
 use crate::steps::Steps;
 use carina_vnet::host_part::LinkEnd;
 
-/// A node that is to come.
+/// A node that is to arrive.
 #[derive(Debug)]
 pub struct Awaited {
     node: String,
     from: String,
-    /// What this host has once it is here, with the uid in the names of what is made here.
+    /// The part of this host with the node; its uid is the one in this host's names.
     part: Arc<HostPart>,
     arrival: Option<Arrival>,
-    /// When it stood still at both ends, and for how long it had until then.
+    /// When the guest was paused on both hosts, and how long it had been paused by then, µs.
     stood: Option<(Instant, u64)>,
 }
 
 impl Vnet {
-    /// Awaits a node from another host. Its part has the uid of what is made here.
+    /// Prepares to receive a node from another host. `part` has the uid in this host's names.
     pub fn await_node(&self, order: &ReceiveNode, part: HostPart) {
         let mut all = lock(&self.arrivals);
         if all.contains_key(&order.number) {
@@ -57,14 +57,14 @@ impl Vnet {
             .set_move(order.number, Some(MoveState::Awaited {}));
     }
 
-    /// Takes a node from a connection. The other end hears why, if it is not taken.
+    /// Receives a node over a connection. If that fails, the sender gets the reason.
     ///
     /// # Errors
-    /// It is not awaited, or does not come.
+    /// The node is not awaited, or does not arrive.
     pub fn receive_node(&self, from: &str, offer: &Offer, wire: &mut dyn GuestWire) -> Result<()> {
         let taken = self.try_receive(from, offer, wire);
         if let Err(error) = &taken {
-            // The other end may have gone.
+            // The sender may have closed the connection.
             let _ = guest_wire::write(wire, &Reply::Refused(error.to_string()));
         }
         taken
@@ -114,13 +114,14 @@ impl Vnet {
         drop(all);
         let state = MoveState::Arrived {};
         self.progress.set_move(offer.number, Some(state));
-        // The provider hears it from here, whether the other end does or not.
+        // The provider learns this from this host's report, even if the sender does not get the
+        // reply.
         let _ = guest_wire::write(wire, &Reply::Ready);
         Ok(())
     }
 
     fn prepare_arrival(&self, offer: &Offer) -> Result<Arrival> {
-        // Held until it is prepared: no change comes between.
+        // Locked until the arrival is prepared, so that no change interferes.
         let now = lock(&self.part);
         let part = lock(&self.arrivals)
             .get(&offer.number)
@@ -134,7 +135,7 @@ impl Vnet {
         }
         self.progress.check()?;
         let ends = ends_of(&part, wanted);
-        // An end that stays here may have the first one of the names, or the second.
+        // An end of the link that stays here may use either of its two names.
         let second = lock(&self.second).with_others(&ends);
         let note = ArrivalNote {
             node: offer.node.clone(),
@@ -151,7 +152,7 @@ impl Vnet {
             images: &self.images,
         };
         let arrival = Arrival::prepare(&site, wanted, &offer.hardware, note)?;
-        // The engine opens its ports now, which takes a while.
+        // The engine already opens the new ports, because that takes a while.
         let opened = self.graph(&now).and_then(|mut graph| {
             for end in &ends {
                 add_port_app(&mut graph, *end, &second);
@@ -185,8 +186,8 @@ impl Vnet {
         Ok(sent)
     }
 
-    /// Has nodes run that have come and that a part has, and gives up others that it can no longer
-    /// get. What is there has them from then on.
+    /// Resumes nodes that have arrived and that `part` contains, and adds them to `there`. Gives up
+    /// arrivals that `part` has made obsolete.
     pub(super) fn admit_arrivals(&self, there: &mut HostPart, part: &HostPart) -> Result<()> {
         let mut all = lock(&self.arrivals);
         let over: Vec<u64> = all
@@ -250,7 +251,7 @@ impl Vnet {
         Ok(())
     }
 
-    /// Gives up a node that was awaited in a move, if it does not run here.
+    /// Gives up a node that was awaited in a move, unless it runs here.
     pub(super) fn await_no_longer(&self, part: &HostPart, number: u64) -> Result<()> {
         let awaited = lock(&self.arrivals).remove(&number);
         match awaited.and_then(|it| it.arrival) {
@@ -259,7 +260,7 @@ impl Vnet {
         }
     }
 
-    /// The nodes that have arrived and that a part, which comes next, lets run.
+    /// The nodes that have arrived and that `part`, as the next generation, resumes.
     pub fn arrived_for(&self, part: &HostPart) -> Vec<String> {
         let all = lock(&self.arrivals);
         let arrived = all.values().filter(|it| {
@@ -269,14 +270,15 @@ impl Vnet {
         arrived.map(|it| it.node.clone()).collect()
     }
 
-    /// Whether a node has come with its ports in the change that is under way: it has its cards.
+    /// Whether a node has arrived with its ports in the current change, so that it already has its
+    /// cards.
     pub(super) fn has_come(&self, part: &HostPart, node: &str) -> bool {
         let came = lock(&self.came);
         let ends = part.node(node).map(|node| ends_of(part, node));
         ends.is_some_and(|ends| ends.iter().any(|end| came.contains_key(end)))
     }
 
-    /// The numbers of links that need ports: not those of nodes that have come with theirs.
+    /// The numbers of links that need ports; links of nodes that have arrived already have them.
     pub(super) fn without_ports(&self, links: &[u32]) -> Vec<u32> {
         let came = lock(&self.came);
         let has_ports = |link: u32| came.keys().any(|(of, _)| *of == link);
@@ -284,8 +286,8 @@ impl Vnet {
         all.filter(|link| !has_ports(*link)).collect()
     }
 
-    /// Takes away ports of ends that have gone to another host, gives those of ends that stay the
-    /// names of their new sides, and makes those of ends that come without them.
+    /// Removes the ports of ends that have moved to another host, renames those of ends that stay
+    /// to their new sides, and makes ports for ends that come to this host without them.
     pub(super) fn repoint(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
         let came = lock(&self.came).clone();
         let (mut names, mut made) = (Vec::new(), Vec::new());
@@ -321,18 +323,18 @@ fn ends_of(part: &HostPart, node: &NodePart) -> Vec<LinkEnd> {
     interfaces.map(|it| end_of(part, &node.name, it)).collect()
 }
 
-/// The ports of nodes that come; they count as those of no end yet.
+/// The ports of arriving nodes, which do not belong to a link end yet.
 pub(super) fn ports_of_arrivals(arrivals: &BTreeMap<u64, Awaited>) -> Vec<String> {
     let all = arrivals.values().filter_map(|it| it.arrival.as_ref());
     all.flat_map(|it| it.note().ports.clone()).collect()
 }
 
-/// What an agent that was killed has left of nodes that were to come: one that runs, or that a part
-/// has by now, becomes a node like others; one that has all and waits is awaited further; of others
-/// nothing is left.
+/// Handles nodes that were arriving when an agent was killed. A node that runs, or that the part
+/// already contains, becomes an ordinary node. A node that has arrived completely and is paused is
+/// awaited further. All others are removed.
 ///
 /// # Errors
-/// A QEMU cannot be ended, or a port not be removed.
+/// A QEMU cannot be ended, or a port cannot be removed.
 pub(super) fn arrived(
     dir: &VnetDir,
     part: &HostPart,
@@ -344,7 +346,7 @@ pub(super) fn arrived(
         let (is_here, generation) = (part.node(&node).is_some(), note.generation);
         let Some(arrival) = Arrival::found(dir, part, note.clone())? else {
             if is_here {
-                // It may have its place already, and not run yet.
+                // The machine may already be at its final place, but paused.
                 stay(dir, &node)?
             } else {
                 remove_named(part, &note.ports)?
@@ -357,7 +359,7 @@ pub(super) fn arrived(
             let state = MoveState::Runs { stood_us: None };
             progress.set_move(number, Some(state));
         } else if note.has_all && part.generation == generation {
-            // It is admitted when the part that has it comes, for which this one is the model.
+            // The node resumes with the next part, which is assumed to be like this one.
             progress.set_move(number, Some(MoveState::Arrived {}));
             let awaited = Awaited {
                 node,

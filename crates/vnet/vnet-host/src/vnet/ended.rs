@@ -1,4 +1,4 @@
-//! Nodes that have ended by themselves: what is noted of them, and what is left of them.
+//! Nodes that have ended by themselves.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::node::Node;
 use crate::remains;
 
 impl Vnet {
-    /// Notes which nodes have ended by themselves; true when one has.
+    /// Reports nodes that have ended by themselves since the last check. Returns whether there are
+    /// any.
     pub fn look_after_nodes(&self) -> bool {
         let ended = self.note_ended();
         if !ended.is_empty() {
@@ -20,7 +21,7 @@ impl Vnet {
         !ended.is_empty()
     }
 
-    /// Notes which nodes have ended since they were up; their names.
+    /// Reports nodes that have ended since they were up, and returns their names.
     fn note_ended(&self) -> Vec<String> {
         let nodes: Vec<(String, Arc<Node>)> = {
             let all = lock(&self.nodes);
@@ -49,8 +50,8 @@ impl Vnet {
         ended
     }
 
-    /// Removes what is left of nodes that have ended; `there` is what remains then. So the change
-    /// that comes makes them again, with those links whose ports went with them.
+    /// Removes what is left of nodes that have ended, and takes them out of `there`. The next
+    /// change makes them again, together with those links whose ports vanished with them.
     pub(super) fn forget_ended(&self, there: &mut HostPart) -> Result<()> {
         let noted = self.note_ended();
         self.links_are_down(&there.links, &noted);
@@ -75,7 +76,7 @@ impl Vnet {
         *there = left;
         if !lost.is_empty() {
             lock(&self.second).forget(&lost);
-            // The engine lets go of ports that will be made again by the same names.
+            // The engine must close ports that will be made again with the same names.
             self.plane.become_graph(self.graph(there)?)?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Links as they come and go while nothing is changed, above all those to other hosts.
+//! Follows the state of links between changes, mainly of links to other hosts.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::{FAR_PROBE, Vnet, lock};
 use crate::error::{Error, Result};
 
 impl Vnet {
-    /// Has the engine use flows that came or have ended, notes links that have none, and probes
-    /// again those over which no probe has passed.
+    /// Makes the engine use new flows, reports links that have no flow, and probes links that no
+    /// probe has passed yet.
     pub fn probe_silent(&self, part: &HostPart) {
         if self.flows.have_changed() {
             let there = lock(&self.part);
@@ -28,7 +28,7 @@ impl Vnet {
             }
         }
         self.found_again(part);
-        // What does not answer stands in the status.
+        // Links that do not answer are reported in the status.
         let _ = self.probe_links(part, &self.silent(part), FAR_PROBE);
         let status = self.progress.status();
         for link in &part.links {
@@ -37,7 +37,7 @@ impl Vnet {
                 known.is_some_and(|it| it.state == NodeState::Up)
             };
             let state = status.links.get(&link.number).map(|it| &it.state);
-            // A node that is not there answers nothing.
+            // A probe from a node that is not up says nothing about the flow.
             if is_up(&link.near.node) {
                 let has_passed = state == Some(&LinkState::Up);
                 self.flows.note_probe(link.number, has_passed);
@@ -45,17 +45,17 @@ impl Vnet {
         }
     }
 
-    /// Probes the links to other hosts, which may have gone without a word.
+    /// Probes the links to other hosts, whose failure this host does not notice otherwise.
     pub fn probe_far(&self, part: &HostPart) {
         let links = part.links.iter();
         let far: Vec<&LinkPart> = links.filter(|it| matches!(it.far, Far::Host(_))).collect();
         let _ = self.probe_links(part, &far, FAR_PROBE * 2);
     }
 
-    /// Whether a link has the flow that it needs, if it is one between hosts.
+    /// Checks that a link to another host has its flow, if it needs one.
     ///
     /// # Errors
-    /// Why it has none.
+    /// Why the link has no flow.
     pub fn has_flow(&self, link: &LinkPart) -> Result<()> {
         match self.flows.missing().get(&link.number) {
             Some(reason) => Err(no_flow(link, reason)),
@@ -68,7 +68,7 @@ impl Vnet {
         self.progress.link(link.number, |it| {
             was_down = matches!(it.state, LinkState::Down { .. });
             it.state = LinkState::Up;
-            // Of a card none is known.
+            // A card has no round trip.
             let ns = u64::try_from(round_trip.as_nanos()).ok();
             it.rtt_ns = ns.filter(|ns| *ns > 0);
         });
@@ -92,7 +92,7 @@ impl Vnet {
         }
     }
 
-    /// Notes that nodes have ended for the links that end at them.
+    /// Reports links as down whose nodes have ended.
     pub(super) fn links_are_down(&self, links: &[LinkPart], nodes: &[String]) {
         for link in links {
             if let Some(end) = link.ends().find(|end| nodes.contains(&end.node)) {

@@ -1,4 +1,4 @@
-//! Links of a network that are impaired while it runs.
+//! Impairs links of a running network.
 
 use carina_vnet::host_part::HostPart;
 
@@ -9,7 +9,8 @@ use carina_vnet::host_part::LinkEnd;
 use carina_vnet::impairment::{Impairment, Impairments, LinkImpairment};
 
 impl Vnet {
-    /// A link that comes later with the number of one that has gone is another link.
+    /// Removes the impairments of links that `part` does not have: a later link of the same number
+    /// is another link.
     pub(super) fn forget_impairments(&self, part: &HostPart) -> Result<()> {
         let mut all = lock(&self.impairments);
         let before = all.len();
@@ -21,23 +22,23 @@ impl Vnet {
         }
     }
 
-    /// The links that are impaired.
+    /// The impairments of all links.
     pub fn impairments(&self) -> Impairments {
         lock(&self.impairments).clone()
     }
 
-    /// Impairs a link, or no longer does.
+    /// Sets the impairments of a link, or removes them.
     ///
     /// # Errors
-    /// There is no such link, or it cannot be impaired so.
+    /// There is no such link, or an impairment is invalid.
     pub fn impair(&self, number: u32, wanted: LinkImpairment) -> Result<()> {
         self.impair_as(number, |_| wanted)
     }
 
-    /// Impairs what one end of a link sends, or no longer does.
+    /// Sets or removes the impairment of the frames that one end of a link sends.
     ///
     /// # Errors
-    /// As [`Vnet::impair`].
+    /// Those of [`Vnet::impair`].
     pub fn impair_end(&self, end: LinkEnd, wanted: Option<Impairment>) -> Result<()> {
         self.impair_as(end.0, |mut both| {
             *[&mut both.there, &mut both.back][end.1] = wanted;
@@ -50,7 +51,7 @@ impl Vnet {
         number: u32,
         change: impl FnOnce(LinkImpairment) -> LinkImpairment,
     ) -> Result<()> {
-        // Held until the graph has changed: no other change comes between.
+        // Locked until the graph has changed, so that no other change interferes.
         let part = lock(&self.part);
         if part.links.iter().all(|link| link.number != number) {
             return Err(Error::NoLink {

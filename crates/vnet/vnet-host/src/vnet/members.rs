@@ -1,4 +1,4 @@
-//! The DIF of a network, whose members are in its nodes.
+//! The DIF of a network, whose members run inside its nodes.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::member;
 use crate::node::{Arrived, Node};
 
 impl Vnet {
-    /// Has members leave that are to be in the DIF of another founder: two DIFs have become one, or
-    /// the first link of one has gone.
+    /// Makes members leave their DIF if they belong to another one now: two DIFs were joined, or
+    /// the first link of one was removed.
     pub(super) fn leave_difs(&self, there: &HostPart, part: &HostPart) -> Result<()> {
         for node in &part.nodes {
             let before = there.node(&node.name).and_then(|it| it.founder.as_ref());
@@ -32,7 +32,7 @@ impl Vnet {
         Ok(())
     }
 
-    /// Makes the member of a node what it is to be, or ends it.
+    /// Creates or changes the member of a node.
     pub(super) fn make_member(&self, part: &HostPart, wanted: &NodePart) -> Result<()> {
         let node = self.node(&wanted.name)?;
         let Some(founder) = &wanted.founder else {
@@ -41,7 +41,7 @@ impl Vnet {
         let running = member::look(&node, &part.name)?;
         let role = match running {
             Some(member) if member.state == MemberState::Enrolled => member.role,
-            // A founder that was made anew finds the DIF that it has made.
+            // A founder that was made again joins the DIF that it had created.
             _ if *founder != wanted.name || self.has_members(part, wanted) => DifRole::Join,
             _ if has_far(part) && self.has_founded(&wanted.name) => {
                 lock(&self.returning).insert(wanted.name.clone(), Instant::now());
@@ -58,13 +58,13 @@ impl Vnet {
         Ok(())
     }
 
-    /// Whether a node has made the DIF, of which there may be members on other hosts.
+    /// Whether a node has created the DIF, so that members may exist on other hosts.
     fn has_founded(&self, node: &str) -> bool {
         self.dir.founded(node).exists()
     }
 
-    /// Has founders that were made anew, and have found no member of the DIF that they made, make
-    /// it again.
+    /// Makes founders that were made again create the DIF again, if they have found none of its
+    /// members.
     pub(super) fn found_again(&self, part: &HostPart) {
         let returning = lock(&self.returning).clone();
         for (name, since) in returning {
@@ -90,7 +90,7 @@ impl Vnet {
         }
     }
 
-    /// Ends the Carina nodes of nodes that have no flows any more.
+    /// Ends the Carina nodes of nodes that no longer have a link with carrier `dif`.
     pub(super) fn end_members(&self, there: &HostPart, part: &HostPart) -> Result<()> {
         for node in part.nodes.iter().filter(|node| node.founder.is_none()) {
             let had_one = there
@@ -103,10 +103,10 @@ impl Vnet {
         Ok(())
     }
 
-    /// Has the members on this host leave the DIF before their nodes end, so that members elsewhere
-    /// need not find it out. A node that does not answer in time ends without.
+    /// Makes the members on this host leave the DIF before their nodes end, so that the other
+    /// members need not detect it. A node that does not answer in time ends without leaving.
     pub fn leave_dif(&self) {
-        // While it is locked the network becomes another one, and there may be no members yet.
+        // While it is locked, the network is being changed, and there may be no members yet.
         let Ok(part) = self.part.try_lock().map(|part| part.clone()) else {
             return;
         };
@@ -125,7 +125,7 @@ impl Vnet {
         }
     }
 
-    /// Whether another node on this host is a member of the DIF of a node.
+    /// Whether another node on this host is a member of the same DIF.
     fn has_members(&self, part: &HostPart, but: &NodePart) -> bool {
         let mut others = part.nodes.iter();
         others.any(|other| {
@@ -138,12 +138,13 @@ impl Vnet {
         })
     }
 
-    /// Waits until all members on this host are enrolled, and serves echos under their names.
+    /// Waits until all members on this host are enrolled, and starts echo servers under their
+    /// names.
     pub(super) fn join(&self, part: &HostPart) -> Result<()> {
         let has_far = has_far(part);
         let limit = if has_far { JOIN_FAR } else { JOIN };
         let deadline = Instant::now() + limit;
-        // One that is stopped joins when it is started.
+        // A stopped node joins when it is started.
         let nodes: Vec<&NodePart> = part
             .nodes
             .iter()
@@ -156,11 +157,12 @@ impl Vnet {
                 let member = member::look_and_serve(&node, &part.name)?;
                 let state = member.as_ref().map(|it| it.state);
                 if state == Some(MemberState::Enrolled) {
-                    // The server may have come too early.
+                    // The echo server may have started before the enrollment; it is started again
+                    // if needed.
                     return member::look_and_serve(&node, &part.name).map(drop);
                 }
                 if Instant::now() > deadline {
-                    // Members on another host may not be as far; probes say so.
+                    // Members on another host may not be ready yet; probes report that.
                     return if has_far {
                         Ok(())
                     } else {
@@ -172,8 +174,8 @@ impl Vnet {
         })
     }
 
-    /// The round trip between the ends of a link that is a flow: each end on this host has its N-1
-    /// flow of it, and the node at the other end answers by its name.
+    /// Round trip between the ends of a link with carrier `dif`. Checks that each end on this host
+    /// has an N-1 flow over the link, and that the node at the other end answers by its name.
     pub(super) fn probe_flow(
         &self,
         part: &HostPart,
@@ -198,8 +200,8 @@ impl Vnet {
         }
     }
 
-    /// As [`Vnet::probe_flow`], of the link that leads from a node to a neighbour's address; none:
-    /// there is no such link, or it is no flow.
+    /// Like [`Vnet::probe_flow`], for the link from a node to a neighbour's address. `None` if
+    /// there is no such link, or it has another carrier.
     pub fn probe_flow_to(
         &self,
         part: &HostPart,
@@ -213,7 +215,7 @@ impl Vnet {
         (link.carrier == Carrier::Dif).then(|| self.probe_flow(part, link, limit))
     }
 
-    /// The node at the far end of a link of which each end here has the flow.
+    /// Checks that each end here has a neighbour over the link. Returns the node at the far end.
     fn neighbours(&self, part: &HostPart, link: &LinkPart, ends: &[Arc<Node>]) -> Result<String> {
         let mut found = None;
         for node in ends {
@@ -229,22 +231,22 @@ impl Vnet {
         found.ok_or_else(|| self.no_node(&link.near.node))
     }
 
-    /// Whether two nodes are members of one DIF of the network.
+    /// Whether two nodes are members of the same DIF of the network.
     pub fn are_in_one_dif(part: &HostPart, pair: [&str; 2]) -> bool {
         let [one, other] = pair.map(|name| part.node(name).and_then(|it| it.founder.as_ref()));
         one.is_some() && one == other
     }
 
-    /// The round trip of an echo between two nodes by their names in the DIF.
+    /// Round trip of an echo between two nodes, by their names in the DIF.
     ///
     /// # Errors
-    /// There is no such node, or the other does not answer within `limit`.
+    /// There is no such node, or the other node does not answer within `limit`.
     pub fn echo_by_name(&self, [from, to]: [&str; 2], limit: Duration) -> Result<Duration> {
         let dif = lock(&self.part).name.clone();
         member::ping(&*self.node(from)?, to, &dif, limit)
     }
 
-    /// What arrives of SDUs that one node sends to another over a flow of the DIF.
+    /// Sends SDUs from one node to another over a flow of the DIF, and returns what arrived.
     ///
     /// # Errors
     /// There is no such node, or no flow.
@@ -259,7 +261,7 @@ impl Vnet {
     }
 }
 
-/// Whether flows of a part lead to members on other hosts.
+/// Whether some link of a part is a flow to another host.
 fn has_far(part: &HostPart) -> bool {
     part.links.iter().any(|link| pair_of(link).is_some())
 }
@@ -273,14 +275,14 @@ fn not_enrolled(node: &str, member: Option<&MemberInfo>, limit: Duration) -> Err
     Error::Timeout { what, limit }
 }
 
-/// How long a member may take to be enrolled; under translation it is slow.
+/// Longest time for a member to enroll; emulation is slow.
 const JOIN: Duration = Duration::from_secs(120);
-/// How long it may where the DIF has members on other hosts, before other work is looked for.
+/// Time to wait for enrollment if the DIF has members on other hosts, before the change continues.
 const JOIN_FAR: Duration = Duration::from_secs(1);
-/// How long a founder that was made anew looks for members on other hosts.
+/// How long a founder that was made again looks for members on other hosts.
 const RETURN: Duration = Duration::from_secs(40);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long a member may take to leave the DIF of a network that goes.
+/// Longest time for a member to leave the DIF of a network that is being removed.
 const LEAVE: Duration = Duration::from_secs(4);
-/// The least time for an echo.
+/// Least time allowed for an echo.
 const ASK: Duration = Duration::from_secs(2);

@@ -1,8 +1,8 @@
-//! Nodes that move to another QEMU while they run.
+//! Migrates running machines to another QEMU on this host.
 //!
-//! The ports at the destination are made, and opened by the engine, before the machine leaves; when
-//! it stands still the engine's links are joined to them, and those that it had go afterwards. What
-//! is lost meanwhile is counted by echos at 1 kHz from a neighbour.
+//! The new ports are made, and opened by the engine, before the machine moves. While the machine is
+//! paused, the engine's links are switched to the new ports; the old ports are removed afterwards.
+//! The loss is measured by echo requests at 1 kHz from a neighbour.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -22,7 +22,8 @@ use crate::watch::{EchoStream, Echoes};
 use carina_vnet::host_part::LinkEnd;
 use carina_vnet::report::MigrationReport;
 
-/// What a move changes: the ends of the node's links, and their ports before and after.
+/// What a migration changes: the ends of the node's links, and the ports that they use before and
+/// after.
 struct Change<'a> {
     part: &'a HostPart,
     wanted: &'a NodePart,
@@ -32,15 +33,15 @@ struct Change<'a> {
 }
 
 impl Vnet {
-    /// Moves a machine from its QEMU to a new one of this host while it runs, as after an upgrade
-    /// of QEMU.
+    /// Migrates a running machine from its QEMU to a new one on this host, for instance after an
+    /// upgrade of QEMU.
     ///
     /// # Errors
-    /// There is no such node, it is a namespace, or it cannot be moved; then it goes on where it
-    /// was.
+    /// There is no such node, it is a namespace, or the migration fails; the machine then continues
+    /// in its old QEMU.
     pub fn migrate(&self, name: &str) -> Result<MigrationReport> {
         let began = Instant::now();
-        // Held until it has moved: no other change comes between.
+        // Locked until the migration has ended, so that no other change interferes.
         let part = lock(&self.part);
         let wanted = part.node(name).ok_or_else(|| self.no_node(name))?;
         let node = self.node(name)?;
@@ -83,7 +84,7 @@ impl Vnet {
         Ok(report)
     }
 
-    /// Begins to ask an address for echos, 1000 a second, from a node that is a namespace.
+    /// Begins to send 1000 echo requests per second from a namespace node to an address.
     ///
     /// # Errors
     /// There is no such node, or it is a machine.
@@ -101,14 +102,14 @@ impl Vnet {
         EchoStream::begin(namespace, own, to)
     }
 
-    /// Which of their ports ends of links are at.
+    /// Which link ends use their second port.
     pub fn second_ports(&self) -> SecondPorts {
         lock(&self.second).clone()
     }
 
-    /// The new ports, opened by the engine, and the QEMU behind them.
+    /// Makes the new ports, lets the engine open them, and starts the new QEMU.
     fn prepare_move(&self, moving: &mut Move<'_>, change: &Change<'_>) -> Result<()> {
-        // The engine lets go of what is left of an earlier move whose end has failed.
+        // The engine closes what an earlier migration that was not completed has left.
         self.plane
             .become_graph(self.graph_at(change.part, &change.before)?)?;
         moving.prepare(&self.site(change.part, &change.after), change.wanted)?;
@@ -126,7 +127,7 @@ impl Vnet {
         Ok(sent)
     }
 
-    /// The graph with the links at some of the ports, and the apps of all of them.
+    /// The graph with links at the given ports, and with the apps of the ports before and after.
     fn graph_with(&self, change: &Change<'_>, ports: &SecondPorts) -> Result<Graph> {
         let mut graph = self.graph_at(change.part, ports)?;
         for all in [&change.before, &change.after] {
@@ -153,7 +154,7 @@ impl Vnet {
     fn take_back(&self, moving: Move<'_>, change: &Change<'_>) -> Result<()> {
         let back = self.graph_at(change.part, &change.before);
         let joined = back.and_then(|graph| self.plane.become_graph(graph));
-        // It may be its own QEMU that has ended.
+        // The old QEMU may have ended by itself.
         let resumed = moving.give_up();
         joined?;
         remove_named(change.part, &ports(change, &change.after))?;
@@ -161,7 +162,8 @@ impl Vnet {
         resumed
     }
 
-    /// Echos to the node from a neighbour that is a namespace here, and its name.
+    /// Starts echo requests to the node from a neighbour that is a namespace on this host. Returns
+    /// the neighbour's name with them; `None` if there is no such neighbour.
     fn watch_of(&self, part: &HostPart, wanted: &NodePart) -> Option<(String, EchoStream)> {
         wanted.interfaces.iter().find_map(|interface| {
             let mut links = part.links.iter();
@@ -211,5 +213,5 @@ fn report(
     Ok(report)
 }
 
-/// How long after the move the last echos may be answered.
+/// How long after the migration late replies are accepted.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);

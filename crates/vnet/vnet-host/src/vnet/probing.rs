@@ -1,4 +1,4 @@
-//! Probes of links: an echo over each, from inside of a node.
+//! Probes links with an echo request over each, sent from inside a node.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::nics;
 use crate::probe::Asks;
 
 impl Vnet {
-    /// Probes every link: an echo passes it one way, and its answer the other.
+    /// Probes every link: an echo request passes in one direction, and its reply in the other.
     ///
     /// # Errors
-    /// The first link over which no answer comes within `limit`.
+    /// The first link over which no reply comes within `limit`.
     pub fn probe(&self, part: &HostPart, limit: Duration) -> Result<()> {
         let links: Vec<&LinkPart> = part.links.iter().collect();
         self.probe_links(part, &links, limit)
     }
 
-    /// The links over which no probe has passed.
+    /// The links that no probe has passed.
     pub fn silent<'a>(&self, part: &'a HostPart) -> Vec<&'a LinkPart> {
         let status = self.progress.status();
         let is_up = |link: &LinkPart| {
@@ -54,10 +54,11 @@ impl Vnet {
         })
     }
 
-    /// The round trip of a link, from its near end if that takes commands.
+    /// Round trip over a link, from its near end if a command can be executed there, else from its
+    /// far end.
     fn probe_link(&self, part: &HostPart, link: &LinkPart, limit: Duration) -> Result<Duration> {
         if let Far::Nic(nic) = &link.far {
-            // No one is known at the other end of its wire.
+            // Nothing is known about the other end of a card's wire.
             return nics::probe(nic);
         }
         self.has_flow(link)?;

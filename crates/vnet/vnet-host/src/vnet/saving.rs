@@ -1,4 +1,4 @@
-//! A network saved to a directory while it runs.
+//! Saves a running network to a directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,14 +14,14 @@ use crate::saved::{self, Manifest, SavedNode};
 use carina_vnet::report::SaveReport;
 
 impl Vnet {
-    /// Saves the network into a new directory. Its machines stand still meanwhile, all at once, and
-    /// go on afterwards.
+    /// Saves the network into a new directory. All its machines are paused meanwhile, at the same
+    /// time, and resume afterwards.
     ///
     /// # Errors
     /// A node is stopped, the directory exists or cannot be written, or a machine cannot be saved;
-    /// then the directory is removed.
+    /// the directory is removed in that case.
     pub fn save(&self, mut manifest: Manifest, into: &Path) -> Result<SaveReport> {
-        // Held until it is saved: no change comes between.
+        // Locked until the network is saved, so that no change interferes.
         let part = lock(&self.part);
         let is_machine = |node: &&NodePart| node.kind == Kind::Vm;
         let machines: Vec<&NodePart> = part.nodes.iter().filter(is_machine).collect();
@@ -39,7 +39,7 @@ impl Vnet {
             saved::complete(into, &manifest)
         });
         if let Err(error) = done {
-            // The first error is the one to tell.
+            // The first error is reported.
             let _ = std::fs::remove_dir_all(into);
             self.progress.tell(format!("it is not saved: {error}"));
             return Err(error);
@@ -70,14 +70,14 @@ impl Vnet {
         }
     }
 
-    /// What was restored stays as it is from now on; nodes that are made anew boot. An agent that
-    /// is killed before the record says that all is there begins anew from what was saved.
+    /// Ends the restoring: from now on nodes that are made again boot. An agent that is killed
+    /// before the record says that the network is complete starts the restoring again.
     pub(super) fn forget_saved(&self) {
         drop(lock(&self.saved).take());
     }
 }
 
-/// Has all machines stand still, saves each, and has them go on.
+/// Pauses all machines, saves each, and resumes them.
 fn save_all(
     machines: &[&NodePart],
     nodes: &[std::sync::Arc<Node>],

@@ -1,4 +1,4 @@
-//! Nodes that leave for another host while they run.
+//! Running nodes that are sent to another host.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -12,17 +12,18 @@ use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
 use crate::image_store::ImageStore;
 use crate::node::{Move, away, forget_away, note_away, stay};
 
-/// How the sending of a node has ended.
+/// The result of sending a node.
 enum Ending {
-    /// The destination has it, as far as is known here: its provider decides.
+    /// The destination has received the node, as far as this host knows; the provider decides where
+    /// it runs.
     Away,
-    /// It is here, and runs on.
+    /// The node stays here and runs on.
     Here(Error),
 }
 
 impl Vnet {
-    /// Sends a node over a connection to the agent of another host, where it stands still as it
-    /// does here from then on. How far that is stands among the moves of the network's progress.
+    /// Sends a node over a connection to the agent of another host. Afterwards the node is paused
+    /// on both hosts. The network's progress shows the state of the move.
     pub fn send_node(&self, vnet: VnetId, order: &SendNode, wire: Result<Box<dyn GuestWire>>) {
         let (name, number) = (&order.node, order.number);
         self.progress
@@ -42,9 +43,9 @@ impl Vnet {
             .set_move(number, Some(MoveState::Failed { reason }));
     }
 
-    /// An error is one from before it was sent.
+    /// Tries to send the node. An error means that nothing was sent yet.
     fn try_send(&self, vnet: VnetId, order: &SendNode, wire: &mut dyn GuestWire) -> Result<Ending> {
-        // Held until it was sent: no other change comes between.
+        // Locked until the node is sent, so that no other change interferes.
         let part = lock(&self.part);
         let name = &order.node;
         let wanted = part.node(name).ok_or_else(|| self.no_node(name))?;
@@ -72,7 +73,7 @@ impl Vnet {
             &what(),
         )?;
         let stood_us = u64::try_from(stood.as_micros()).unwrap_or(u64::MAX);
-        // From here on the other end may have all of it, whatever breaks.
+        // From here on the destination may have the complete node, whatever fails.
         let said = guest_wire::write(wire, &Sent { stood_us });
         Ok(
             match said.attempt(what()).and_then(|()| answer(wire, &order.to)) {
@@ -82,7 +83,7 @@ impl Vnet {
         )
     }
 
-    /// Of nodes that end, those that were sent to another host, and all others.
+    /// Splits nodes that end into those that were sent to another host, and the others.
     pub(super) fn apart_by_sending<'a>(
         &self,
         part: &HostPart,
@@ -95,7 +96,7 @@ impl Vnet {
         Ok(ended.iter().partition(is_sent))
     }
 
-    /// Ends nodes, with their disks unless the part has them.
+    /// Ends nodes. Removes the disks of those that `part` does not have.
     pub(super) fn end_nodes(&self, part: &HostPart, names: &[&String]) -> Result<()> {
         for name in names {
             if let Some(node) = self.take(name) {
@@ -109,12 +110,12 @@ impl Vnet {
         Ok(())
     }
 
-    /// A move is over, or was given up: what was to be sent runs on if it is still here, what was
-    /// awaited is awaited no longer. While a node is being sent nothing is done; its provider tells
-    /// it again.
+    /// Ends a move, whether it was completed or given up. A node that was to be sent resumes if it
+    /// is still here; an awaited node is not awaited any more. While a node is being sent this does
+    /// nothing; the provider repeats the order.
     ///
     /// # Errors
-    /// A QEMU cannot be ended, or refuses to go on.
+    /// A QEMU cannot be ended, or refuses to resume.
     pub fn end_move(&self, number: u64) -> Result<()> {
         let Ok(part) = self.part.try_lock() else {
             return Ok(());
@@ -134,7 +135,7 @@ impl Vnet {
     }
 }
 
-/// Sends what QEMU gives, and returns for how long the guest has stood still.
+/// Sends QEMU's data, and returns how long the guest has been paused.
 fn send(
     moving: &Move<'_>,
     wire: &mut dyn GuestWire,
@@ -144,7 +145,7 @@ fn send(
     let (qemu, mut near) = UnixStream::pair().attempt(what)?;
     near.set_read_timeout(Some(limit)).attempt(what)?;
     std::thread::scope(|scope| {
-        // It ends when QEMU closes its end, or cannot write any more.
+        // The thread ends when QEMU closes its end, or when the connection fails.
         let relay = scope.spawn(move || {
             let sent = guest_wire::send_pieces(&mut near, wire);
             drop(near);
@@ -155,7 +156,7 @@ fn send(
             let what = "the relay of the guest has ended";
             Err(std::io::Error::other(what))
         });
-        // Why the connection broke says more than that QEMU could not write.
+        // The error of the connection explains more than QEMU's.
         relayed.attempt(what)?;
         Ok(sent?.downtime)
     })

@@ -1,4 +1,4 @@
-//! Nodes that their operator stops and starts, and links that it takes down and up.
+//! Stops and starts nodes, and takes links down and up, for the operator.
 
 use carina_vnet::host_part::{Cause, HostPart, NodeState};
 
@@ -8,18 +8,18 @@ use crate::making;
 use crate::switched_off::{self, SwitchedOff};
 
 impl Vnet {
-    /// What the operator has stopped or taken down.
+    /// The nodes and links that the operator has switched off.
     pub fn switched_off(&self) -> SwitchedOff {
         lock(&self.off).clone()
     }
 
-    /// Stops a node, which stays so until [`Vnet::start_node`]. The ports of its links go down: its
-    /// neighbours lose their carrier. Stopping a node that is stopped does nothing.
+    /// Stops a node until [`Vnet::start_node`]. The ports of its links go down, so that its
+    /// neighbours lose their carrier. Stopping a stopped node does nothing.
     ///
     /// # Errors
     /// There is no such node, or it cannot be ended.
     pub fn stop_node(&self, name: &str) -> Result<()> {
-        // Held until it has ended: no other change comes between.
+        // Locked until the node has ended, so that no other change interferes.
         let part = lock(&self.part);
         part.node(name).ok_or_else(|| self.no_node(name))?;
         self.switch(|off| off.nodes.insert(name.to_owned()))?;
@@ -32,7 +32,7 @@ impl Vnet {
         self.keep_off(&part)
     }
 
-    /// Has the next change start a node that is stopped. One that runs stays as it is.
+    /// Marks a stopped node, so that the next change starts it. A running node stays as it is.
     ///
     /// # Errors
     /// There is no such node.
@@ -48,7 +48,7 @@ impl Vnet {
         self.keep_off(&part)
     }
 
-    /// Ends a node, so that the next change makes it again. One that is stopped is to run again.
+    /// Ends a node, so that the next change makes it again, even if it was stopped.
     ///
     /// # Errors
     /// There is no such node, or it cannot be ended.
@@ -64,7 +64,7 @@ impl Vnet {
         Ok(())
     }
 
-    /// Takes a link down, or up again: its ends lose their carriers, and nothing passes.
+    /// Takes a link down or up. While it is down, its ends have no carrier, and nothing passes.
     ///
     /// # Errors
     /// There is no such link, or its ports cannot be changed.
@@ -89,7 +89,8 @@ impl Vnet {
         self.keep_off(&part)
     }
 
-    /// Has the ports of links be up or down as is wanted, and notes why links are down.
+    /// Sets the ports of all links up or down as the operator wants, and reports why links are
+    /// down.
     pub(super) fn keep_off(&self, part: &HostPart) -> Result<()> {
         let (off, second) = (self.switched_off(), lock(&self.second).clone());
         let mut ports = Vec::new();
@@ -108,8 +109,8 @@ impl Vnet {
         Ok(())
     }
 
-    /// Has machines that this agent has started see the carriers of their cards come or go. Others
-    /// see only that nothing passes.
+    /// Sets the carriers that guests see at their cards, for machines that this agent has started.
+    /// Other machines only notice that nothing passes.
     fn set_carriers(&self, part: &HostPart, off: &SwitchedOff) {
         for link in &part.links {
             let is_up = off.reason(link).is_none();
@@ -146,7 +147,8 @@ impl Vnet {
         Ok(())
     }
 
-    /// A node or link that comes later with the name or number of one that has gone is another one.
+    /// Removes nodes and links from the list that `part` does not have: later ones of the same name
+    /// or number are different.
     pub(super) fn forget_switched_off(&self, part: &HostPart) -> Result<()> {
         let mut off = lock(&self.off);
         if off.keep_only(part) {

@@ -1,4 +1,4 @@
-//! What this host's engine has dropped of a direction of a link, by reason.
+//! Counts the frames that this host's engine has dropped in one direction of a link, by reason.
 
 use carina_frame_engine::counter_file::Reading;
 use carina_vnet::host_part::LinkEnd;
@@ -7,8 +7,8 @@ use carina_vnet::way::Dropped;
 use crate::names::{arp_app, flow_app, impair_app, rate_app, tunnel_app};
 use crate::second_ports::both_apps;
 
-/// What was dropped between two readings of counters, of what the end `near` sends to `far`. An
-/// end on another host has no apps here: what is dropped there is for that host to tell.
+/// Frames from end `near` to end `far` that were dropped between two readings of the counters. An
+/// end on another host has no apps here; that host reports its own drops.
 pub(super) fn dropped_between(
     near: LinkEnd,
     far: LinkEnd,
@@ -37,7 +37,8 @@ pub(super) fn dropped_between(
         to.map(move |to| format!("{from}.north -> {to}.input/drops"))
     });
     let room = room.chain(into_tunnel).chain(out_of_tunnel);
-    // What a flow to another host drops was sent by the end that is here, which is the first.
+    // The flow to another host only drops frames that the end on this host has sent; that end is
+    // side 0.
     let flow = |reason: &str| match side {
         0 => more(&format!("{}/{reason}", flow_app(link))),
         _ => 0,

@@ -1,4 +1,4 @@
-//! A watch over the ports of this host, for a way that leads over several hosts.
+//! Watches this host's ports for a trace over several hosts.
 
 use carina_frame_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, LinkEnd};
@@ -12,7 +12,7 @@ use crate::directory::VnetDir;
 use crate::error::Result;
 use crate::vnet::Vnet;
 
-/// A watch over the ports that a host has of a network.
+/// A watch over the ports that this host has of a network.
 #[derive(Debug)]
 pub struct PieceWatch {
     watch: Watch,
@@ -43,7 +43,7 @@ impl PieceWatch {
         })
     }
 
-    /// Ends it.
+    /// Ends the watch and returns what was seen.
     ///
     /// # Errors
     /// The engine has ended meanwhile.
@@ -80,7 +80,8 @@ impl PieceWatch {
                     end: end.to_string(),
                     sent: dropped_between(near, far, counters),
                     received: match link.ends().count() {
-                        // It was counted as sent by the other end.
+                        // The drops are already counted at the other end, as those of frames that
+                        // it sent.
                         2 => Dropped::default(),
                         _ => dropped_between(far, near, counters),
                     },
@@ -106,6 +107,6 @@ impl PieceWatch {
 }
 
 fn readings(dir: &VnetDir) -> Vec<Reading> {
-    // Without the file the place of a drop is known, and only its reason is not.
+    // Without the counter file, only the reasons of drops are unknown.
     counter_file::read(&dir.counters()).unwrap_or_default()
 }

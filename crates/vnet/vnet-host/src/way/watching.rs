@@ -1,4 +1,4 @@
-//! Ports that are watched while echos pass.
+//! Watches ports while echo requests and replies pass.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -17,14 +17,14 @@ use carina_wire::pcapng::{Item, Reader};
 use crate::error::{Attempt, Error, Result};
 use crate::second_ports::SecondPorts;
 
-/// A watch that goes on.
+/// A running watch.
 #[derive(Debug)]
 pub struct Watch {
     is_enough: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Vec<Seen>>>>,
 }
 
-/// A frame that has to do with an echo.
+/// A frame that concerns an echo request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     spot: Spot,
@@ -34,24 +34,25 @@ struct Seen {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    /// An echo request or its answer.
+    /// An echo request or reply.
     Echo {
         way: Direction,
         from: Ipv4Addr,
         to: Ipv4Addr,
     },
-    /// A router says that it cannot pass a packet on: type and code (RFC 792), and for whom.
+    /// An ICMP error of a router (RFC 792): its type and code in `kind`, the router, and the
+    /// receiver.
     Error {
         kind: u8,
         from: Ipv4Addr,
         to: Ipv4Addr,
     },
-    /// A node asks for the MAC address of another.
+    /// An ARP request of a node.
     Asks { for_address: Ipv4Addr },
 }
 
 impl Watch {
-    /// Watches all ports of a part; only some, if there are too many.
+    /// Begins to watch all ports of a part; only those in `some` if the part has too many.
     pub fn begin(
         part: &HostPart,
         ports: &SecondPorts,
@@ -68,13 +69,13 @@ impl Watch {
         };
         spots.sort();
         spots.dedup();
-        // A far end at another host has no port here.
+        // The far end of a link to another host has no port here.
         let is_here = |spot: &Spot| {
             let link = part.links.iter().find(|it| it.number == spot.link);
             link.is_some_and(|link| spot.side < link.ends().count())
         };
         spots.retain(is_here);
-        // A request without a link means all.
+        // A request that names no links would capture all of them.
         if spots.is_empty() {
             return Ok(Watch {
                 is_enough: Arc::default(),
@@ -84,7 +85,7 @@ impl Watch {
         let links = spots.iter().enumerate();
         let request = TraceRequest {
             snap_bytes: Some(SNAP_BYTES),
-            // Their order in the file is that of the names of links; the name tells which is which.
+            // In the capture, interfaces are ordered by link name; the name identifies the port.
             links: links
                 .map(|(number, spot)| format!("{} as {number}", port_of(*spot, ports)))
                 .collect(),
@@ -102,7 +103,8 @@ impl Watch {
         })
     }
 
-    /// Ends it; what was seen of echos from any of some addresses to another.
+    /// Ends the watch. Returns what was seen of echo requests from the addresses `own` to the
+    /// address `to`.
     pub fn end(mut self, own: &[Ipv4Addr], to: Ipv4Addr) -> Result<Sightings> {
         self.is_enough.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else {
@@ -114,7 +116,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// One that is not waited for ends, too.
+    /// The thread ends even if its result is not waited for.
     fn drop(&mut self) {
         self.is_enough.store(true, Ordering::Release);
     }
@@ -133,7 +135,7 @@ fn port_of(spot: Spot, ports: &SecondPorts) -> String {
     format!("{}.{port}", ports.app((spot.link, spot.side)))
 }
 
-/// Reads until it is enough and the last has come.
+/// Reads frames until the watch ends and the last ones have come.
 fn read(mut stream: TraceStream, spots: &[Spot], is_enough: &AtomicBool) -> Result<Vec<Seen>> {
     let mut reader = Reader::new();
     let mut interfaces: Vec<Option<Spot>> = Vec::new();
@@ -180,7 +182,7 @@ fn read(mut stream: TraceStream, spots: &[Spot], is_enough: &AtomicBool) -> Resu
     }
 }
 
-/// What a frame has to do with echos.
+/// What a frame has to do with echo requests; `None` if nothing.
 fn what(frame: &[u8]) -> Option<What> {
     let (header, length) = Header::decode(frame, &[]).ok()?;
     let payload = &frame[length..];
@@ -216,7 +218,7 @@ fn what(frame: &[u8]) -> Option<What> {
     }
 }
 
-/// What frames say of echos from any of some addresses to another.
+/// What the frames show about echo requests from the addresses `own` to `peer`.
 fn sightings_of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
     let is_ours = |way: Direction, from: Ipv4Addr, to: Ipv4Addr| match way {
         Direction::There => own.contains(&from) && to == peer,
@@ -249,15 +251,15 @@ fn sightings_of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
     sightings
 }
 
-/// A header is only whole with its packet.
+/// Bytes captured of each frame; a header is only decoded with its complete packet.
 const SNAP_BYTES: u32 = 2048;
 const READ_BYTES: usize = 1 << 16;
 const TURN: Duration = Duration::from_millis(20);
-/// How long what is on its way may take when the watch is to end.
+/// How long frames in flight are waited for when the watch ends.
 const LAST: Duration = Duration::from_secs(1);
-/// Frames that are kept: other nodes may ping meanwhile.
+/// Most frames that are kept, because other nodes may ping meanwhile.
 const SEEN_MAX: usize = 100_000;
-/// Links all of whose ports are watched.
+/// Most links for which all ports are watched.
 const LINKS_MAX: usize = 200;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What the page of an agent can ask for beside what `vnet.sock` answers: how networks were,
-//! captures, what carries networks.
+//! What an agent's web page can request in addition to what `vnet.sock` answers: histories,
+//! captures, and the substrate of networks.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::second_ports::port_app_now;
 use crate::server;
 
-/// What a page of an agent asks. It ends with this value.
+/// Answers the requests of an agent's web page. It ends with this value.
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<Shared>,
@@ -36,7 +36,7 @@ pub struct Service {
 #[derive(Debug)]
 struct Shared {
     agent: Arc<Agent>,
-    /// By the names of networks.
+    /// The histories, by network name.
     histories: Mutex<BTreeMap<String, History>>,
     captures: Arc<Captures>,
     is_over: AtomicBool,
@@ -45,10 +45,10 @@ struct Shared {
 type Of = State<Arc<Shared>>;
 
 impl Service {
-    /// Begins to note what happens to the networks of an agent.
+    /// Begins to record the histories of an agent's networks.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub fn start(agent: Arc<Agent>) -> io::Result<Service> {
         let shared = Arc::new(Shared {
             agent,
@@ -64,7 +64,7 @@ impl Service {
         })
     }
 
-    /// All that the page can ask for.
+    /// The routes of all requests of the page.
     pub fn router(&self) -> Router {
         let own = Router::new()
             .route("/v1/page", get(about))
@@ -84,14 +84,14 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
         if let Some(recorder) = self.recorder.take() {
-            // One that panicked has ended, too.
+            // A thread that panicked has ended, too.
             let _ = recorder.join();
         }
     }
 }
 
 impl Shared {
-    /// Notes how networks are: when something has changed, and every second.
+    /// Records the state of networks whenever something has changed, and every second.
     fn record(&self) {
         let mut seen = 0;
         let mut noted: Option<Instant> = None;
@@ -104,7 +104,7 @@ impl Shared {
             seen = now;
             self.note();
             noted = Some(Instant::now());
-            // What changes often is noted in turns.
+            // Frequent changes are recorded together.
             std::thread::sleep(TURN);
         }
     }
@@ -116,7 +116,7 @@ impl Shared {
         histories.retain(|name, _| reports.iter().any(|it| it.name == *name));
         for report in reports {
             let Ok(age) = self.agent.age(&report.name) else {
-                // It has gone meanwhile.
+                // The network has been removed meanwhile.
                 continue;
             };
             let history = histories
@@ -138,7 +138,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, History>> {
-        // Every critical section leaves the map whole.
+        // Every critical section leaves the map consistent, even after a panic.
         self.histories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -230,10 +230,11 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How often it is looked at whether all is over.
+/// Time between two checks whether the service has ended.
 const LOOK: Duration = Duration::from_millis(200);
 const EVERY: Duration = Duration::from_secs(1);
 const TURN: Duration = Duration::from_millis(50);
-/// Bytes of the histories of all networks, and among how many they are shared at least.
+/// Bytes for the histories of all networks, and the least number of equal shares into which they
+/// are divided.
 const ROOM: usize = 64 << 20;
 const ROOMS_MIN: usize = 8;

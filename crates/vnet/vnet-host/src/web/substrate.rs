@@ -1,4 +1,4 @@
-//! What carries the networks of a host: namespaces and processes, and the DIFs of its node.
+//! The substrate of a host's networks: namespaces and processes, and the DIFs of the host's node.
 
 use std::time::Duration;
 
@@ -9,37 +9,38 @@ use crate::agent::Agent;
 use crate::error::Result;
 use crate::whereabouts::Whereabouts;
 
-/// What carries the networks of a host. It is for who runs the host, not for operators.
+/// The substrate of a host's networks. It is for those who run the host, not for operators of
+/// networks.
 #[derive(Debug, Serialize)]
 pub struct Substrate {
-    /// The host's name at its provider.
+    /// Name of the host at its provider.
     pub host: String,
-    /// The interface over which links to other hosts leave.
+    /// The interface through which links to other hosts leave.
     pub underlay: Option<String>,
-    /// Where nodes are.
+    /// The location of each node.
     pub places: Vec<Whereabouts>,
-    /// The node of the host, with its DIFs; none if it does not answer.
+    /// The Carina node of the host with its DIFs; `None` if it does not answer.
     pub node: Option<NodeSeen>,
-    /// Why it does not.
+    /// Why the Carina node does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_refusal: Option<String>,
 }
 
-/// The node of a host.
+/// The Carina node of a host.
 #[derive(Debug, Serialize)]
 pub struct NodeSeen {
-    /// Its name.
+    /// Name of the Carina node.
     pub name: String,
-    /// The DIFs that it has members in.
+    /// The DIFs in which the Carina node has members.
     pub difs: Vec<DifInfo>,
-    /// These members.
+    /// The IPCPs of the Carina node.
     pub ipcps: Vec<IpcpInfo>,
-    /// Its flows, at most [`FLOWS_MAX`].
+    /// The flows of the Carina node, at most [`FLOWS_MAX`].
     pub flows: Vec<FlowInfo>,
 }
 
 impl Substrate {
-    /// What carries the networks of an agent.
+    /// The substrate of an agent's networks.
     ///
     /// # Errors
     /// Namespaces or machines of this host cannot be listed.
@@ -72,7 +73,7 @@ impl NodeSeen {
     }
 }
 
-/// How long a node has for an answer.
+/// Longest time for the Carina node to answer.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Flows that are shown.
+/// Most flows that are shown.
 const FLOWS_MAX: usize = 500;

@@ -1,4 +1,4 @@
-//! Asks that an agent fetches from its PIP, carries out, and answers.
+//! Requests to nodes that an agent fetches from its PIP, carries out, and answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +15,8 @@ use crate::log::Log;
 use crate::serving::messages::BODY_MAX;
 use crate::wire::Ender;
 
-/// Fetches asks from one process of a PIP. It ends with this value; what is being carried out goes
-/// on to its end.
+/// Fetches requests from one process of a PIP. Fetching ends with this value; requests in progress
+/// are completed.
 #[derive(Debug)]
 pub(super) struct Asks {
     shared: Arc<Shared>,
@@ -28,11 +28,11 @@ struct Shared {
     log: Log,
     has_ended: AtomicBool,
     ender: Mutex<Option<Ender>>,
-    /// For asks that are being carried out.
+    /// Places for requests in progress.
     works: Places,
-    /// For asks that end a command, which come where all others are taken by commands.
+    /// Places for requests that end a command; available even if commands occupy all others.
     ends: Places,
-    /// Over which answers go, one at a time.
+    /// The connection over which answers are sent, one at a time.
     answers: Mutex<Option<Connection>>,
 }
 
@@ -73,7 +73,7 @@ impl Shared {
     fn run(self: Arc<Shared>, host: &Arc<impl Hosting>) {
         let mut wait = AGAIN_MIN;
         while !self.has_ended.load(Ordering::Relaxed) {
-            // The conversation with the same process says why it is not reached.
+            // The main connection with the same process already reports why it is not reached.
             if let Ok(mut connection) = self.callee.connect() {
                 wait = AGAIN_MIN;
                 let ender = connection.ender().ok();
@@ -120,7 +120,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Carries an ask out on a thread of its own.
+    /// Carries out a request on a thread of its own.
     fn begin(self: &Arc<Shared>, number: u64, wanted: Wanted, host: &Arc<impl Hosting>) {
         let places = match wanted.ask {
             Ask::EndExec { .. } => &self.ends,
@@ -138,7 +138,8 @@ impl Shared {
                     Reply::Refusal(ErrorBody::new(ErrorCode::LimitReached, full.to_string()))
                 }
             };
-            // Who has the answer may ask again at once.
+            // The place is free before the answer is sent, because the caller may send its next
+            // request at once.
             drop(place);
             shared.reply(number, reply);
         };
@@ -169,7 +170,8 @@ impl Shared {
             wait: Duration::ZERO,
         };
         let mut kept = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that has rested may be broken; an answer that comes twice is taken once.
+        // An idle connection may be broken, so that a second one is tried. The PIP accepts an
+        // answer only once.
         for connection in [kept.take().map(Ok), None] {
             let connection = connection.unwrap_or_else(|| self.callee.connect());
             let said = connection.and_then(|mut it| {
@@ -187,11 +189,11 @@ impl Shared {
     }
 }
 
-/// How long one who fetches waits for an ask.
+/// How long the PIP may wait for a request before it answers a fetch.
 const FETCH: Duration = Duration::from_secs(20);
-/// Asks of one process of the PIP that are carried out at a time: one who watches consoles has one
-/// for each of them, beside all else.
+/// Most requests of one PIP process that are carried out at a time. A user who watches consoles has
+/// one request for each of them, in addition to other requests.
 const WORKS_MAX: usize = 128;
-/// Between two calls that fail, at first and at most.
+/// Time between two failed calls, at first and at most.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);

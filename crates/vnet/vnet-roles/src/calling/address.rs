@@ -1,35 +1,35 @@
-//! Where a party listens: at a host and a port, or in a DIF, by its name.
+//! Addresses of parties: a host and a port, or a name in a DIF.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use carina_api::DifName;
 
-/// An address of a party: `HOST:PORT`, or `dif:NAME` for flows of that DIF. In a DIF the party is
-/// found by the name in its certificate.
+/// An address of a party: `HOST:PORT`, or `dif:NAME` for flows of that DIF. In a DIF, the party's
+/// application name is the name in its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Host and port, over TCP.
+    /// A host and a port, `HOST:PORT`, reached over TCP.
     Tcp(String),
-    /// A DIF, in which this system has a member.
+    /// A DIF in which this system has a member.
     Dif {
-        /// Its name.
+        /// Name of the DIF.
         dif: DifName,
-        /// The socket `ipc.sock` of this system's node.
+        /// Path of the socket `ipc.sock` of this system's node.
         node: PathBuf,
     },
 }
 
-/// A text that is no address.
+/// The error for text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}`: an address is HOST:PORT, or dif:NAME for flows of a DIF")]
 pub struct AddressError(String);
 
 impl Address {
-    /// Reads an address. `node` is the socket `ipc.sock` of the node for flows.
+    /// Parses an address. `node` is the path of the socket `ipc.sock` of the node to use for flows.
     ///
     /// # Errors
-    /// The text is no address.
+    /// The text is not an address.
     pub fn new(text: &str, node: &Path) -> Result<Address, AddressError> {
         let wrong = || AddressError(text.chars().take(128).collect());
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;

@@ -1,4 +1,4 @@
-//! A connection to another party, over which one request goes after the other.
+//! A connection to another party, for one request after the other.
 
 use std::io::{self, BufReader, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -17,7 +17,7 @@ use crate::identity::Identity;
 use crate::keys::Tls;
 use crate::wire::{Ender, Wire};
 
-/// A connection.
+/// A connection to another party.
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<StreamOwned<ClientConnection, Wire>>,
@@ -28,12 +28,12 @@ pub struct Connection {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The other side is not reached, or is not who it should be.
+    /// The party is not reached, or cannot prove its identity.
     #[error("{callee} at {address} is not reached: {source}")]
     Unreached {
-        /// Who was called.
+        /// The party that was called.
         callee: Identity,
-        /// Where.
+        /// The address that was called.
         address: String,
         /// The reason.
         source: io::Error,
@@ -41,28 +41,28 @@ pub enum CallError {
     /// The connection broke.
     #[error("the call to {callee} at {address} broke off: {source}")]
     Broken {
-        /// Who was called.
+        /// The party that was called.
         callee: Identity,
-        /// Where.
+        /// The address that was called.
         address: String,
         /// The reason.
         source: io::Error,
     },
-    /// It refuses.
+    /// The party refuses the request.
     #[error("{0}")]
     Refused(#[from] ErrorBody),
     /// The answer is not what was expected.
     #[error("{callee} answers with something else: {what}")]
     Answer {
-        /// Who was called.
+        /// The party that was called.
         callee: Identity,
-        /// What is wrong.
+        /// What is wrong with the answer.
         what: String,
     },
 }
 
 impl CallError {
-    /// Whether the same call fails each time, until keys or what is asked for are others.
+    /// Whether the same call would fail again until the keys or the request have changed.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
@@ -75,7 +75,8 @@ impl CallError {
     }
 }
 
-/// An error of TLS in words that say what would help; one of certificates denies permission.
+/// Rewrites a TLS error as text that says what helps. Errors of certificates get the kind
+/// `PermissionDenied`.
 fn in_plain_words(source: io::Error) -> io::Error {
     use io::ErrorKind::{PermissionDenied, UnexpectedEof};
     let denied = |words: &str| io::Error::new(PermissionDenied, words.to_owned());
@@ -111,19 +112,19 @@ fn in_plain_words(source: io::Error) -> io::Error {
     }
 }
 
-/// A way to a party.
+/// How to call a party.
 #[derive(Clone, Debug)]
 pub struct Callee {
-    /// Who it is.
+    /// The party to call.
     pub party: Identity,
-    /// Where.
+    /// The party's address.
     pub address: Address,
-    /// By whose certificate it is called.
+    /// The caller's own certificate and key.
     pub tls: Tls,
 }
 
 impl Callee {
-    /// Calls.
+    /// Connects to the party.
     ///
     /// # Errors
     /// [`CallError::Unreached`].
@@ -143,7 +144,7 @@ impl Callee {
         }
     }
 
-    /// A flow from the own name to that of the party.
+    /// Allocates a flow from the caller's own name to the party's name.
     fn flow(&self, dif: &DifName, node: &Path) -> io::Result<Wire> {
         let own = name(&self.tls.party().domain()).map_err(io::Error::other)?;
         let there = name(&self.party.domain()).map_err(io::Error::other)?;
@@ -173,10 +174,11 @@ impl Callee {
         }
     }
 
-    /// Sends a request over a connection and reads the body of the answer.
+    /// Sends a request over a connection and returns the body of the answer.
     ///
     /// # Errors
-    /// All but [`CallError::Unreached`]; the connection is to be dropped unless it is a refusal.
+    /// Any error but [`CallError::Unreached`]. The caller must drop the connection, unless the
+    /// error is a refusal.
     pub fn request(
         &self,
         connection: &mut Connection,
@@ -197,16 +199,16 @@ impl Callee {
     }
 }
 
-/// A request.
+/// An HTTP request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Method.
+    /// HTTP method.
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
-    /// The body, which is JSON.
+    /// Body, as JSON.
     pub body: &'a str,
-    /// How long the other side may take until it answers.
+    /// How long the party may take to answer, beyond the usual limit.
     pub wait: Duration,
 }
 
@@ -226,27 +228,27 @@ impl Connection {
         read_reply(&mut self.stream)
     }
 
-    /// The certificate that the other side has shown.
+    /// The certificate of the other party.
     pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
         let shown = self.stream.get_ref().conn.peer_certificates()?;
         shown.first().map(|it| it.clone().into_owned())
     }
 
-    /// The stream itself, for what is no HTTP. Nothing was asked over it yet. A read, and a write,
-    /// may wait for so long.
+    /// Converts an unused connection into a stream, for protocols other than HTTP. `limit` is the
+    /// timeout of each read and write.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// The system refuses to set the timeout.
     pub fn into_stream(self, limit: Duration) -> io::Result<StreamOwned<ClientConnection, Wire>> {
         let stream = self.stream.into_inner();
         stream.sock.set_limits(limit, limit)?;
         Ok(stream)
     }
 
-    /// A way to end it from another thread.
+    /// A handle to end the connection from another thread.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// The system cannot duplicate the socket.
     pub(crate) fn ender(&self) -> io::Result<Ender> {
         self.stream.get_ref().sock.ender()
     }
@@ -266,9 +268,9 @@ fn tcp(address: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// How long connecting, and a step of the handshake, may take.
+/// Timeout of connecting, and of each step of the handshake.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long each piece of an answer may take, besides what the request itself waits for.
+/// Timeout of each piece of an answer, in addition to the wait of the request itself.
 const ANSWER: Duration = Duration::from_secs(35);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A conversation with a party that is called: what waits for it is said, and it is listened to.
-//! When it is lost it is called again, at growing distances.
+//! A link to another party: sends the messages that wait for the party and listens to the party's
+//! messages. If the connection is lost, the link connects again, with growing waiting times.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +13,18 @@ use crate::log::Log;
 use crate::mailbox::{Mailbox, list_of};
 use crate::wire::Ender;
 
-/// A conversation. It ends with this value.
+/// A link to another party. It ends with this value.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
 }
 
-/// Takes what the other side says: a list of messages as JSON.
+/// Processes the other party's messages, a JSON list.
 pub type Listener = Box<dyn FnMut(&[u8]) -> Result<(), ErrorBody> + Send>;
 
 type Shown = (Ender, Option<CertificateDer<'static>>);
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     Hear,
@@ -36,17 +36,18 @@ struct Shared {
     callee: Callee,
     log: Log,
     has_ended: AtomicBool,
-    /// The other side answers: what waits for it may be taken from its mailbox.
+    /// The party answers, so that its messages may be taken from the mailbox.
     is_up: AtomicBool,
-    /// The connections, one each to hear and to say, and what the other side has shown for each.
+    /// One connection for listening and one for sending, each with the certificate that the party
+    /// has shown.
     enders: Mutex<[Option<Shown>; 2]>,
 }
 
 impl Link {
-    /// Begins a conversation: says what comes into a mailbox and hands over what is heard.
+    /// Starts a link: sends the messages of `mailbox`, and passes received messages to `listener`.
     ///
     /// # Errors
-    /// The system gives no threads.
+    /// The system cannot start threads.
     pub fn start(
         callee: Callee,
         mailbox: Arc<Mailbox>,
@@ -68,7 +69,7 @@ impl Link {
         Ok(Link { shared })
     }
 
-    /// Whether the other side answers.
+    /// Whether the party answers.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.shared.is_up.load(Ordering::Relaxed)
@@ -89,7 +90,7 @@ impl Shared {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Listens until the link ends.
+    /// Listens to the party until the link ends.
     fn hear(&self, listener: &mut Listener) {
         let mut wait = AGAIN_MIN;
         while !self.has_ended() {
@@ -125,7 +126,7 @@ impl Shared {
         };
         while !self.has_ended() {
             let heard = self.callee.request(connection, &request)?;
-            // One that is refused after its handshake has been connected, too.
+            // A message that is refused after the handshake still shows that the connection works.
             *wait = AGAIN_MIN;
             if let Err(refusal) = listener(&heard) {
                 self.log.say(format_args!(
@@ -137,7 +138,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Says what is in the mailbox until the link ends.
+    /// Sends the messages of the mailbox until the link ends.
     fn say(&self, mailbox: &Mailbox) {
         let mut connection = None;
         let (mut lists, mut checked) = (0, Instant::now());
@@ -154,7 +155,8 @@ impl Shared {
             }
             let mut said = self.say_over(&mut connection, &messages);
             if let Err(CallError::Broken { .. }) = said {
-                // It may have rested for too long. Whatever is said twice is answered alike.
+                // The connection may have been idle for too long. A message that is sent twice is
+                // answered the same way.
                 said = self.say_over(&mut connection, &messages);
             }
             match said {
@@ -173,8 +175,8 @@ impl Shared {
         }
     }
 
-    /// Ends the connections to one whose certificate is revoked, or has expired. Returns how many
-    /// lists there were.
+    /// Ends the connections if the party's certificate is revoked or has expired. Returns the
+    /// number of the current revocation list.
     fn follow_lists(&self, seen: u64, checked: &mut Instant) -> u64 {
         let lists = match self.callee.tls.look() {
             Ok(lists) => lists,
@@ -220,7 +222,7 @@ impl Shared {
         said.map(drop)
     }
 
-    /// A connection in place of the earlier one for the same.
+    /// Connects, and replaces the earlier connection for the same purpose.
     fn connect(&self, what_for: Use) -> Result<Connection, CallError> {
         let connection = self.callee.connect()?;
         let mut enders = self.enders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +231,7 @@ impl Shared {
         Ok(connection)
     }
 
-    /// Waits, but no longer than the link lives.
+    /// Waits, but not after the link has ended.
     fn pause(&self, wait: Duration) {
         let mut left = wait;
         while !left.is_zero() && !self.has_ended() {
@@ -240,13 +242,13 @@ impl Shared {
     }
 }
 
-/// How long one who listens waits for something to be said.
+/// How long a listening request waits for messages.
 const HEAR: Duration = Duration::from_secs(20);
-/// Between two looks at whether the link has ended.
+/// Time between two checks whether the link has ended.
 const LOOK: Duration = Duration::from_millis(200);
-/// Between two looks at whether certificates have expired, at most.
+/// Longest time between two checks whether certificates have expired.
 const EXPIRY: Duration = Duration::from_secs(30);
-/// Between two calls that fail, at first.
+/// Time between two failed calls, at first.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
-/// Between two calls that fail, at most.
+/// Longest time between two failed calls.
 const AGAIN_MAX: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! What etcd's JSON gateway answers: numbers of 64 bits are texts, and what is zero is left out.
+//! Answers of etcd's JSON gateway, in which 64-bit numbers are texts and zero values are omitted.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use carina_vnet::store::{Entry, LeaseId, Revision, StoreError};
 use serde::{Deserialize, Deserializer};
 
-/// What comes with every answer.
+/// The header of every answer.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Header {
     #[serde(default, deserialize_with = "number")]
@@ -20,7 +20,7 @@ impl Header {
     }
 }
 
-/// The answer to a range.
+/// The answer to a range request.
 #[derive(Debug, Deserialize)]
 pub(super) struct Ranged {
     header: Header,
@@ -49,27 +49,27 @@ pub(super) struct Written {
     pub(super) succeeded: bool,
 }
 
-/// The answer to a new lease.
+/// The answer to the creation of a lease.
 #[derive(Debug, Deserialize)]
 pub(super) struct Leased {
     #[serde(rename = "ID", deserialize_with = "number")]
     pub(super) id: u64,
 }
 
-/// The answer to a lease that is renewed.
+/// The answer to the renewal of a lease.
 #[derive(Debug, Deserialize)]
 pub(super) struct Kept {
     pub(super) result: KeptResult,
 }
 
-/// How long a lease runs from now on, s; 0 if it has ended.
+/// The remaining time of a lease, s; 0 if it has ended.
 #[derive(Debug, Deserialize)]
 pub(super) struct KeptResult {
     #[serde(default, rename = "TTL", deserialize_with = "number")]
     pub(super) ttl: u64,
 }
 
-/// A refusal: a code of gRPC and words.
+/// A refusal: a gRPC code and a text.
 #[derive(Debug, Deserialize)]
 pub(super) struct Refusal {
     #[serde(default)]
@@ -83,7 +83,7 @@ impl Ranged {
         self.header.revision()
     }
 
-    /// The entries, in order of keys.
+    /// The entries, in the order of keys.
     pub(super) fn entries(self) -> Result<Vec<Entry>, StoreError> {
         self.kvs.into_iter().map(Pair::entry).collect()
     }
@@ -106,9 +106,10 @@ impl Pair {
 }
 
 impl Refusal {
-    /// Whether another member, or the same one later, may do what was asked.
+    /// Whether the request may succeed later, or at another member.
     pub(super) fn is_passing(&self) -> bool {
-        // DEADLINE_EXCEEDED, UNAVAILABLE, and what etcd says of itself as UNKNOWN.
+        // The gRPC codes UNKNOWN, which etcd uses for some states of its own, DEADLINE_EXCEEDED and
+        // UNAVAILABLE.
         matches!(self.code, 2 | 4 | 14)
     }
 }
@@ -140,7 +141,7 @@ impl From<Refusal> for StoreError {
     }
 }
 
-/// A number, as such or as a text.
+/// Deserializes a number that may be written as text.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

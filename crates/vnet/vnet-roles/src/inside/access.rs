@@ -1,7 +1,7 @@
-//! What operators ask of access points, where end users join.
+//! Requests to access points, where end users join.
 //!
-//! The answer has what a user needs to find the access point, and no more of the host: addresses
-//! that its provider has chosen (`carina vnet agent --users-at`), a port and a key.
+//! An answer contains what a user needs to reach the access point, and nothing else of the host:
+//! addresses that its provider has configured (`carina vnet agent --users-at`), a port and a key.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 
 use super::Ask;
 
-/// What is to be done for a user.
+/// What to do for a user of an access point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AtAccess {
     /// Make a token.
     Token {
-        /// For how many seconds from now.
+        /// Seconds from now for which the token is valid.
         lease_s: u64,
-        /// What it gives; the right to IP if the set is empty.
+        /// The rights that the token grants; the right to IP if the set is empty.
         #[serde(default)]
         rights: BTreeSet<Right>,
     },
-    /// Take back all tokens, and cut the user's system off.
+    /// Revoke all tokens, and disconnect the user's system.
     Revoke {},
 }
 
@@ -42,11 +42,11 @@ impl AtAccess {
 }
 
 impl Ask {
-    /// Names the node of the access point that is asked, which stands in the network's document.
-    /// Of all other asks it changes nothing.
+    /// Fills in the node of the access point from the network's document. Does nothing to other
+    /// requests.
     ///
     /// # Errors
-    /// The document has no such access point, or one that has no tokens.
+    /// The document has no such access point, or its users join without tokens.
     pub fn find_access(&mut self, document: &Document) -> Result<(), ErrorBody> {
         let Ask::Access { node, access, .. } = self else {
             return Ok(());
@@ -79,7 +79,7 @@ impl Ask {
     }
 }
 
-/// Of a name so much is said.
+/// Most characters of a name in an error.
 const NOTED: usize = 64;
 
 #[cfg(test)]

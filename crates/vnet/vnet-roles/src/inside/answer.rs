@@ -1,4 +1,4 @@
-//! What nodes of networks answer to asks.
+//! Answers to requests to nodes of networks.
 
 use carina_vnet::access::{AccessReport, Revoked, TokenReport};
 use carina_vnet::document::{Carrier, Rate};
@@ -9,110 +9,111 @@ use carina_vnet::report::{ExecReply, MigrationReport, NodeReport, Passed};
 use carina_vnet::way::PieceSeen;
 use serde::{Deserialize, Serialize};
 
-/// What is answered.
+/// An answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
-    /// How nodes and links are.
+    /// The state of nodes and links.
     Looked(Look),
-    /// What a command has said.
+    /// Exit status and outputs of a command.
     Ran(ExecReply),
-    /// What a console has said.
+    /// Output of a console.
     Said {
-        /// Bytes of this session so far: where to go on.
+        /// Number of bytes in this session so far; the position of the next request.
         next: u64,
-        /// The last of them, after those that were known.
+        /// The output after the position of the request.
         bytes: Vec<u8>,
         /// Whether the console has ended.
         has_ended: bool,
     },
-    /// It is done.
+    /// The request was carried out.
     Done {},
-    /// The round trip of an echo.
+    /// The round trip of an echo request.
     Echo {
-        /// ns.
+        /// Round trip, ns.
         rtt_ns: u64,
     },
-    /// What arrived of a stream.
+    /// What was received of a stream.
     Arrived {
-        /// Bytes.
+        /// Number of bytes.
         bytes: u64,
-        /// From the first to the last, ns.
+        /// Time from the first byte to the last, ns.
         time_ns: u64,
     },
-    /// What moving took.
+    /// The result of a migration.
     Moved(MigrationReport),
-    /// What came of echos.
+    /// The result of a stream of echo requests.
     Echoes {
-        /// How many were sent.
+        /// Number of requests sent.
         sent: u64,
-        /// How many of them were answered.
+        /// Number of requests that were answered.
         answered: u64,
-        /// The longest time between two answers, ns.
+        /// The longest time between two successive replies, ns.
         gap_ns: u64,
     },
     /// A token.
     Token(TokenReport),
-    /// Tokens were taken back.
+    /// The result of a revocation.
     Revoked(Revoked),
-    /// Access points and their users.
+    /// The access points and their users.
     Users(Vec<AccessReport>),
-    /// Copies of frames.
+    /// A portion of a capture.
     Copied {
-        /// Bytes of the file so far: where to go on.
+        /// Number of bytes of the file so far; the position of the next request.
         next: u64,
-        /// Those after what has arrived.
+        /// The bytes after the position of the request.
         #[serde(with = "carina_vnet::base64_text")]
         bytes: Vec<u8>,
         /// Whether the file has ended.
         has_ended: bool,
     },
-    /// What was seen of echos.
+    /// What a watch for a trace has seen.
     Found(PieceSeen),
 }
 
-/// How nodes and links are.
+/// The state of nodes and links.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Look {
-    /// Nodes.
+    /// The nodes.
     pub nodes: Vec<NodeReport>,
-    /// Ends of links.
+    /// The link ends at these nodes.
     pub ends: Vec<EndReport>,
-    /// Numbers, interfaces and addresses of links, as the network's provider has chosen them.
+    /// The network's layout, if its provider has added it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<Box<Layout>>,
 }
 
-/// An end of a link at a node.
+/// The state of a link end at a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndReport {
-    /// The number of the link.
+    /// Number of the link.
     pub link: u32,
-    /// `NODE:INTERFACE`.
+    /// The end, `NODE:INTERFACE`.
     pub end: String,
-    /// What carries the link.
+    /// Encapsulation that carries the link.
     pub carrier: Carrier,
-    /// Its rate.
+    /// Rate in each direction.
     pub rate: Rate,
-    /// How far it is, as probes from here have found.
+    /// State of the link, according to probes from this end.
     pub state: LinkState,
-    /// Round trip of the last probe, ns.
+    /// Round trip of the last probe, ns; `None` if no probe was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ns: Option<u64>,
-    /// What the node has sent there.
+    /// Counters of frames that the node has sent here.
     pub sent: Passed,
-    /// What it was sent, where no node is at the other end: users of an access point, a card.
+    /// Counters of frames sent to the node, if the other end is not a node but users of an access
+    /// point or a card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Passed>,
-    /// What impairs what the node sends there.
+    /// Impairment of the frames that the node sends here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub impairment: Option<Impairment>,
 }
 
 impl Answer {
-    /// The answer as it may be known to those who must not know the hosts.
+    /// The answer as operators may see it, who must not know the hosts.
     pub(crate) fn for_operators(mut self) -> Answer {
         if let Answer::Looked(look) = &mut self {
             for node in &mut look.nodes {
@@ -125,7 +126,7 @@ impl Answer {
         self
     }
 
-    /// Adds the answer of another host or provider to the same ask.
+    /// Combines the answer of another host or provider to the same request with this one.
     pub(crate) fn add(&mut self, other: Answer) {
         match (self, other) {
             (Answer::Looked(all), Answer::Looked(more)) => {
@@ -135,7 +136,7 @@ impl Answer {
             }
             (Answer::Users(all), Answer::Users(more)) => all.extend(more),
             (Answer::Found(all), Answer::Found(more)) => all.add(more),
-            // One node is asked for all else.
+            // All other requests concern a single node, which gives one answer.
             (all, other) => *all = other,
         }
     }

@@ -1,4 +1,4 @@
-//! The role below: a VNO asks its VNP, a VNP its PIPs.
+//! Forwards requests to the role below: from a VNO to its VNP, from a VNP to its PIPs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::identity::{Identity, Role};
 use crate::log::Log;
 use crate::shares::{Share, Shares};
 
-/// The ways to the processes of parties, by their names.
+/// The parties of the role below, with the addresses of their processes.
 #[derive(Clone, Debug)]
 pub struct Below {
     callees: Arc<BTreeMap<String, Vec<Callee>>>,
-    /// Those of each caller that are on their way. They outlive a caller that goes.
+    /// Requests in progress, counted per caller. They remain counted when the caller stops waiting.
     asks: Arc<Shares<Identity>>,
     log: Log,
 }
 
 impl Below {
-    /// With these ways.
+    /// Creates it for these parties.
     pub fn new(callees: BTreeMap<String, Vec<Callee>>, log: Log) -> Below {
         let callees = Arc::new(callees);
         Below {
@@ -31,12 +31,13 @@ impl Below {
         }
     }
 
-    /// Asks parties for a caller, all at once, and adds their answers up. Where the whole network
-    /// is asked, the answers of some will do: of the others nothing is known.
+    /// Sends a caller's request to several parties at the same time, and combines their answers.
+    /// For a request about the whole network, the answers of some parties suffice; nodes of the
+    /// others are then unknown.
     ///
     /// # Errors
-    /// The list is empty: the caller has no such node. Or all refuse, or are not reached; or too
-    /// much that the caller has asked for is not answered yet.
+    /// `parties` is empty: the caller has no such node. Or all parties refuse or are not reached.
+    /// Or too many requests of the caller are in progress.
     pub async fn ask(
         &self,
         caller: &Identity,
@@ -55,16 +56,16 @@ impl Below {
         })
     }
 
-    /// As [`Below::ask`], for a thread that may wait.
+    /// Like [`Below::ask`], for a thread that may block.
     ///
     /// # Errors
-    /// As [`Below::ask`].
+    /// Those of [`Below::ask`].
     pub fn ask_and_wait(&self, parties: &[String], wanted: &Wanted) -> Result<Answer, ErrorBody> {
         let answers = std::thread::scope(|scope| {
             let asks = parties
                 .iter()
                 .map(|party| scope.spawn(|| self.ask_one(party, wanted)));
-            // All are asked before the first is waited for.
+            // All requests are sent before the first answer is awaited.
             let asks: Vec<_> = asks.collect();
             let failed = || ErrorBody::new(ErrorCode::Internal, "the role failed");
             let answers = asks
@@ -94,7 +95,8 @@ impl Below {
                     });
                 }
                 Err(CallError::Refused(refusal)) => return Err(refusal),
-                // Another process may answer; one that has got it may have carried it out.
+                // If a process is not reached, another one is tried. A process that got the request
+                // may have carried it out.
                 Err(error @ CallError::Unreached { .. }) => self.log.say(&error),
                 Err(error) => {
                     self.log.say(&error);
@@ -106,10 +108,10 @@ impl Below {
     }
 }
 
-/// Notes an ask of a caller.
+/// Counts a request of a caller.
 ///
 /// # Errors
-/// Too many of its asks are on their way.
+/// Too many requests of the caller are in progress.
 fn begin(asks: &Arc<Shares<Identity>>, caller: &Identity) -> Result<Share<Identity>, ErrorBody> {
     let most = match caller.role {
         Role::Delegate => OF_DELEGATE_MAX,
@@ -124,10 +126,10 @@ fn begin(asks: &Arc<Shares<Identity>>, caller: &Identity) -> Result<Share<Identi
     })
 }
 
-/// The sum of several answers to an ask, without words of hosts that an agent should not have said.
+/// Combines several answers to a request, without host names that an agent should not have sent.
 ///
 /// # Errors
-/// There is no answer: the first refusal.
+/// There is no answer; the error is the first refusal.
 pub fn together(
     answers: Vec<Result<Answer, ErrorBody>>,
     wanted: &Wanted,
@@ -146,7 +148,7 @@ pub fn together(
     all.ok_or_else(|| refused.unwrap_or_else(|| nothing(wanted)))
 }
 
-/// The refusal of an ask for which there is no node.
+/// The refusal of a request that no party could be found for.
 pub fn nothing(wanted: &Wanted) -> ErrorBody {
     match wanted.ask.node() {
         Some(node) => no_node(node),
@@ -154,7 +156,7 @@ pub fn nothing(wanted: &Wanted) -> ErrorBody {
     }
 }
 
-/// The refusal of an ask for a node that is not there.
+/// The refusal of a request for a node that does not exist.
 pub fn no_node(node: &str) -> ErrorBody {
     let shown = node.chars().filter(|char| !char.is_control());
     let node: String = shown.take(64).collect();
@@ -166,10 +168,9 @@ fn unreached() -> ErrorBody {
     ErrorBody::new(ErrorCode::TimedOut, "the provider does not answer")
 }
 
-/// Asks of a caller that are on their way at a time; less than it may have connections at the role
-/// below.
+/// Most requests of a caller in progress; fewer than the connections that the role below allows.
 const OF_CALLER_MAX: usize = 48;
-/// Those of a delegate.
+/// Most requests of a delegate in progress.
 const OF_DELEGATE_MAX: usize = 8;
 
 #[cfg(test)]

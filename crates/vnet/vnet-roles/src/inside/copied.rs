@@ -1,10 +1,10 @@
-//! Copies of frames, as those ask for them who look from elsewhere.
+//! Captures at remote hosts: which frames to capture, and portions of the resulting file.
 
 use std::time::Duration;
 
 use super::Ask;
 
-/// Which frames are copied.
+/// Which frames to capture.
 #[derive(Clone, Debug)]
 pub struct Copied {
     node: String,
@@ -14,20 +14,20 @@ pub struct Copied {
     session: u64,
 }
 
-/// A portion of a file (pcapng).
+/// A portion of a capture file (pcapng).
 #[derive(Clone, Debug)]
 pub struct Portion {
-    /// Where to go on.
+    /// The position of the next portion.
     pub next: u64,
-    /// The bytes.
+    /// The bytes of the portion.
     pub bytes: Vec<u8>,
-    /// Whether none comes after them.
+    /// Whether this is the last portion.
     pub has_ended: bool,
 }
 
 impl Copied {
-    /// Those that pass the first of two ends of a link, `NODE:INTERFACE`, at most so many bytes of
-    /// each. `session` is a number that was drawn for it.
+    /// A capture of the frames that pass the first of the two given link ends (`NODE:INTERFACE`),
+    /// at most `snap` bytes of each. `session` is a random number.
     #[must_use]
     pub fn of([near, far]: [&str; 2], snap: Option<u32>, session: u64) -> Copied {
         let (node, interface) = near.split_once(':').unwrap_or((near, ""));
@@ -40,7 +40,7 @@ impl Copied {
         }
     }
 
-    /// Asks for what comes after so many bytes.
+    /// The request for the portion after `since` bytes.
     #[must_use]
     pub fn ask(&self, since: u64, wait: Duration) -> Ask {
         Ask::Copy {
@@ -54,7 +54,7 @@ impl Copied {
         }
     }
 
-    /// Says that it is enough.
+    /// The request to stop the capture.
     #[must_use]
     pub fn enough(&self) -> Ask {
         Ask::Enough {

@@ -1,4 +1,4 @@
-//! Asks that wait at a PIP for the agents of its hosts, and answers for those who asked.
+//! Requests that wait at a PIP for the agents of its hosts to fetch them, and their callers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,17 +11,17 @@ use tokio::time::Instant;
 
 use super::{Answer, Wanted};
 
-/// An answer, or a refusal in words that have no name of a host.
+/// An agent's reply. Its text contains no host name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// The answer.
+    /// The request was carried out.
     Answer(Answer),
-    /// The refusal.
+    /// The request was refused.
     Refusal(ErrorBody),
 }
 
-/// Asks and who waits for their answers.
+/// Waiting requests, and the callers that wait for their answers.
 #[derive(Debug, Default)]
 pub struct Desk {
     state: Mutex<State>,
@@ -31,19 +31,20 @@ pub struct Desk {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    /// Asks that their hosts have not fetched.
+    /// Requests that have not been fetched yet, by host.
     waiting: BTreeMap<String, VecDeque<(u64, Wanted)>>,
-    /// Whom was asked, and who waits.
+    /// Requests without an answer, by number: the host, and the caller that waits.
     asked: BTreeMap<u64, (String, oneshot::Sender<Reply>)>,
-    /// When each host has fetched asks last.
+    /// When each host last fetched requests.
     fetched: BTreeMap<String, Instant>,
 }
 
 impl Desk {
-    /// Asks a host, and waits for the answer.
+    /// Sends a request to a host, and waits for the answer.
     ///
     /// # Errors
-    /// The host fetches no asks, has too many, refuses, or does not answer in time.
+    /// The host does not fetch requests, too many wait for it, it refuses, or it does not answer in
+    /// time.
     pub async fn ask(&self, host: &str, wanted: Wanted) -> Result<Answer, ErrorBody> {
         let limit = wanted.ask.limit();
         let (reply, replied) = oneshot::channel();
@@ -78,7 +79,7 @@ impl Desk {
             state.asked.insert(number, (host.to_owned(), reply));
             number
         };
-        // When who asked goes away, its ask goes too unless it was fetched.
+        // If the caller stops waiting, the request is dropped, unless it was fetched already.
         let _asked = Asked { desk: self, number };
         self.came.notify_waiters();
         match tokio::time::timeout(limit, replied).await {
@@ -91,7 +92,7 @@ impl Desk {
         }
     }
 
-    /// The asks for a host, when there are some, at the latest after `wait`.
+    /// Waits for requests to a host, at most for `wait`, and takes them.
     pub async fn fetch(&self, host: &str, wait: Duration) -> Vec<(u64, Wanted)> {
         let deadline = Instant::now() + wait;
         loop {
@@ -109,13 +110,13 @@ impl Desk {
                 return Vec::new();
             }
             let again = deadline.min(Instant::now() + ABSENT / 2);
-            // Whether it came or the time is over: look again.
+            // After a notification or a timeout, the requests are checked again.
             let _ = tokio::time::timeout_at(again, came).await;
         }
     }
 
-    /// Takes an answer of a host. One to what another was asked, or for which no one waits any
-    /// more, is discarded.
+    /// Passes a host's answer to the caller that waits for it. An answer to another host's request,
+    /// or for which no caller waits any more, is discarded.
     pub fn answer(&self, host: &str, number: u64, reply: Reply) {
         let mut state = self.lock();
         if state
@@ -124,18 +125,18 @@ impl Desk {
             .is_some_and(|(asked, _)| asked == host)
             && let Some((_, waits)) = state.asked.remove(&number)
         {
-            // Who asked may have gone at this moment.
+            // The caller may stop waiting at the same moment.
             let _ = waits.send(reply);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every critical section leaves it whole.
+        // Every critical section leaves the state consistent, even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An ask that someone waits for.
+/// A request for which a caller waits. Dropping it removes the request.
 struct Asked<'a> {
     desk: &'a Desk,
     number: u64,
@@ -151,11 +152,11 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Asks of one host that wait at a time.
+/// Most requests that wait for one host.
 const WAITING_MAX: usize = 64;
-/// Those of one VNP, so that it leaves room for the others.
+/// Most of them from one VNP, so that it leaves room for others.
 const OF_ONE_MAX: usize = WAITING_MAX / 2;
-/// A host that has not fetched asks for so long is taken for absent.
+/// Time without a fetch after which a host counts as absent.
 const ABSENT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A network as its operator sees it: what is wanted, and what its hosts say of it, in the names of
-//! the document.
+//! A network as its operator sees it: the request, and what its hosts report, in the names of the
+//! document.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use carina_vnet::vno::Seen;
 
 use super::{EndReport, Look};
 
-/// A network with its nodes and links, as far as its hosts tell of them; `look` is missing where it
-/// is not made.
+/// The report of a network with its nodes and links, as far as its hosts have reported them. `look`
+/// is `None` if the network is not made.
 #[must_use]
 pub fn report(seen: &Seen, document: &Document, look: Option<&Look>) -> VnetReport {
     let document = document.extended();
     let told = look.and_then(|look| look.layout.as_deref());
     let layout = match told {
         Some(layout) => layout.clone(),
-        // What the first provider of a network chooses.
+        // The layout that the first provider of a network chooses.
         None => Layout::of(&document, &Layout::default()),
     };
     let standing = &seen.standing;
@@ -45,8 +45,8 @@ pub fn report(seen: &Seen, document: &Document, look: Option<&Look>) -> VnetRepo
     }
 }
 
-/// A whole network, as if it were on one host: nodes with interfaces and routes, and links with
-/// both of their ends.
+/// The whole network as if it were on one host: nodes with interfaces and routes, and links with
+/// both ends.
 #[must_use]
 pub fn whole(vnet: VnetId, document: &Document, layout: &Layout) -> HostPart {
     let document = document.extended();
@@ -108,7 +108,7 @@ fn nodes_of(
         NodeReport {
             name: name.to_owned(),
             kind: wanted.kind,
-            // Of one whose host is silent nothing is known.
+            // The state of a node whose host is silent.
             state: NodeState::Absent,
             is_console_ready: false,
             interfaces: interfaces.collect(),
@@ -146,7 +146,7 @@ fn links_of(document: &Document, layout: &Layout, look: Option<&Look>) -> Vec<Li
         (number, &laid.end, point)
     });
     let cards = layout.nics().map(|(number, laid)| {
-        // The card's name is its host's.
+        // The operator must not see the name of the host's card.
         (number, &laid.end, "a card".to_owned())
     });
     for (number, near, far) in users.chain(cards) {
@@ -156,7 +156,7 @@ fn links_of(document: &Document, layout: &Layout, look: Option<&Look>) -> Vec<Li
     links
 }
 
-/// A link whose other end is no node.
+/// The report of a link whose other end is not a node.
 fn outer(
     number: u32,
     near: &EndPart,
@@ -180,8 +180,9 @@ fn outer(
     })
 }
 
-/// A link is up when both of its ends say so, and down when one does. What the operator has
-/// switched off at one end is the reason of the other one, too, which finds that no probe passes.
+/// The state of a link from the states of its ends: up if both are up, down if one is down. If the
+/// operator has switched the link off at one end, that is the reason reported, because the other
+/// end only finds that no probe passes.
 fn state_of(ends: &[Option<&EndReport>; 2]) -> LinkState {
     let states = ends.iter().flatten().map(|end| &end.state);
     let is_down = |state: &&LinkState| matches!(state, LinkState::Down { .. });
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(first.ends, ["b:eth0", "a:eth0"]);
         assert_eq!(first.passed.map(|it| it.frames), [2, 1]);
         assert_eq!(first.state, LinkState::Up);
-        // Of the other end of this one nothing is heard.
+        // The host of the other end has not reported.
         assert_eq!(second.ends, ["b:eth1", "c:eth0"]);
         assert_eq!(second.state, LinkState::Absent);
     }

@@ -1,11 +1,11 @@
-//! What a host does at a time for those who ask from elsewhere, of each kind so much: a VNP leaves
-//! half of it to the others, an operator three quarters, a delegate seven eighths.
+//! Limits how many things of one kind a host does at the same time for remote callers. A VNP gets
+//! at most half of the places, an operator a quarter, a delegate an eighth.
 
 use std::sync::Arc;
 
 use crate::shares::{Share, Shares};
 
-/// Someone has as much of something at a time as they may have.
+/// A party already has as many of something as it may have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{whose} {} {has} {what} at the node's host, of which it may have {most} at a time ({all} \
@@ -13,36 +13,36 @@ use crate::shares::{Share, Shares};
     if *most == *all { "have" } else { "has" }
 )]
 pub struct Full {
-    /// Of what, in the plural.
+    /// The kind of things, in the plural.
     what: &'static str,
-    /// Who has it, in words that name no one.
+    /// A phrase for the party, which does not name it.
     whose: &'static str,
-    /// How much that one has.
+    /// How many the party has.
     has: usize,
-    /// How much it may have.
+    /// How many the party may have.
     most: usize,
-    /// How much there is for all.
+    /// How many all parties together may have.
     all: usize,
 }
 
 /// The places for one kind of work on a host.
 #[derive(Debug)]
 pub struct Places {
-    /// What takes a place, in the plural.
+    /// The kind of work that takes a place, in the plural.
     what: &'static str,
     most: usize,
     taken: Arc<Shares<Vec<String>>>,
 }
 
-/// A place that is taken, until this is dropped.
+/// A taken place. It becomes free when this is dropped.
 #[derive(Debug)]
 pub struct Place {
-    /// One of each party on whose behalf it is taken, and one of all.
+    /// One share of each party in the chain, and one of all parties together.
     _shares: Vec<Share<Vec<String>>>,
 }
 
 impl Places {
-    /// So many places in all.
+    /// Creates `most` places.
     #[must_use]
     pub fn new(what: &'static str, most: usize) -> Places {
         Places {
@@ -52,15 +52,16 @@ impl Places {
         }
     }
 
-    /// A place for those on whose behalf something is asked: the operator or the delegate, its VNO,
-    /// the VNP. The last of them is who asked this provider, and each vouches for the one before.
+    /// Takes a place for a chain of parties: the operator or delegate, its VNO, the VNP. The last
+    /// one is the party that has called this provider, and each party vouches for the one before
+    /// it.
     ///
     /// # Errors
-    /// One of them has as many as it may have, or all places are taken. The words name the limit,
-    /// and no party: they go to the one who asked first.
+    /// A party of the chain has as many places as it may have, or all places are taken. The text
+    /// names the limit but no party, because it is shown to the first party of the chain.
     pub fn take(&self, who: &[String]) -> Result<Place, Full> {
         let mut shares = Vec::new();
-        // The nearest limit first: what it says helps most.
+        // The limit of the first party is checked first, because its text helps most.
         for from in 0..=who.len() {
             let party = &who[from..];
             let (whose, most) = self.limit(party);
@@ -80,7 +81,7 @@ impl Places {
         Ok(Place { _shares: shares })
     }
 
-    /// Who shares the limit of a party with those that come after it, and the limit.
+    /// A phrase for the party at the start of the chain, and the party's limit.
     fn limit(&self, party: &[String]) -> (&'static str, usize) {
         let part = |of: usize| (self.most / of).max(1);
         match party {
@@ -126,17 +127,17 @@ mod tests {
             "the delegate who asks has 8 consoles at the node's host, of which it may have 8 at a \
              time (64 are there for all): end one of them first"
         );
-        // Its operator has the rest of what the VNO may have.
+        // The VNO's operator may use the rest of the VNO's places.
         taken.extend(take(&acme, 8));
         assert!(refusal(&places, &acme).contains("the VNO that asks has 16 consoles"));
         taken.extend(take(&best, 16));
         let third = ["operator c", "vno c", "vnp net"];
         let words = refusal(&places, &third);
         assert!(words.contains("customer that asks has 32"), "{words}");
-        // Names that a VNP has made up give it no more.
+        // A VNP gets no more places by inventing names of parties.
         let other = ["operator best", "vno best", "vnp other"];
         taken.extend(take(&other, 16));
-        // What was given back is there again.
+        // A place that was given back can be taken again.
         taken.remove(0);
         taken.extend(take(&eve, 1));
         let words = refusal(&places, &eve);

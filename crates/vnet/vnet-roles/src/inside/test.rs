@@ -1,4 +1,4 @@
-//! The tests of a document, and probes of its links, asked of the nodes wherever they are.
+//! Runs the tests of a document and probes its links, with requests to nodes on any host.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -11,10 +11,10 @@ use carina_vnet::report::TestReport;
 
 use super::{Answer, Ask, Look};
 
-/// A way to ask: the answer, or a refusal.
+/// A function that sends a request and returns its answer or refusal.
 pub type Asking<'a> = dyn Fn(Ask) -> Result<Answer, ErrorBody> + Sync + 'a;
 
-/// Probes each link from each of its ends, then tries each test of the document.
+/// Probes each link from each of its ends, then runs each test of the document.
 pub fn run(document: &Document, look: &Look, ask: &Asking<'_>) -> Vec<TestReport> {
     let mut reports = vec![probes(look, ask)];
     reports.extend(document.test.iter().map(|test| one(look, test, ask)));
@@ -27,7 +27,7 @@ fn probes(look: &Look, ask: &Asking<'_>) -> TestReport {
         let Some((node, interface)) = end.end.split_once(':') else {
             continue;
         };
-        // The other end of a link has the other of the two addresses in its prefix.
+        // The two ends of a link have the two addresses of its /30 prefix.
         let own = address_of(look, node, Some(interface));
         let Some(own) = own else {
             failed.push(format!("{} has no address", end.end));
@@ -65,7 +65,7 @@ fn one(look: &Look, test: &Test, ask: &Asking<'_>) -> TestReport {
             let tried = throughput(look, [from, to], test, ask);
             (format!("throughput {from} {to}"), tried)
         }
-        // A document that was read has one of them.
+        // A checked document has one of them.
         (None, None) => (String::new(), Err("it tests nothing".to_owned())),
     };
     let (holds, seen) = match tried {
@@ -135,7 +135,7 @@ fn echo(node: &str, to: Ipv4Addr, ask: &Asking<'_>) -> Result<u64, String> {
     }
 }
 
-/// The address of a node at an interface, or at its first one.
+/// The address of a node at an interface; at its first interface if none is given.
 fn address_of(look: &Look, node: &str, interface: Option<&str>) -> Option<Ipv4Addr> {
     let node = look.nodes.iter().find(|it| it.name == node)?;
     let mut interfaces = node.interfaces.iter();
@@ -147,10 +147,10 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How long an answer may take.
+/// Longest time for an echo reply.
 const PING: Duration = Duration::from_secs(30);
-/// How long a stream is sent, and may take until it is taken.
+/// Duration of a stream, and longest time until it is accepted.
 const STREAM: Duration = Duration::from_secs(3);
 const STREAM_LIMIT: Duration = Duration::from_secs(30);
-/// The port of TCP at which a node takes a stream.
+/// The TCP port at which a node accepts a stream.
 const STREAM_PORT: u16 = 49_211;

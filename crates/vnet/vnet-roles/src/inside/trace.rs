@@ -1,5 +1,5 @@
-//! The way from a node to another over all hosts that have something of it: each host watches its
-//! own ports while echos are sent, and what they have seen is put together here.
+//! Traces the path from one node to another over all hosts of a network: each host watches its own
+//! ports while echo requests are sent, and the results are combined here.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::sight::whole;
 use super::test::Asking;
 use super::{Answer, Ask, Look};
 
-/// Traces the way in a network.
+/// Traces the path from one node to another.
 ///
 /// # Errors
 /// There is no such node, no route leads there, or no host answers.
@@ -54,7 +54,7 @@ pub fn run(
             to: together.address(),
             limit_ms: u64::try_from(ECHO.as_millis()).unwrap_or(u64::MAX),
         };
-        // One that is not answered is what is looked for.
+        // Requests that are not answered are what the trace explains.
         if let Ok(Answer::Echo { rtt_ns }) = ask(echo) {
             rtts.push(Duration::from_nanos(rtt_ns));
         }

@@ -1,10 +1,10 @@
-//! Certificates that are valid no longer: the authority's list of them (RFC 5280, section 5), which
-//! roles read, and read again while they run.
+//! Revoked certificates: the authority's revocation list (RFC 5280, section 5), which roles read,
+//! and read again when it changes.
 //!
 //! ```text
 //!   DIR/issued.txt     at the authority: serial number, role and name of each certificate
 //!   DIR/revoked.txt    at the authority: serial number, role, name, seconds since 1970
-//!   DIR/revoked.pem    the list, signed; it goes to where roles have their keys
+//!   DIR/revoked.pem    the signed list, to be copied to the directories with the roles' keys
 //! ```
 
 use std::collections::BTreeSet;
@@ -26,15 +26,15 @@ use super::tls::certificates;
 use super::{KeyDir, KeyError, authority, read};
 use crate::identity::{Identity, Role};
 
-/// What tells one writing of the list from another.
+/// Identifies one version of the list's file: inode, size and modification time.
 pub(super) type Stamp = (u64, u64, i64, i64);
 
 impl KeyDir {
-    /// Revokes all certificates that a party has, and signs a new list: `revoked.pem`. Returns how
-    /// many there are in it.
+    /// Revokes all certificates of a party, and writes a new signed list, `revoked.pem`. Returns
+    /// the number of certificates in the list.
     ///
     /// # Errors
-    /// There is no authority here, or no certificate of the party is known to it.
+    /// There is no authority here, or it knows no certificate of the party.
     pub fn revoke(&self, party: &Identity) -> Result<usize, KeyError> {
         let path = self.path().join("ca.key");
         let key = KeyPair::from_pem(&read(&path)?).map_err(|error| KeyError::Content {
@@ -66,34 +66,34 @@ impl KeyDir {
         Ok(all.len())
     }
 
-    /// The certificates that are revoked, as the authority has them: serial number, party, and when
-    /// in seconds since 1970.
+    /// The revoked certificates in the authority's records: serial number, party, and time of
+    /// revocation in seconds since 1970.
     ///
     /// # Errors
-    /// What the authority keeps of them cannot be read.
+    /// The records cannot be read.
     pub fn revocations(&self) -> Result<Vec<(String, Identity, u64)>, KeyError> {
         let all = self.revoked()?.into_iter();
         Ok(all.map(|it| (it.serial, it.party, it.at)).collect())
     }
 
-    /// Notes a certificate that was issued.
+    /// Records that a certificate was issued.
     pub(super) fn note_issued(&self, serial: &[u8], party: &Identity) -> Result<(), KeyError> {
         let line = format!("{} {} {}\n", hex(serial), party.role, party.name);
         append(&self.path().join(ISSUED), &line)
     }
 
-    /// The list of certificates that are revoked.
+    /// Path of the revocation list.
     pub(super) fn list(&self) -> PathBuf {
         self.path().join("revoked.pem")
     }
 
-    /// What tells this writing of the list from another, if there is a list.
+    /// Identifies the current version of the list; `None` if there is no list.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let found = fs::metadata(self.list()).ok()?;
         Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
     }
 
-    /// Reads the list, if there is one.
+    /// Reads the list; `None` if there is no list.
     pub(super) fn read_list(
         &self,
     ) -> Result<Option<CertificateRevocationListDer<'static>>, KeyError> {
@@ -111,8 +111,8 @@ impl KeyDir {
         }
     }
 
-    /// The serial numbers of all certificates of a party: those that were noted, or else that of
-    /// the certificate which lies here.
+    /// The serial numbers of all certificates of a party: the recorded ones, or else that of the
+    /// certificate in this directory.
     fn serials_of(&self, party: &Identity) -> Result<BTreeSet<String>, KeyError> {
         let mut serials = BTreeSet::new();
         for line in lines(&self.path().join(ISSUED))? {
@@ -161,9 +161,9 @@ impl KeyDir {
         });
         let list = CertificateRevocationListParams {
             this_update: date(now),
-            // Roles take a list until there is another.
+            // Roles accept a list until there is a newer one.
             next_update: date(now + LIST_SECONDS),
-            // It grows with each list.
+            // The number grows with each list, because entries are only added.
             crl_number: SerialNumber::from(all.len() as u64),
             issuing_distribution_point: None,
             revoked_certs: revoked.collect(),
@@ -173,13 +173,13 @@ impl KeyDir {
     }
 }
 
-/// A certificate that is revoked.
+/// A revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
-    /// In hexadecimal digits.
+    /// Serial number, in hexadecimal digits.
     serial: String,
     party: Identity,
-    /// Seconds since 1970.
+    /// Time of revocation, in seconds since 1970.
     at: u64,
 }
 
@@ -206,7 +206,8 @@ impl Entry {
     }
 }
 
-/// A serial number that no other certificate has: 16 bytes, positive (RFC 5280, section 4.1.2.2).
+/// A random serial number, unique among certificates: 16 bytes, positive (RFC 5280, section
+/// 4.1.2.2).
 pub(super) fn new_serial() -> Result<SerialNumber, KeyError> {
     let mut serial = [0; 16];
     let mut filled = 0;
@@ -218,7 +219,8 @@ pub(super) fn new_serial() -> Result<SerialNumber, KeyError> {
             source: error.into(),
         })?;
     }
-    // No leading zero and no sign: its encoding has just these bytes.
+    // The first byte is neither zero nor has its top bit set, so that the DER encoding has exactly
+    // these bytes.
     serial[0] = serial[0] & 0x3f | 0x40;
     Ok(SerialNumber::from_slice(&serial))
 }
@@ -227,7 +229,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of hexadecimal digits, of which there is an even number.
+/// The bytes of a hexadecimal text with an even number of digits.
 fn bytes(hex: &str) -> Vec<u8> {
     let byte = |pair: &[u8]| {
         let text = std::str::from_utf8(pair).unwrap_or_default();
@@ -253,7 +255,7 @@ fn append(path: &Path, line: &str) -> Result<(), KeyError> {
     written.map_err(|source| failed(path, source))
 }
 
-/// Writes a file whole or not at all: roles may read it at any moment.
+/// Writes a file atomically, because roles may read it at any moment.
 fn replace(path: &Path, text: &str) -> Result<(), KeyError> {
     let part = path.with_extension("part");
     let mut options = OpenOptions::new();
@@ -318,7 +320,7 @@ mod tests {
         let error = Tls::of(&keys, &uk).unwrap_err().to_string();
         assert!(error.contains("revoked"), "{error}");
         Tls::of(&keys, &de).unwrap();
-        // The one that lies elsewhere, too, once the list is there.
+        // A copy of the certificate elsewhere is revoked, too, once the list is copied there.
         fs::copy(keys.list(), there.list()).unwrap();
         let error = Tls::of(&there, &uk).unwrap_err().to_string();
         assert!(error.contains("revoked"), "{error}");

@@ -17,7 +17,7 @@ use super::revocation::Stamp;
 use super::{KeyDir, KeyError};
 use crate::identity::Identity;
 
-/// What a party needs to call and to be called. It follows the list of revoked certificates
+/// What a party needs for calling and being called. It follows changes of the revocation list
 /// ([`Tls::look`]).
 #[derive(Clone, Debug)]
 pub struct Tls {
@@ -32,7 +32,7 @@ struct Shared {
     current: Mutex<Current>,
 }
 
-/// The own certificate and key, and whom to trust.
+/// The party's own certificate and key, and the authority that it trusts.
 #[derive(Debug)]
 struct Own {
     roots: Arc<RootCertStore>,
@@ -40,11 +40,11 @@ struct Own {
     key: PrivateKeyDer<'static>,
 }
 
-/// What holds while the list stays as it is.
+/// What is valid until the revocation list changes.
 #[derive(Debug)]
 struct Current {
     rules: Arc<Rules>,
-    /// How often there was another list.
+    /// How often the list has changed.
     lists: u64,
     stamp: Option<Stamp>,
     looked_at: Instant,
@@ -58,10 +58,10 @@ struct Rules {
 }
 
 impl Tls {
-    /// With the certificate and the key of a party.
+    /// Loads the certificate and key of a party.
     ///
     /// # Errors
-    /// A file is missing or has something else in it; or the certificate is revoked.
+    /// A file is missing or invalid, or the certificate is revoked.
     pub fn of(keys: &KeyDir, party: &Identity) -> Result<Tls, KeyError> {
         let mut roots = RootCertStore::empty();
         let path = keys.authority();
@@ -87,7 +87,7 @@ impl Tls {
             chain,
             key: key.map_err(|error| content(&key_path, error))?,
         };
-        // Before the list is read: one that is written meanwhile is read again.
+        // Identified before it is read: a list that is replaced meanwhile is read again.
         let stamp = keys.stamp();
         let rules = own.rules(keys, &path)?;
         if is_revoked(&rules.verify(&own.chain[0])) {
@@ -109,19 +109,20 @@ impl Tls {
         })
     }
 
-    /// Whose certificate it is.
+    /// The party whose certificate this is.
     #[must_use]
     pub fn party(&self) -> &Identity {
         &self.party
     }
 
-    /// Looks whether there is another list of revoked certificates, at most twice a second, and
-    /// follows it. Returns how often there was one: who has checked others by `is_good`
-    /// checks them again when that has grown. A list that has gone holds on.
+    /// Checks, at most twice a second, whether the revocation list has changed, and loads the new
+    /// one. Returns how often the list has changed: when that number has grown, callers must check
+    /// the certificates of their peers again with `is_good`. If the file is removed, the last list
+    /// stays in effect.
     ///
     /// # Errors
-    /// The new list cannot be read, or is not of this authority; then the old one holds. The same
-    /// list gives one error.
+    /// The new list cannot be read, or is not of this authority; then the previous one stays in
+    /// effect. The error is reported once per list.
     pub fn look(&self) -> Result<u64, KeyError> {
         let mut current = self.lock();
         if current.looked_at.elapsed() < LOOK {
@@ -140,22 +141,22 @@ impl Tls {
         Ok(current.lists)
     }
 
-    /// Whether a certificate that another has shown is still valid and not revoked.
+    /// Whether a peer's certificate is still valid and not revoked.
     #[must_use]
     pub fn is_good(&self, certificate: &CertificateDer<'_>) -> bool {
         self.rules().verify(certificate).is_ok()
     }
 
-    /// The configuration of a server, for those who call.
+    /// The TLS configuration for accepting calls.
     #[must_use]
     pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.rules().server)
     }
 
-    /// A connection to a party, which no other can answer.
+    /// A TLS connection for calling a party; only that party can complete the handshake.
     ///
     /// # Errors
-    /// The configuration is impossible.
+    /// The configuration is invalid.
     pub(crate) fn call(&self, callee: &Identity) -> Result<ClientConnection, rustls::Error> {
         let name = ServerName::try_from(callee.domain());
         let name = name.map_err(|error| rustls::Error::General(error.to_string()))?;
@@ -167,15 +168,14 @@ impl Tls {
     }
 
     fn lock(&self) -> MutexGuard<'_, Current> {
-        // Every critical section leaves it whole.
+        // Every critical section leaves the value consistent, even after a panic.
         let current = &self.shared.current;
         current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Own {
-    /// What holds with the list of revoked certificates that is there now. `path` is named in
-    /// errors.
+    /// Builds what is valid with the current revocation list. Errors name `path`.
     fn rules(&self, keys: &KeyDir, path: &Path) -> Result<Rules, KeyError> {
         let list = keys.read_list()?;
         let has_list = list.is_some();
@@ -199,7 +199,7 @@ impl Own {
             .with_client_cert_verifier(Arc::clone(&verifier))
             .with_single_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|error| content(path, error))?;
-        // A session that is resumed shows no certificate again, which may have expired.
+        // A resumed session would not show the certificate again, which may have expired.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let mut client = ClientConfig::builder_with_provider(provider)
@@ -214,7 +214,7 @@ impl Own {
             client: Arc::new(client),
             verifier,
         };
-        // A list with another signature would have every certificate refused.
+        // A list signed by another authority would make TLS refuse every certificate.
         if has_list && let Err(error) = rules.verify(&self.chain[0]) {
             use rustls::CertificateError::{
                 Expired, ExpiredContext, NotValidYet, NotValidYetContext, Revoked,
@@ -252,7 +252,7 @@ fn is_revoked(verified: &Result<(), rustls::Error>) -> bool {
     matches!(verified, Err(rustls::Error::InvalidCertificate(it)) if *it == revoked)
 }
 
-/// The party of a certificate that was verified, if it names exactly one.
+/// The party that a verified certificate names; `None` if it does not name exactly one.
 #[must_use]
 pub fn party_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
@@ -282,5 +282,5 @@ fn content(path: &Path, what: impl ToString) -> KeyError {
 
 static VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// Between two looks at the list of revoked certificates, at least.
+/// Least time between two checks of the revocation list.
 const LOOK: Duration = Duration::from_millis(500);

@@ -22,10 +22,10 @@ pub struct PipClient {
 }
 
 impl PipClient {
-    /// A client with the only operator's certificate in a directory, of the PIP of its name.
+    /// A client with the only operator's certificate in a directory, for the PIP of the same name.
     ///
     /// # Errors
-    /// There is no such certificate, or several.
+    /// There is no such certificate, or there are several.
     pub fn new(keys: &KeyDir, address: Address) -> Result<PipClient, KeyError> {
         let operator = keys.only(Role::Operator)?;
         let tls = Tls::of(keys, &operator)?;
@@ -41,7 +41,7 @@ impl PipClient {
         Ok(PipClient { callee })
     }
 
-    /// Has a node move to another host of the PIP, and waits until it has moved.
+    /// Moves a node to another host of the PIP, and waits until it has moved.
     ///
     /// # Errors
     /// [`CallError`].
@@ -51,18 +51,18 @@ impl PipClient {
         self.read(&body)
     }
 
-    /// Has all nodes leave a host, which takes no new ones from then on, and waits until they have
-    /// or cannot.
+    /// Drains a host: it gets no new nodes, and all its nodes move to other hosts. Waits until they
+    /// have moved or cannot.
     ///
     /// # Errors
-    /// [`CallError`]: of a node that cannot leave, too, before any has left.
+    /// [`CallError`]; also if a node cannot leave, in which case none is moved.
     pub fn drain(&self, host: &str, request: &DrainRequest) -> Answer<DrainReport> {
         let body = text_of(request);
         let body = self.ask("PUT", &drain_of(host), &body, request.limit_ms)?;
         self.read(&body)
     }
 
-    /// Has a host take nodes again.
+    /// Ends the draining of a host, so that it gets nodes again.
     ///
     /// # Errors
     /// [`CallError`].
@@ -98,5 +98,5 @@ fn drain_of(host: &str) -> String {
     format!("/v1/hosts/{}/drain", escape(host))
 }
 
-/// What a move may take beside the guest itself.
+/// Time for a move in addition to that of the guest itself.
 const MARGIN: Duration = Duration::from_secs(90);

@@ -1,5 +1,5 @@
-//! `POST /v1/asks`: what the role above asks of nodes; at a PIP also `GET /v1/asks` and
-//! `POST /v1/answers`, by which agents fetch asks and answer them.
+//! `POST /v1/asks` takes requests to nodes from the role above. At a PIP, agents fetch them with
+//! `GET /v1/asks` and answer with `POST /v1/answers`.
 
 use std::sync::Arc;
 
@@ -27,23 +27,23 @@ use crate::inside::desk::{Desk, Reply};
 use crate::inside::{Answer, Ask, Wanted};
 use crate::machine::{no_right, of_another};
 
-/// A VNP that is asked.
+/// The state of a VNP's server for requests to nodes.
 #[derive(Debug)]
 pub struct VnpAsks<S> {
-    /// The way to its machine.
+    /// The VNP's state machine.
     pub handle: Handle<Vnp<S>>,
-    /// The ways to its PIPs.
+    /// The VNP's PIPs.
     pub below: Below,
 }
 
-/// A PIP that is asked.
+/// The state of a PIP's server for requests to nodes.
 #[derive(Debug)]
 pub struct PipAsks<S> {
-    /// Its name.
+    /// Name of the PIP.
     pub name: String,
-    /// The way to its machine.
+    /// The PIP's state machine.
     pub handle: Handle<Pip<S>>,
-    /// Asks that wait for agents.
+    /// Requests that wait for agents.
     pub desk: Arc<Desk>,
 }
 
@@ -68,14 +68,14 @@ impl<S> Clone for PipAsks<S> {
 
 type Called = ConnectInfo<Caller>;
 
-/// The path of a VNP.
+/// The routes of a VNP.
 pub fn vnp_router<S: Store + Send + 'static>(asks: VnpAsks<S>) -> Router {
     Router::new()
         .route("/v1/asks", post(ask_vnp::<S>))
         .with_state(asks)
 }
 
-/// The paths of a PIP.
+/// The routes of a PIP.
 pub fn pip_router<S: Store + Send + 'static>(asks: PipAsks<S>) -> Router {
     Router::new()
         .route("/v1/asks", get(fetch::<S>).post(ask_pip::<S>))
@@ -192,7 +192,7 @@ async fn host_of<S: Store + Send + 'static>(
     }
 }
 
-/// Who asks, and what; who it is stands behind those on whose behalf.
+/// Parses a request and appends the caller to those on whose behalf it is made.
 async fn wanted_of(
     ConnectInfo(Caller(caller)): Called,
     callee: Role,
@@ -223,6 +223,6 @@ pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     })
 }
 
-/// An operator, a VNO, a VNP.
+/// Most parties in the list: an operator or delegate, a VNO, a VNP.
 const WHO_MAX: usize = 3;
 const WHO_BYTES_MAX: usize = 64;

@@ -1,5 +1,5 @@
-//! `PUT` and `DELETE /v1/hosts/HOST/drain`: the operator of a PIP has all nodes leave a host, which
-//! takes no new ones until that is taken back.
+//! `PUT` and `DELETE /v1/hosts/HOST/drain`: the operator of a PIP drains a host, which moves its
+//! nodes to other hosts and gets no new ones, or ends the draining.
 
 use std::time::{Duration, Instant};
 
@@ -20,54 +20,54 @@ use super::entrance::Caller;
 use super::messages::body_of;
 use super::moves::{MoveRequest, check_operator, moved, refusal};
 
-/// What is asked.
+/// A request to drain a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrainRequest {
-    /// How long it may take in all, ms; a move that has begun comes to its end.
+    /// Longest time in all, ms. A move that has begun is completed.
     pub limit_ms: u64,
 }
 
-/// What has left a host, and what has not.
+/// The result of draining a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrainReport {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// Nodes that have moved, in turn.
+    /// Nodes that have moved, in this order.
     pub moved: Vec<MovedNode>,
-    /// Nodes that are still there.
+    /// Nodes that are still on the host.
     pub stayed: Vec<StayedNode>,
 }
 
-/// A node that has left.
+/// A node that has left the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MovedNode {
-    /// Its network.
+    /// Uid of the node's network.
     pub vnet: VnetId,
-    /// The name of that.
+    /// Name of the node's network.
     pub name: String,
-    /// Where it is, and what moving took.
+    /// The new host, and measurements of the move.
     pub report: MigrationReport,
 }
 
-/// A node that has not left.
+/// A node that has not left the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StayedNode {
-    /// Its network.
+    /// Uid of the node's network.
     pub vnet: VnetId,
-    /// The name of that.
+    /// Name of the node's network.
     pub name: String,
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Why.
+    /// Why the node has not left.
     pub reason: String,
 }
 
-/// Drains a host and answers when that is done. If the caller goes the node that is moving moves
-/// on, and the host takes no new ones; who asks again has the others follow.
+/// Drains a host, and answers when that is complete. If the caller stops waiting, the current move
+/// is completed and the host stays drained; a repeated request moves the remaining nodes.
 pub(super) async fn drain<S: Store + Send + 'static>(
     State(asks): State<PipAsks<S>>,
     ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
@@ -84,7 +84,7 @@ pub(super) async fn drain<S: Store + Send + 'static>(
     answered(drained.await)
 }
 
-/// Has a host take nodes again.
+/// Ends the draining of a host.
 pub(super) async fn undrain<S: Store + Send + 'static>(
     State(asks): State<PipAsks<S>>,
     ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
@@ -151,7 +151,7 @@ async fn drained<S: Store + Send + 'static>(
                 name: next.name,
                 report: of_node,
             }),
-            // Its network is changed, or the node has left with it.
+            // The network is being changed, or the node has left meanwhile.
             Err(error) if error.code == ErrorCode::Conflict => tokio::time::sleep(AGAIN).await,
             Err(error) => report.stayed.push(StayedNode {
                 reason: error.message,
@@ -161,7 +161,7 @@ async fn drained<S: Store + Send + 'static>(
     }
 }
 
-/// The move to the first host of those to which a node can go.
+/// The move of a node to the first host that can take it.
 fn request(away: &NodeAway, deadline: Instant) -> MoveRequest {
     let left = deadline.saturating_duration_since(Instant::now());
     let to = away.to.iter().flatten().next();
@@ -232,6 +232,6 @@ async fn nodes_away<S: Store + Send + 'static>(
         .await
 }
 
-/// Between two looks at nodes of which the networks are being changed.
+/// Time between two attempts while the nodes' networks are being changed.
 const AGAIN: Duration = Duration::from_millis(200);
 const LIMIT_MS_MAX: u64 = 24 * 3_600_000;

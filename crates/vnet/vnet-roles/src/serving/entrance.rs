@@ -1,4 +1,4 @@
-//! Connections of callers, each with the identity that its certificate proves.
+//! Accepts callers' connections, each with the identity that its certificate proves.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,37 +20,37 @@ use crate::keys::{Tls, party_of};
 use crate::log::Log;
 use crate::wire::TaskWire;
 
-/// Who calls, as an argument of requests.
+/// The calling party, as an argument of request handlers.
 #[derive(Clone, Debug)]
 pub struct Caller(pub Identity);
 
-/// Where connections come from that have been accepted. Handshakes go on beside one another: one
-/// that does not end keeps no other out.
+/// A listener that returns connections with completed handshakes. Handshakes run concurrently, so
+/// that one that stalls does not block others.
 #[derive(Debug)]
 pub struct Entrance {
     place: String,
     admitted: mpsc::Receiver<(Admitted, Caller)>,
 }
 
-/// A connection whose caller is known, and its place among those of the caller.
+/// A connection whose caller is known. It counts as one of the caller's connections.
 #[derive(Debug)]
 pub struct Admitted {
     stream: TlsStream<TaskWire>,
-    /// Comes when the caller's certificate is valid no longer.
+    /// Fires when the caller's certificate is no longer valid.
     ends: oneshot::Receiver<()>,
     _place: Place,
 }
 
-/// The connections that there are, by numbers.
+/// The open connections, by number.
 #[derive(Debug, Default)]
 struct Places(Mutex<(u64, BTreeMap<u64, Guest>)>);
 
-/// Who has a connection.
+/// The caller of an open connection.
 #[derive(Debug)]
 struct Guest {
     caller: Identity,
     certificate: CertificateDer<'static>,
-    /// The connection ends with it.
+    /// Dropping it ends the connection.
     _end: oneshot::Sender<()>,
 }
 
@@ -86,14 +86,16 @@ async fn accept(
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     let sources = Sources::default();
     while !admit.is_closed() {
-        // As many at a time as there are permits; the others wait in the system's queue.
+        // As many handshakes at a time as there are permits; further connections wait in the
+        // system's queue.
         let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else {
             return;
         };
         let (stream, from) = match incoming.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // No file descriptors, a caller that has gone, a node that has gone.
+                // For instance no free file descriptors, a caller that has gone, or a node that has
+                // gone.
                 log.say(format_args!("accepting a connection: {error}"));
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -110,7 +112,7 @@ async fn accept(
         tokio::spawn(async move {
             let _permit = permit;
             let handshake = async {
-                // Those of one source take turns, and cost the others nothing.
+                // Handshakes of one source wait for each other, and do not delay other sources.
                 let _turn = pending.common.0.acquire().await;
                 TlsAcceptor::from(tls.server()).accept(stream).await
             };
@@ -118,7 +120,7 @@ async fn accept(
             drop(pending);
             match shaken {
                 Ok(Ok(stream)) => match admitted(stream, &tls, &places) {
-                    // If the server has ended, nothing takes it.
+                    // If the server has ended, the connection is dropped.
                     Ok(new) => drop(admit.send(new).await),
                     Err(what) => log.say(format_args!("{from} is sent away: {what}")),
                 },
@@ -129,10 +131,10 @@ async fn accept(
     }
 }
 
-/// Ends the connections of those whose certificates are revoked, or have expired.
+/// Ends connections whose callers' certificates are revoked or have expired.
 async fn look_after(places: Arc<Places>, tls: Tls, log: Log) {
     let (mut seen, mut rounds) = (0, 0_u32);
-    // It ends with the runtime.
+    // The loop ends with the runtime.
     loop {
         tokio::time::sleep(LOOK).await;
         rounds = rounds.wrapping_add(1);
@@ -198,7 +200,7 @@ impl Places {
         Some((Place { places, number }, ends))
     }
 
-    /// Ends connections whose certificates are not good; returns whose they were.
+    /// Ends connections whose certificates are not valid any more; returns their callers.
     fn end_bad(&self, tls: &Tls) -> Vec<Identity> {
         let mut all = self.lock();
         let bad = all
@@ -208,7 +210,7 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Guest>)> {
-        // Every critical section leaves it whole.
+        // Every critical section leaves the value consistent, even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -226,7 +228,7 @@ impl Listener for Entrance {
     async fn accept(&mut self) -> (Admitted, Caller) {
         match self.admitted.recv().await {
             Some(admitted) => admitted,
-            // The task that accepts ends with the runtime only.
+            // The accepting task ends only with the runtime.
             None => std::future::pending().await,
         }
     }
@@ -281,15 +283,15 @@ impl AsyncWrite for Admitted {
     }
 }
 
-/// Connections that are not admitted yet.
+/// Most connections whose handshakes are not complete.
 const HANDSHAKES_MAX: usize = 1024;
-/// How long a handshake may take.
+/// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections of one caller at a time.
+/// Most connections of one caller.
 const CONNECTIONS_MAX: usize = 64;
-/// Between two looks at the list of revoked certificates.
+/// Time between two checks of the revocation list.
 const LOOK: Duration = Duration::from_secs(1);
-/// So many looks later it is looked whether certificates have expired.
+/// Number of such checks between two checks whether certificates have expired.
 const EXPIRY_ROUNDS: u32 = 30;
-/// After an error of the system.
+/// Time to wait after an error of the system.
 const PAUSE: Duration = Duration::from_millis(100);

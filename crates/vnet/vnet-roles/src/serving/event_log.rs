@@ -1,11 +1,11 @@
-//! What has happened, as much of it as is kept.
+//! A bounded log of events.
 
 use std::collections::VecDeque;
 
 use carina_vnet::progress::Event;
 
-/// Events with their numbers, from 1. Those that delegates cause leave the others their room, and
-/// those of one delegate leave some to the other delegates.
+/// Events with their numbers, from 1. Events of delegates are limited, so that they do not displace
+/// others; those of one delegate are limited further.
 #[derive(Debug, Default)]
 pub struct EventLog {
     events: VecDeque<Kept>,
@@ -15,17 +15,17 @@ pub struct EventLog {
 #[derive(Debug)]
 struct Kept {
     event: Event,
-    /// The delegate who has caused it.
+    /// The delegate who has caused the event, if one has.
     by: Option<String>,
 }
 
 impl EventLog {
-    /// Adds one, at so many ms. Of words that are long the first are kept.
+    /// Adds an event with its time in ms. A long text is truncated.
     pub fn add(&mut self, at_ms: u64, what: String) {
         self.keep(at_ms, what, None);
     }
 
-    /// Adds one that a delegate has caused.
+    /// Adds an event that a delegate has caused.
     pub fn add_of(&mut self, delegate: &str, at_ms: u64, what: String) {
         let is_own = |kept: &Kept| kept.by.as_deref() == Some(delegate);
         self.leave_room(OF_DELEGATE_MAX, is_own);
@@ -48,7 +48,7 @@ impl EventLog {
         self.events.drain(..excess);
     }
 
-    /// Lets the oldest of some go, if there are `most` of them.
+    /// If there are `most` events of a kind, removes the oldest one.
     fn leave_room(&mut self, most: usize, is_one: impl Fn(&Kept) -> bool) {
         if self.events.iter().filter(|kept| is_one(kept)).count() >= most
             && let Some(oldest) = self.events.iter().position(is_one)
@@ -57,25 +57,25 @@ impl EventLog {
         }
     }
 
-    /// The number of the last one, 0 before the first.
+    /// The number of the last event; 0 if there was none.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// Those after a number.
+    /// The events after a number.
     pub fn since(&self, number: u64) -> Vec<Event> {
         let events = self.events.iter().map(|kept| &kept.event);
         events.filter(|it| it.number > number).cloned().collect()
     }
 }
 
-/// Events that are kept.
+/// Most events that are kept.
 const EVENTS_MAX: usize = 1000;
-/// Of them, those that delegates have caused.
+/// Most of them from delegates.
 const OF_DELEGATES_MAX: usize = 500;
-/// Of them, those of one delegate.
+/// Most of them from one delegate.
 const OF_DELEGATE_MAX: usize = 200;
-/// Characters of an event.
+/// Most characters of an event.
 const WORDS_MAX: usize = 1000;
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
         }
         assert_eq!(log.since(0).len(), 1 + OF_DELEGATES_MAX);
         assert!(log.since(0)[0].what.starts_with("operator acme lets"));
-        // What else happens has all the room.
+        // Other events may use all the room.
         for _ in 0..EVENTS_MAX {
             log.add(0, "it is ready".to_owned());
         }

@@ -1,4 +1,4 @@
-//! Where a role is called: a socket of TCP, or its name in a DIF.
+//! Where a role listens: a TCP socket, or a name in a DIF.
 
 use std::io;
 use std::net::{TcpListener, ToSocketAddrs};
@@ -14,16 +14,16 @@ use crate::calling::address::Address;
 use crate::identity::Identity;
 use crate::wire::{TaskFlow, TaskWire};
 
-/// A role's place, taken.
+/// An open listener of a role.
 #[derive(Debug)]
 pub enum Listening {
-    /// A socket of TCP.
+    /// A TCP socket.
     Tcp(TcpListener),
     /// A name in a DIF.
     Dif(Named),
 }
 
-/// A name in a DIF, which is registered again when the node comes back.
+/// A name in a DIF. It is registered again when the node has restarted.
 #[derive(Debug)]
 pub struct Named {
     name: AppName,
@@ -32,20 +32,20 @@ pub struct Named {
     registration: Option<Registration>,
 }
 
-/// Connections as they come.
+/// Incoming connections.
 #[derive(Debug)]
 pub enum Incoming {
-    /// Over TCP.
+    /// Connections over TCP.
     Tcp(tokio::net::TcpListener),
-    /// Over flows, and who asked for each.
+    /// Flows, each with the name of the application that allocated it.
     Dif(mpsc::Receiver<io::Result<(UnixStream, String)>>),
 }
 
 impl Listening {
-    /// Takes the place of a party.
+    /// Opens the listener of a party.
     ///
     /// # Errors
-    /// It is taken, or the node has no such DIF.
+    /// The address is in use, or the node has no such DIF.
     pub fn open(address: &Address, party: &Identity) -> io::Result<Listening> {
         match address {
             Address::Tcp(address) => {
@@ -65,7 +65,7 @@ impl Listening {
         }
     }
 
-    /// The place in words.
+    /// The address as text.
     #[must_use]
     pub fn place(&self) -> String {
         match self {
@@ -87,13 +87,13 @@ impl Named {
         Ok(self.registration.insert(registration))
     }
 
-    /// Accepts flows until the role is served no longer.
+    /// Accepts flows until the role ends.
     fn accept(mut self, to: &mpsc::Sender<io::Result<(UnixStream, String)>>) {
         while !to.is_closed() {
             let accepted = self.next().transpose();
             let Some(accepted) = accepted else { continue };
             if matches!(&accepted, Err(error) if !matches!(error, Error::Refused(_))) {
-                // The node has gone.
+                // The node has ended.
                 self.registration = None;
             }
             let has_lost = self.registration.is_none();
@@ -121,10 +121,10 @@ impl Named {
 }
 
 impl Incoming {
-    /// Begins to take connections, within a runtime.
+    /// Begins to accept connections. To be called within a runtime.
     ///
     /// # Errors
-    /// The socket is unusable, or the system gives no thread.
+    /// The socket is unusable, or the system cannot start a thread.
     pub fn start(listening: Listening) -> io::Result<Incoming> {
         match listening {
             Listening::Tcp(listener) => {
@@ -140,10 +140,11 @@ impl Incoming {
         }
     }
 
-    /// The next connection, and from where it comes.
+    /// The next connection, and the caller's address or application name.
     ///
     /// # Errors
-    /// The system has no descriptors, the caller has gone, the node has gone; later ones may come.
+    /// The system has no free descriptors, the caller has gone, or the node has gone; later
+    /// connections may still come.
     pub async fn accept(&mut self) -> io::Result<(TaskWire, String)> {
         match self {
             Incoming::Tcp(listener) => {
@@ -156,14 +157,14 @@ impl Incoming {
                     let (socket, from) = accepted?;
                     Ok((TaskWire::Flow(TaskFlow::new(socket)?), from))
                 }
-                // Its thread ends with the runtime only.
+                // The thread ends only with the runtime.
                 None => std::future::pending().await,
             },
         }
     }
 }
 
-/// Between two looks at whether the role is still served.
+/// Time between two checks whether the role has ended.
 const LOOK: Duration = Duration::from_millis(200);
-/// Between two attempts to register a name at a node that has gone.
+/// Time between two attempts to register a name at a node that has gone.
 const AGAIN: Duration = Duration::from_secs(1);

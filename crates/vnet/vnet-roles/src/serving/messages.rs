@@ -1,4 +1,5 @@
-//! `POST /v1/messages`: what a caller says; `GET /v1/messages`: what there is for it.
+//! `POST /v1/messages` takes messages from a caller; `GET /v1/messages` returns messages for the
+//! caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +17,12 @@ use crate::driver::Handle;
 use crate::machine::{Machine, no_right};
 use crate::mailbox::{Mailboxes, list_of};
 
-/// A role that is called.
+/// The state of a role's message server.
 #[derive(Debug)]
 pub struct Service<M> {
-    /// The way to its machine.
+    /// The role's state machine.
     pub handle: Handle<M>,
-    /// What it has to say.
+    /// Messages for callers.
     pub mailboxes: Arc<Mailboxes>,
 }
 
@@ -34,7 +35,7 @@ impl<M> Clone for Service<M> {
     }
 }
 
-/// The paths for messages.
+/// The routes for messages.
 pub fn router<M: Machine>(service: Service<M>) -> Router {
     Router::new()
         .route("/v1/messages", get(hear::<M>).post(say::<M>))
@@ -74,16 +75,16 @@ async fn hear<M: Machine>(
     json_text(list_of(&messages).into_bytes())
 }
 
-/// Answers a request for a path that is not there.
+/// Answers a request with an unknown path.
 pub async fn unknown_path() -> Response {
     let what = "there is no such path; docs/reference/vnet-roles.md lists all paths";
     refusal(&ErrorBody::new(ErrorCode::NotFound, what))
 }
 
-/// The body of a request, of bounded size, within a time.
+/// Reads the body of a request, of bounded size, within a bounded time.
 ///
 /// # Errors
-/// It is too long, or does not come.
+/// The body is too long, or does not arrive in time.
 pub async fn body_of(body: Body) -> Result<Vec<u8>, ErrorBody> {
     let bytes = tokio::time::timeout(BODY_WAIT, to_bytes(body, BODY_MAX)).await;
     let bytes = bytes.map_err(|_| {
@@ -96,7 +97,7 @@ pub async fn body_of(body: Body) -> Result<Vec<u8>, ErrorBody> {
     })
 }
 
-/// Bytes of a request at most: the longest document, written as JSON, and what is around it.
+/// Largest request, bytes: the longest document as JSON, with some room.
 pub(crate) const BODY_MAX: usize = 12 << 20;
-/// How long the body of a request may take.
+/// Longest time for the body of a request to arrive.
 const BODY_WAIT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! `POST /v1/moves`: the operator of a PIP has a node move to another host of it.
+//! `POST /v1/moves`: the operator of a PIP moves a node to another host of the PIP.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -22,21 +22,21 @@ use crate::identity::{Identity, Role};
 use crate::inside::{Answer, Ask, Wanted};
 use crate::machine::no_right;
 
-/// What is asked.
+/// A request to move a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveRequest {
-    /// The network, by uid, or by its name if no other has that.
+    /// The network's uid, or its name if that is unique.
     pub vnet: String,
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The host to which it goes.
+    /// Name of the destination host.
     pub to: String,
-    /// How long it may take until the node is there, ms.
+    /// Longest time until the node has arrived, ms.
     pub limit_ms: u64,
 }
 
-/// A node that is asked for echos.
+/// A stream of echo requests to the moving node.
 struct Watch {
     host: String,
     node: String,
@@ -45,7 +45,7 @@ struct Watch {
     who: Vec<String>,
 }
 
-/// Moves a node and answers when it has moved; it goes on moving if the caller goes.
+/// Moves a node and answers when it has moved. The move continues if the caller stops waiting.
 pub(super) async fn move_node<S: Store + Send + 'static>(
     State(asks): State<PipAsks<S>>,
     ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
@@ -59,7 +59,7 @@ pub(super) async fn move_node<S: Store + Send + 'static>(
     answered(moved.await)
 }
 
-/// Whether the caller is the operator of the PIP.
+/// Checks that the caller is the operator of the PIP.
 pub(super) fn check_operator<S>(asks: &PipAsks<S>, caller: &Identity) -> Result<(), ErrorBody> {
     if caller.role != Role::Operator {
         return Err(no_right(Role::Pip, caller, &[Role::Operator]));
@@ -71,7 +71,7 @@ pub(super) fn check_operator<S>(asks: &PipAsks<S>, caller: &Identity) -> Result<
     Ok(())
 }
 
-/// Moves a node, which a neighbour watches meanwhile if there is one that can.
+/// Moves a node. Meanwhile a neighbour sends echo requests to it, if one can.
 pub(super) async fn moved<S: Store + Send + 'static>(
     asks: &PipAsks<S>,
     request: &MoveRequest,
@@ -90,7 +90,7 @@ pub(super) async fn moved<S: Store + Send + 'static>(
                 gap_ms = Some(ms(gap));
                 Some(watch.node.clone())
             }
-            // That it has moved counts.
+            // The move counts even if its measurement has failed.
             Err(_) => None,
         },
         None => None,
@@ -130,7 +130,7 @@ async fn outcome<S: Store + Send + 'static>(
         pip.begin_move(now, names, number, limit)
     });
     let vnet = begun.await?.map_err(refusal)?;
-    // It is given up by then; or its hosts get their orders again.
+    // By then the move has been given up, or its hosts have got their orders again.
     let deadline = Instant::now() + Duration::from_millis(limit_ms) * 2 + MARGIN;
     while Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
@@ -145,7 +145,8 @@ async fn outcome<S: Store + Send + 'static>(
     Err(ErrorBody::new(ErrorCode::TimedOut, what))
 }
 
-/// Has a neighbour that is a namespace ask the node for echos, if there is one whose host does it.
+/// Makes a namespace neighbour of the node send echo requests to it, if there is one whose host
+/// does that.
 async fn watch<S: Store + Send + 'static>(
     asks: &PipAsks<S>,
     request: &MoveRequest,
@@ -182,7 +183,8 @@ impl Watch {
         self.ask(asks, ask).await.map(drop)
     }
 
-    /// What was sent and answered, and the longest time without an answer.
+    /// Ends the echo requests. Returns how many were sent and answered, and the longest time
+    /// without a reply.
     async fn end<S>(&self, asks: &PipAsks<S>) -> Result<(u64, u64, Duration), ErrorBody> {
         let ask = Ask::EndEchoes {
             node: self.node.clone(),
@@ -230,8 +232,8 @@ fn random() -> Result<u64, ErrorBody> {
     drawn.map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
 }
 
-/// Between two looks at how far a move is.
+/// Time between two checks of a move's state.
 const LOOK: Duration = Duration::from_millis(20);
 const LIMIT_MS_MAX: u64 = 3_600_000;
-/// What it may take beside the guest itself.
+/// Time for a move in addition to that of the guest itself.
 const MARGIN: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! A VNO with what happened to its networks, which its operators follow.
+//! A VNO with the events of its networks, which its operators follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::event_log::EventLog;
 use crate::identity::{Identity, Role};
 use crate::machine::{Machine, no_right, party, read, text};
 
-/// A VNO at work.
+/// A VNO with the events of its networks.
 #[derive(Debug)]
 pub struct Operations<S> {
     vno: Vno<S>,
@@ -26,7 +26,7 @@ pub struct Operations<S> {
     happened: Arc<Notify>,
 }
 
-/// What happened to a network since this process began.
+/// The events of a network since this process began.
 #[derive(Debug)]
 struct History {
     began: Instant,
@@ -35,7 +35,7 @@ struct History {
 }
 
 impl<S: Store> Operations<S> {
-    /// The work of a VNO whose provider has this name.
+    /// Creates it for a VNO whose VNP has the name `vnp`.
     pub fn new(vno: Vno<S>, vnp: &str) -> Operations<S> {
         Operations {
             vno,
@@ -45,15 +45,16 @@ impl<S: Store> Operations<S> {
         }
     }
 
-    /// Tells those who wait that something has happened.
+    /// Notifies waiters of new events.
     pub fn happened(&self) -> Arc<Notify> {
         Arc::clone(&self.happened)
     }
 
-    /// Wants a network: a new one, or a change of one that there is.
+    /// Requests a network: a new one if `is_new`, else a change of an existing one.
     ///
     /// # Errors
-    /// There is one already, or none; it is being removed; the store does not answer.
+    /// The network exists already, or does not exist; it is being removed; or the store does not
+    /// answer.
     pub fn want(
         &mut self,
         now: Instant,
@@ -76,7 +77,7 @@ impl<S: Store> Operations<S> {
         self.seen(&name)
     }
 
-    /// Wants a network no longer.
+    /// Requests the removal of a network.
     ///
     /// # Errors
     /// No network has this name, or the store does not answer.
@@ -88,7 +89,7 @@ impl<S: Store> Operations<S> {
         })
     }
 
-    /// All networks, by name.
+    /// All networks, sorted by name.
     pub fn list(&self) -> Vec<Seen> {
         let names: BTreeSet<&str> = self.vno.names().collect();
         names
@@ -97,7 +98,7 @@ impl<S: Store> Operations<S> {
             .collect()
     }
 
-    /// One network.
+    /// The state of a network.
     ///
     /// # Errors
     /// No network has this name.
@@ -105,7 +106,7 @@ impl<S: Store> Operations<S> {
         self.vno.seen(name).ok_or_else(|| self.unknown(name))
     }
 
-    /// What is wanted of a network.
+    /// The document of a network.
     ///
     /// # Errors
     /// No network has this name.
@@ -114,7 +115,7 @@ impl<S: Store> Operations<S> {
         document.ok_or_else(|| self.unknown(name))
     }
 
-    /// The grants for a network, by the names of delegates.
+    /// The grants for a network, by delegate.
     ///
     /// # Errors
     /// No network has this name.
@@ -122,10 +123,10 @@ impl<S: Store> Operations<S> {
         self.vno.grants(name).ok_or_else(|| self.unknown(name))
     }
 
-    /// Lets a delegate do what a grant says with a network; without one, nothing any more.
+    /// Gives a delegate a grant for a network; `None` withdraws the delegate's grant.
     ///
     /// # Errors
-    /// No network has this name, the grant cannot be, or the store does not answer.
+    /// No network has this name, the grant is invalid, or the store does not answer.
     pub fn grant(
         &mut self,
         now: Instant,
@@ -140,8 +141,8 @@ impl<S: Store> Operations<S> {
         })
     }
 
-    /// A network with what is wanted of it, and how long ago it became known here, ms: times of
-    /// events count from then.
+    /// A network with its document, and the time since it became known to this process, ms: times
+    /// of events count from then.
     ///
     /// # Errors
     /// No network has this name.
@@ -151,7 +152,7 @@ impl<S: Store> Operations<S> {
         Ok((self.seen(name)?, self.document(name)?, age))
     }
 
-    /// What happened to a network after an event.
+    /// The events of a network after an event number.
     ///
     /// # Errors
     /// No network has this name.
@@ -160,7 +161,7 @@ impl<S: Store> Operations<S> {
         Ok(history.events.since(since))
     }
 
-    /// Notes that something happened to a network.
+    /// Adds an event to a network's log.
     pub fn tell(&mut self, now: Instant, name: &str, what: String) {
         if let Some(history) = self.histories.get_mut(name) {
             history.add(now, what);
@@ -168,7 +169,7 @@ impl<S: Store> Operations<S> {
         }
     }
 
-    /// As [`Operations::tell`], of what a caller has done.
+    /// Like [`Operations::tell`], for an action of a caller.
     pub fn tell_of(&mut self, now: Instant, name: &str, caller: &Identity, what: String) {
         match (caller.role, self.histories.get_mut(name)) {
             (Role::Delegate, Some(history)) => {
@@ -197,7 +198,7 @@ impl<S: Store> Operations<S> {
         ErrorBody::new(ErrorCode::NotFound, what)
     }
 
-    /// Notes what has changed.
+    /// Adds events for everything that has changed since the last call.
     fn note(&mut self, now: Instant) {
         let all = self.list();
         let names: BTreeSet<&str> = all.iter().map(|seen| seen.name.as_str()).collect();
@@ -224,7 +225,7 @@ impl<S: Store> Operations<S> {
 }
 
 impl History {
-    /// Adds what is new; says whether anything is.
+    /// Adds events for what has changed; returns whether there are any.
     fn note(&mut self, now: Instant, seen: &Seen) -> bool {
         let nothing = Standing::default();
         let before = self.seen.as_ref();
@@ -263,7 +264,7 @@ impl History {
     }
 }
 
-/// A condition that holds, in words.
+/// A text for a condition that holds.
 fn words_of(condition: Condition) -> &'static str {
     match condition {
         Condition::Admitted => "it is admitted",

@@ -1,8 +1,8 @@
-//! The page of a VNO: what its operator may ask for, in a browser on the machine of the VNO.
+//! The web page of a VNO, for its operator's browser on the VNO's machine.
 //!
-//! Who has the token of the page's address has the rights of the operator. It has the networks of
-//! the operator, with their nodes and links as the operator knows them; there is no word in it of
-//! what carries them. Its paths are those of an agent's page, where they mean the same.
+//! A browser with the token in the page's address has the rights of the operator. The page shows
+//! the operator's networks with their nodes and links as the operator knows them, and nothing of
+//! the substrate. Its paths are the same as those of an agent's page, where they mean the same.
 
 mod consoles;
 mod remote_frames;
@@ -38,7 +38,7 @@ use crate::inside::copied::Copied;
 use crate::inside::{self, Answer, Ask, impairments};
 use crate::numbers::Numbers;
 
-/// What a page of a VNO has beside the verbs of operators.
+/// The state of a VNO's page, in addition to the verbs of operators.
 #[derive(Debug)]
 struct Page<S> {
     operator: Identity,
@@ -60,20 +60,20 @@ impl<S> Clone for Page<S> {
     }
 }
 
-/// A network as its operator's page has it.
+/// A network as its operator's page shows it.
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]
     report: VnetReport,
     /// The conditions that hold.
     conditions: Vec<Condition>,
-    /// Whether it is refused as it is.
+    /// Whether the request is refused for good.
     is_refused: bool,
 }
 
 type Of<S> = State<Page<S>>;
 
-/// All that the page of a VNO can ask for; numbers are drawn from `random`.
+/// The routes of a VNO's page. Session numbers are drawn from `random`.
 pub fn router<S: Store + Send + 'static>(verbs: Verbs<S>, random: Random) -> Router {
     let operator = Identity {
         role: Role::Operator,
@@ -224,7 +224,7 @@ async fn begin_capture<S: Store + Send + 'static>(
             return Err(ErrorBody::new(ErrorCode::BadRequest, what));
         };
         let copied = Copied::of([near, far], Some(captures::SNAP), page.numbers.next());
-        // Captures end with the page: what they hold is no part of it.
+        // Captures end with the page; they are not part of its state.
         let (watching, operator) = (Arc::clone(&page.watching), page.operator.clone());
         let ask = move |ask| watching.ask(&operator, &name, ask);
         page.captures.begin(move || {

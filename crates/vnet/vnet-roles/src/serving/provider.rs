@@ -1,5 +1,5 @@
-//! The page of a PIP: its hosts with what is promised of them, the parts of networks on them, and
-//! what has happened, for those who run it. It has names of the substrate, and gives no orders.
+//! The web page of a PIP, for those who run it: its hosts with what is promised of them, the parts
+//! of networks, and events. It shows names of the substrate, and cannot give orders.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,7 +22,7 @@ use super::event_log::EventLog;
 use super::messages::unknown_path;
 use crate::driver::Handle;
 
-/// A PIP that is looked at.
+/// A PIP whose page is served.
 #[derive(Debug)]
 pub struct Provider<S> {
     handle: Handle<Pip<S>>,
@@ -39,7 +39,7 @@ struct Happened {
     events: EventLog,
 }
 
-/// A provider with the time that its events count.
+/// The view of a PIP, with the time that its events use.
 #[derive(Debug, Serialize)]
 struct Shown {
     now_ms: u64,
@@ -50,10 +50,10 @@ struct Shown {
 type Of<S> = State<Arc<Provider<S>>>;
 
 impl<S: Store + Send + 'static> Provider<S> {
-    /// Begins to note what happens. It ends with this value.
+    /// Begins to record events of a PIP. It ends with this value.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub fn start(handle: Handle<Pip<S>>, name: &str) -> std::io::Result<Arc<Provider<S>>> {
         let provider = Arc::new(Provider {
             handle,
@@ -68,7 +68,7 @@ impl<S: Store + Send + 'static> Provider<S> {
         Ok(provider)
     }
 
-    /// All that the page can ask for.
+    /// The routes of the page.
     pub fn router(self: &Arc<Provider<S>>) -> Router {
         Router::new()
             .route("/v1/page", get(about::<S>))
@@ -83,7 +83,7 @@ impl<S: Store + Send + 'static> Provider<S> {
     }
 
     fn note(&self) {
-        // One that has too much to do is looked at the next time.
+        // If the PIP has too much to do, it is checked the next time.
         let Ok(view) = self.look() else {
             return;
         };
@@ -110,7 +110,7 @@ impl<S: Store + Send + 'static> Provider<S> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Happened> {
-        // Every critical section leaves it whole.
+        // Every critical section leaves the value consistent, even after a panic.
         self.happened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,7 +153,7 @@ async fn events<S: Store + Send + 'static>(
     .await
 }
 
-/// What has become otherwise, in words.
+/// The changes between two views, as text.
 fn changes(before: &PipView, now: &PipView) -> Vec<String> {
     let old: BTreeMap<&str, &HostView> = before
         .hosts
@@ -225,9 +225,9 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
     all
 }
 
-/// Between two looks at what has changed.
+/// Time between two checks for changes.
 const EVERY: Duration = Duration::from_millis(500);
-/// Events of one look at most.
+/// Most events of one check.
 const CHANGES_MAX: usize = 200;
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! Who may ask a VNO for what: its operator for everything, a delegate for what the operator has
-//! granted.
+//! Rights at a VNO: its operator may do everything, a delegate what the operator has granted.
 //!
-//! A delegate learns of a network only if there is a grant for it: of all others it hears the same
-//! as of networks that are not there.
+//! A delegate learns of a network only if it has a grant for it. About other networks it gets the
+//! same answers as about networks that do not exist.
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_time::Instant;
@@ -12,31 +11,31 @@ use carina_vnet::store::Store;
 use super::operations::Operations;
 use crate::identity::{Identity, Role};
 
-/// What a caller needs.
+/// What a caller needs for a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Need<'a> {
-    /// To be the operator.
+    /// The caller must be the operator.
     Operator,
-    /// To have any grant for a network, or to be the operator.
+    /// The caller must be the operator or have some grant for a network.
     Any {
-        /// The network.
+        /// Name of the network.
         name: &'a str,
     },
-    /// To be allowed to do this with a network, at a node if one is named.
+    /// The caller must be allowed a verb on a network, and on a node if one is given.
     Verb {
-        /// The network.
+        /// Name of the network.
         name: &'a str,
-        /// What is to be done.
+        /// The verb.
         verb: Verb,
-        /// The node.
+        /// Name of the node, if the request concerns one.
         node: Option<&'a str>,
     },
 }
 
-/// Checks whether a caller may be listened to at all.
+/// Checks that a caller may use this VNO at all.
 ///
 /// # Errors
-/// It is neither the operator of the VNO nor a delegate.
+/// The caller is neither the operator of the VNO nor a delegate.
 pub fn is_known(vno: &Identity, caller: &Identity) -> Result<(), ErrorBody> {
     if is_operator(vno, caller) || caller.role == Role::Delegate {
         Ok(())
@@ -53,10 +52,10 @@ pub fn is_operator(vno: &Identity, caller: &Identity) -> bool {
     caller.role == Role::Operator && caller.name == vno.name
 }
 
-/// Checks what a caller needs now.
+/// Checks that a caller has what a request needs.
 ///
 /// # Errors
-/// The caller may not do it; the words say what it may.
+/// The caller has no such right; the text says what the caller may do.
 pub fn check<S: Store>(
     operations: &Operations<S>,
     vno: &Identity,

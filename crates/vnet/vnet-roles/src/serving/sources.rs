@@ -1,5 +1,5 @@
-//! Where connections come from that are not admitted yet: one source cannot take the places of
-//! the others.
+//! Limits connections with incomplete handshakes, so that one source cannot use up the places of
+//! others.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use tokio::sync::Semaphore;
 
 use crate::shares::{Share, Shares};
 
-/// The sources that there are now, by address, or by application where flows are asked for.
+/// The current sources: IP addresses, or applications that allocate flows.
 #[derive(Debug, Default)]
 pub(super) struct Sources(Arc<Shares<String, Turns>>);
 
-/// A connection of a source. It is over when this is dropped.
+/// A connection of a source whose handshake is not complete. It counts until this is dropped.
 pub(super) type Pending = Share<String, Turns>;
 
-/// Handshakes of a source at a time.
+/// Limits the concurrent handshakes of a source.
 #[derive(Debug)]
 pub(super) struct Turns(pub(super) Semaphore);
 
@@ -27,13 +27,13 @@ impl Default for Turns {
 }
 
 impl Sources {
-    /// Notes a connection; none if its source has too many.
+    /// Counts a connection; `None` if its source has too many.
     pub(super) fn take(&self, from: &str) -> Option<Pending> {
         self.0.take(&source_of(from), PENDING_MAX).ok()
     }
 }
 
-/// An address without its port, or an application.
+/// The source of a connection: its address without the port, or the application.
 fn source_of(from: &str) -> String {
     match from.parse::<SocketAddr>() {
         Ok(address) => network_of(address.ip()).to_string(),
@@ -41,9 +41,9 @@ fn source_of(from: &str) -> String {
     }
 }
 
-/// Handshakes of one source at a time.
+/// Most concurrent handshakes of one source.
 const TURNS: usize = 16;
-/// Connections of one source that are not admitted yet, at a time.
+/// Most connections of one source with incomplete handshakes.
 const PENDING_MAX: usize = 128;
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
         assert!(sources.take("192.0.2.1:99").is_none());
         assert!(sources.take("192.0.2.2:99").is_some());
         assert!(sources.take("vnp.net|1").is_some());
-        // One host has as many addresses of IPv6 as it likes.
+        // One host may use any number of IPv6 addresses in its /64 network.
         assert_eq!(
             source_of("[2001:db8::1]:9"),
             source_of("[2001:db8::ff:2]:10")

@@ -1,4 +1,4 @@
-//! What operators of a VNO, and those to whom they have granted it, may ask for: networks, by name.
+//! Requests of a VNO's operator and of delegates, about networks by name.
 
 use std::sync::Arc;
 
@@ -26,20 +26,20 @@ use crate::identity::{Identity, Role};
 use crate::inside::below::{Below, no_node};
 use crate::inside::{Ask, Wanted};
 
-/// A VNO that its operators call.
+/// The state of a VNO's server for operators.
 #[derive(Debug)]
 pub struct Verbs<S> {
-    /// The way to its machine.
+    /// The VNO's state machine.
     pub handle: Handle<Operations<S>>,
-    /// Who it is.
+    /// The VNO's identity.
     pub party: Identity,
-    /// Tells when something has happened.
+    /// Notifies of new events.
     pub happened: Arc<Notify>,
-    /// The name of its VNP.
+    /// Name of the VNO's VNP.
     pub vnp: String,
-    /// The ways to it.
+    /// Forwards requests to the VNP.
     pub below: Below,
-    /// What looks into its networks.
+    /// Reads the state of the VNO's networks.
     pub watching: Arc<Watching<S>>,
 }
 
@@ -59,7 +59,7 @@ impl<S> Clone for Verbs<S> {
 type Of<S> = State<Verbs<S>>;
 type Called = ConnectInfo<Caller>;
 
-/// The paths of a VNO.
+/// The routes of a VNO.
 pub fn router<S: Store + Send + 'static>(verbs: Verbs<S>) -> Router {
     let grant = put(set_grant::<S>).delete(withdraw::<S>);
     Router::new()
@@ -78,8 +78,8 @@ pub fn router<S: Store + Send + 'static>(verbs: Verbs<S>) -> Router {
 }
 
 impl<S: Store + Send + 'static> Verbs<S> {
-    /// Does what a caller asks for that may do it with network `name`; without a verb, a caller
-    /// with any right there may.
+    /// Runs `work` for network `name`, if the caller has the right: the given verb, or any grant
+    /// there if no verb is given.
     async fn of_network<T, W>(
         &self,
         ConnectInfo(Caller(caller)): Called,
@@ -106,7 +106,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
         answered(answer.await.and_then(|done| done))
     }
 
-    /// Does what the operator alone may ask for.
+    /// Runs `work`, if the caller is the operator.
     async fn of_operator<T: Serialize + Send + 'static>(
         &self,
         ConnectInfo(Caller(caller)): Called,
@@ -123,7 +123,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
     }
 
     async fn want(&self, from: Called, body: Body, is_new: bool) -> Response {
-        // Of others not even the body is read.
+        // The body of an unknown caller's request is not even read.
         if let Err(error) = rights::is_known(&self.party, &from.0.0) {
             return refusal(&error);
         }
@@ -151,7 +151,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
     }
 }
 
-/// All networks; those of which a delegate may know.
+/// All networks; for a delegate, those for which it has a grant.
 async fn list<S: Store + Send + 'static>(State(verbs): Of<S>, from: Called) -> Response {
     let ConnectInfo(Caller(caller)) = from;
     let vno = verbs.party.clone();
@@ -205,7 +205,8 @@ async fn document<S: Store + Send + 'static>(
         .await
 }
 
-/// Asks the nodes of a network something. What lets someone into a node stands in its events.
+/// Sends a request to the nodes of a network. A request that lets a person into a node is recorded
+/// in the network's events.
 async fn ask<S: Store + Send + 'static>(
     State(verbs): Of<S>,
     from: Called,
@@ -256,14 +257,15 @@ async fn ask<S: Store + Send + 'static>(
     answered(asked.await)
 }
 
-/// Has a command end when the caller who waits for it goes away, by a number that is drawn for it.
+/// Ends a command in a node when it is dropped because the caller no longer waits for the answer.
 struct Waits {
     below: Below,
     vnp: String,
     end: Option<Wanted>,
 }
 
-/// Gives a command its number; none if it is another ask.
+/// Draws a number for a command, with which the returned value can end it. Returns `None` for other
+/// requests.
 fn waits_for<S>(verbs: &Verbs<S>, wanted: &mut Wanted) -> Result<Option<Waits>, ErrorBody> {
     let Ask::Exec { node, session, .. } = &mut wanted.ask else {
         return Ok(None);
@@ -292,9 +294,10 @@ impl Drop for Waits {
     fn drop(&mut self) {
         let Some(end) = self.end.take() else { return };
         let (below, vnps) = (self.below.clone(), vec![self.vnp.clone()]);
-        // The command takes a place of its caller until it has ended; its end needs none.
+        // The command counts as a request of its caller until it has ended. The request to end it
+        // does not count.
         tokio::task::spawn_blocking(move || {
-            // A host that does not hear of it ends the command at its limit.
+            // A host that this request does not reach ends the command at the command's time limit.
             let _ = below.ask_and_wait(&vnps, &end);
         });
     }
@@ -354,7 +357,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
         grant: Option<Grant>,
     ) -> Response {
         self.of_operator(from, move |it, now, caller| {
-            // As it stands in a certificate.
+            // The delegate's name as in a certificate.
             let to = Identity::new(Role::Delegate, &to).map_err(|error| {
                 ErrorBody::new(carina_api::ErrorCode::BadRequest, error.to_string())
             })?;
@@ -410,7 +413,7 @@ async fn events<S: Store + Send + 'static>(
         if is_over || !events.as_ref().is_ok_and(Vec::is_empty) {
             return answered(events);
         }
-        // Whether it came or the time is over: look again.
+        // After a notification or a timeout, the events are checked again.
         let _ = tokio::time::timeout_at(deadline, happened).await;
     }
 }

@@ -1,5 +1,5 @@
-//! How the networks of an operator are, as a VNO asks the hosts through its providers: now, and
-//! from time to time for those who look back. Changes of nodes and links become events.
+//! Reads the state of an operator's networks from their hosts, through the providers: on request,
+//! and from time to time for the histories. Changes of nodes and links become events.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,23 +20,23 @@ use crate::inside::below::Below;
 use crate::inside::sight::report;
 use crate::inside::{Answer, Ask, Look, Wanted};
 
-/// A VNO that looks into its networks.
+/// Reads the state of a VNO's networks.
 #[derive(Debug)]
 pub struct Watching<S> {
     handle: Handle<Operations<S>>,
     below: Below,
     vnp: String,
-    /// On whose behalf it looks.
+    /// The operator, on whose behalf it reads.
     operator: Identity,
-    /// By the names of networks.
+    /// Histories and last states, by network name.
     kept: Mutex<BTreeMap<String, Kept>>,
-    /// When someone has asked last how networks are, or for their events.
+    /// When a user has last asked for states or events.
     wanted: Mutex<Option<Instant>>,
-    /// How often it looks while no one asks.
+    /// Time between two readings while no user asks; `None`: no readings then.
     idle: Option<Duration>,
 }
 
-/// What is known of a network.
+/// The recorded states of a network.
 #[derive(Debug)]
 struct Kept {
     history: History,
@@ -44,23 +44,22 @@ struct Kept {
     noted: Instant,
 }
 
-/// A network now.
+/// The current state of a network.
 #[derive(Clone, Debug)]
 pub struct Now {
-    /// How far its VNO is with it.
+    /// The state at the VNO.
     pub seen: Seen,
-    /// What is wanted.
+    /// The requested document.
     pub document: Document,
-    /// Its nodes and links.
+    /// The state of nodes and links.
     pub report: VnetReport,
 }
 
 impl<S: Store + Send + 'static> Watching<S> {
-    /// Begins to look, from time to time also while no one asks if `keeps_history`. It ends with
-    /// this value.
+    /// Begins to read; if `keeps_history`, also while no user asks. It ends with this value.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub fn start(
         handle: Handle<Operations<S>>,
         below: Below,
@@ -85,12 +84,12 @@ impl<S: Store + Send + 'static> Watching<S> {
         Ok(watching)
     }
 
-    /// Someone wants to know how networks are: from now on they are looked at often, for a time.
+    /// Notes that a user asks for states: from now on they are read often, for some time.
     pub fn wake(&self) {
         *lock(&self.wanted) = Some(Instant::now());
     }
 
-    /// How a network is now. Where no host answers it shows what is wanted.
+    /// The current state of a network. If no host answers, it consists of what is requested.
     ///
     /// # Errors
     /// No network has this name.
@@ -99,7 +98,7 @@ impl<S: Store + Send + 'static> Watching<S> {
         self.look(name)
     }
 
-    /// What the hosts of a network say.
+    /// The current state of a network, with the reports of its hosts.
     ///
     /// # Errors
     /// There is no such network, or no host answers.
@@ -115,11 +114,11 @@ impl<S: Store + Send + 'static> Watching<S> {
         Ok((now, look))
     }
 
-    /// Asks the nodes of a network something for a caller who may. What lets someone into a node
-    /// stands in its events.
+    /// Sends a request to the nodes of a network for a caller whose rights were checked. A request
+    /// that lets a person into a node is recorded in the network's events.
     ///
     /// # Errors
-    /// There is no such network or node, or it does not do it.
+    /// There is no such network or node, or the request is refused.
     pub fn ask(&self, caller: &Identity, name: &str, ask: Ask) -> Result<Answer, ErrorBody> {
         let (who, deed) = (caller.to_string(), ask.deed());
         let (node, name) = (ask.node().map(str::to_owned), name.to_owned());
@@ -133,7 +132,7 @@ impl<S: Store + Send + 'static> Watching<S> {
         self.ask_vnp(caller, vnet??, ask)
     }
 
-    /// Which samples there are after a time.
+    /// The samples of a network's history after a time.
     ///
     /// # Errors
     /// No network has this name.
@@ -147,10 +146,10 @@ impl<S: Store + Send + 'static> Watching<S> {
         }))
     }
 
-    /// A network as it was.
+    /// The state of a network at an earlier time.
     ///
     /// # Errors
-    /// Nothing is known of it yet.
+    /// Nothing is recorded yet.
     pub fn moment(&self, name: &str, at_ms: u64) -> Result<Moment, ErrorBody> {
         let kept = lock(&self.kept);
         let moment = kept.get(name).and_then(|it| it.history.at(at_ms));
@@ -189,10 +188,10 @@ impl<S: Store + Send + 'static> Watching<S> {
         }
     }
 
-    /// Looks at a network, and notes what has changed.
+    /// Reads the state of a network, and records what has changed.
     fn look(&self, name: &str) -> Result<Now, ErrorBody> {
         let (seen, document, age_ms) = self.wanted_of(name)?;
-        // One that is not made has no hosts yet.
+        // A network that is not made has no hosts yet.
         let look = self.ask_hosts(seen.vnet).ok();
         let report = report(&seen, &document, look.as_ref());
         let now = Now {
@@ -229,7 +228,7 @@ impl<S: Store + Send + 'static> Watching<S> {
         };
         if !told.is_empty() {
             let name = name.to_owned();
-            // Without its machine there are no events.
+            // If the state machine has ended, the events are lost.
             let _ = self.handle.ask_and_wait(move |it, at| {
                 told.into_iter().for_each(|what| it.tell(at, &name, what));
             });
@@ -237,7 +236,7 @@ impl<S: Store + Send + 'static> Watching<S> {
         Ok(now)
     }
 
-    /// Looks at all networks, if it is time.
+    /// Reads all networks, if that is due.
     fn look_at_all(&self) {
         let wanted = *lock(&self.wanted);
         let is_wanted = wanted.is_some_and(|at| at.elapsed() < WANTED);
@@ -253,14 +252,14 @@ impl<S: Store + Send + 'static> Watching<S> {
                 .get(&name)
                 .is_none_or(|it| it.noted.elapsed() >= every);
             if is_due {
-                // It may have gone meanwhile.
+                // The network may have been removed meanwhile.
                 let _ = self.look(&name);
             }
         }
     }
 }
 
-/// Looks on while there is someone to look for.
+/// Reads again and again, until the value is dropped.
 fn look_on<S: Store + Send + 'static>(watching: &Weak<Watching<S>>) {
     while let Some(watching) = watching.upgrade() {
         watching.look_at_all();
@@ -269,7 +268,7 @@ fn look_on<S: Store + Send + 'static>(watching: &Weak<Watching<S>>) {
     }
 }
 
-/// What has become otherwise of nodes and links, in words.
+/// The changes of nodes and links between two states, as text.
 fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
     let nodes: BTreeMap<&str, &NodeReport> = before
         .nodes
@@ -311,22 +310,23 @@ fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section leaves what it holds whole.
+    // Every critical section leaves the value consistent, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Between two looks at whether it is time.
+/// Time between two checks whether a reading is due.
 const TURN: Duration = Duration::from_millis(250);
-/// How often networks are looked at while someone wants to know.
+/// Time between two readings while a user asks.
 const EVERY: Duration = Duration::from_millis(900);
-/// And while no one does.
+/// Time between two readings while no user asks.
 const IDLE: Duration = Duration::from_secs(10);
-/// One who has not asked for so long has gone.
+/// Time without a question after which a user counts as gone.
 const WANTED: Duration = Duration::from_secs(20);
-/// Bytes of the histories of all networks, and among how many they are shared at least.
+/// Bytes for the histories of all networks, and the least number of equal shares into which they
+/// are divided.
 const ROOM: usize = 64 << 20;
 const ROOMS_MIN: usize = 8;
-/// Events of one look at most: a network has room for 1000.
+/// Most events of one reading; a network's log holds 1000.
 const CHANGES_TOLD: usize = 100;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a page asks of captures that have begun.
+//! A page's requests about running and ended captures.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::answers::{answer, event_query, refusal};
 
 type Of = State<Arc<Captures>>;
 
-/// The paths of captures that have begun.
+/// The routes for running and ended captures.
 pub fn routes(captures: Arc<Captures>) -> Router {
     Router::new()
         .route("/v1/captures/{id}", get(seen).delete(forget))

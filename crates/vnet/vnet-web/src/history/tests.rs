@@ -1,4 +1,4 @@
-//! Histories that are noted, thinned and looked at.
+//! Tests of adding, thinning and reading samples.
 
 use carina_vnet::document::{Carrier, Kind, Rate};
 use carina_vnet::host_part::VnetId;
@@ -73,7 +73,7 @@ fn what_changes_is_noted_at_once_and_counters_by_the_second() {
     assert_eq!(history.samples.len(), 2);
     history.note(1400, report(VnetState::Degraded, 500), ROOM);
     assert_eq!(history.samples.len(), 3);
-    // Rates are not those of the last moment.
+    // Rates are not computed over the last moment alone.
     history.note(1410, report(VnetState::Ready, 1500), ROOM);
     let bps = history.at(1410).unwrap().rates[0][0].bps;
     assert_eq!(bps, 1000.0 * 8.0 / 1.01);
@@ -91,7 +91,7 @@ fn history_is_bounded_and_keeps_what_is_long_ago() {
     assert!(times.is_sorted());
     let half = times.len() / 2;
     assert!(times[half + 1..].windows(2).all(|it| it[1] - it[0] == 1000));
-    // As little room as there may be.
+    // The smallest possible room.
     history.note(100_000_000, report(VnetState::Ready, 1), 1);
     assert!(history.samples.len() <= SAMPLES_MIN);
 }
@@ -107,7 +107,7 @@ fn another_shape_is_kept_with_its_samples() {
     assert_eq!(history.at(0).unwrap().report.generation, 1);
     let moment = history.at(1000).unwrap();
     assert_eq!(moment.report, wider);
-    // It is another link.
+    // The link has other ends, and is therefore another link.
     assert_eq!(moment.rates[0][0], LinkRate::default());
     let mut other = report(VnetState::Ready, 0);
     other.vnet = VnetId::new(2);

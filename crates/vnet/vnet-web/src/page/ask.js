@@ -1,9 +1,9 @@
-// Requests to the process that serves this page. Each bears the token that stands in the address
-// behind #, which browsers keep to themselves.
+// Requests to the process that serves this page. Each carries the token from the page's URL, the
+// part behind #, which browsers do not send.
 
 export const token = location.hash.slice(1);
 
-/** What was refused, or not answered: `status` 0. */
+/** The error for a refused request; `status` is 0 if there was no answer. */
 export class Refusal extends Error {
   constructor(status, message) {
     super(message);
@@ -11,7 +11,8 @@ export class Refusal extends Error {
   }
 }
 
-/** The answer to a request: JSON, or as `{ as: "text" }` and `{ as: "blob" }` say. */
+/** Sends a request and returns the answer: parsed JSON, or text or a blob with `{ as: "text" }`
+ *  and `{ as: "blob" }`. */
 export async function ask(method, path, body, { as = "json" } = {}) {
   let answer;
   try {
@@ -39,7 +40,7 @@ async function reason(answer) {
   }
 }
 
-/** The path of something of a network. */
+/** The path of a network, followed by `rest`. */
 export const of = (network, rest = "") => "/v1/vnets/" + encodeURIComponent(network) + rest;
 
 export const wait = (ms) => new Promise((done) => setTimeout(done, ms));

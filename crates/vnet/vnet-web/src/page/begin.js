@@ -1,12 +1,12 @@
-// How each page begins: whose it is, and in which colours.
+// What every page does first: find out whose page it is; and the colour theme.
 
 import { ask, token, wait } from "./ask.js";
 import { find, notice, say } from "./elements.js";
 
 const AGAIN = 1000;
 
-/** Whose page this is, and what can be asked for; nothing if its address has no good token. `fail`
- *  is told why there is no answer. */
+/** Fetches whose page this is and what it may request; null if the URL has no valid token. Calls
+ *  `fail` with the error if there is no answer. */
 export async function begin(fail) {
   if (!token) {
     notice("This address has no token: open the one that the command has printed, with what stands "
@@ -27,7 +27,7 @@ export async function begin(fail) {
   }
 }
 
-/** Colours: as the system has them, light, dark. */
+/** Switches to the next colour theme: the system's, light, dark. */
 export function nextTheme() {
   const themes = ["", "light", "dark"], root = document.documentElement;
   const now = themes.indexOf(root.dataset.theme ?? "");

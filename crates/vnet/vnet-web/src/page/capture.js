@@ -1,12 +1,12 @@
-// A capture of a link: begun and ended by a click, its packets in words as they pass, saved as a
-// file.
+// A capture of a link: started and stopped by a click, with descriptions of its packets as they
+// pass, and a file to save.
 
 import { ask, of, wait } from "./ask.js";
 import { act, html, notice, quiet, save, say } from "./elements.js";
 
 const LINES_MAX = 500;
 
-/** The part of the page for captures of a link, until `isWanted` says no. */
+/** The part of the page for captures of a link. It is updated until `isWanted` returns false. */
 export function capture(network, link, isWanted) {
   const box = html("div", { id: "capture" });
   const side = html("select",
@@ -61,7 +61,7 @@ export function capture(network, link, isWanted) {
         return;
       }
     }
-    // Nothing is left that looks at it.
+    // The capture is no longer shown; remove it.
     await ask("DELETE", "/v1/captures/" + id).catch(() => {});
   }
 

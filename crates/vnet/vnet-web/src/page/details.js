@@ -1,4 +1,4 @@
-// The panel beside the map: of the network, or of the node or link that is chosen.
+// The panel beside the map, for the network or for the selected node or link.
 
 import { ask, of } from "./ask.js";
 import { capture } from "./capture.js";
@@ -13,7 +13,8 @@ const CONDITIONS = [["Admitted", "admitted"], ["Reserved", "resources are held"]
   ["ConsoleReady", "all consoles answer"], ["Ready", "ready"]];
 
 export class Details {
-  /** `view` is what the page shows; `choose` chooses, `refresh` looks at once. */
+  /** `view` is the state of the page; `choose` selects a node or link, `refresh` updates at
+   *  once. */
   constructor(view, choose, refresh) {
     this.view = view;
     this.choose = choose;
@@ -27,7 +28,7 @@ export class Details {
     return this.view.can.has(what);
   }
 
-  /** Shows a network. What a person types into stays while the same is chosen. */
+  /** Shows a network. Inputs are kept while the selection stays the same. */
   show(report, rates, chosen) {
     const { view } = this;
     const key = JSON.stringify([view.name, chosen, view.isPast]);
@@ -47,7 +48,7 @@ export class Details {
     else this.network(report, rates, isSame);
   }
 
-  /** There is nothing to show. */
+  /** Shows nothing. */
   clear() {
     this.key = null;
     this.box.replaceChildren();
@@ -156,7 +157,7 @@ export class Details {
     find("controls").append(box);
     if (this.can("console") && !this.view.isOperator) this.openConsole(box, node.name);
     else if (this.can("console")) {
-      // Who is let into a node is noted at its provider: a look at its state is no reason.
+      // Providers log who gets into a node; showing the node's state is no reason to do that.
       const open = html("button", { id: "open-console" }, "Open console");
       open.addEventListener("click", () => this.openConsole(box, node.name));
       box.append(html("p", { class: "buttons" }, [open]));
@@ -240,7 +241,7 @@ export class Details {
     });
   }
 
-  /** Rows stay while what they show stays: what has the focus keeps it. */
+  /** Keeps rows whose content is unchanged, so that they keep the focus. */
   fill(id, items, key, cells) {
     keyed(find(id), items, key, (item) => {
       const name = key(item), kind = name.slice(0, 4);
@@ -256,7 +257,7 @@ export class Details {
   }
 }
 
-/** A state as a word in its colour. */
+/** An element with a state in its colour. */
 function word(state, isWorse = false) {
   const look = isWorse ? "late" : lookOf(state);
   return html("span", { class: "is-" + look }, isWorse ? "impaired" : stateOf(state));

@@ -32,7 +32,7 @@ ping = ["a", "c"]
 const SIGNS = { add: "+", change: "~", replace: "-/+", remove: "-" };
 
 export class DocumentDialog {
-  /** `view` is what the page shows; `made` is called with the name of what is made. */
+  /** `view` is the state of the page; `made` is called with the name of a network that was made. */
   constructor(view, made) {
     this.view = view;
     this.made = made;
@@ -85,7 +85,7 @@ export class DocumentDialog {
     this.put(await ask("GET", path, undefined, { as: "text" }));
   }
 
-  /** What was planned is of another text. */
+  /** Discards the plan, because the text has changed. */
   forget() {
     this.ready = null;
     find("do-it").disabled = true;
@@ -97,7 +97,7 @@ export class DocumentDialog {
     this.plan.append(html("p", { class: "is-down" }, error.message));
   }
 
-  /** Shows what would be done. */
+  /** Shows the plan for the text. */
   async look() {
     this.forget();
     const text = this.text.value;
@@ -129,7 +129,8 @@ export class DocumentDialog {
     this.plan.replaceChildren(fits, ...lines);
   }
 
-  /** What differs from what is wanted now. Whether it fits the provider says when it is asked. */
+  /** Computes the difference to the current document. Whether it fits is only known when the
+   *  provider is asked. */
   async compare(document, isThere) {
     const { name } = document.vnet;
     const old = isThere ? await ask("GET", of(name, "/document")) : { node: {}, link: [] };
@@ -172,7 +173,7 @@ export class DocumentDialog {
     }
   }
 
-  /** Removes the network: the second click does. */
+  /** Removes the network, on the second click. */
   async remove() {
     const { name } = this.view, button = find("remove");
     if (!this.armed) {
@@ -195,7 +196,7 @@ export class DocumentDialog {
   }
 }
 
-/** Probes all links and tries the tests of a network's document. */
+/** Probes all links and runs the tests of a network's document. */
 export async function test(name) {
   const button = find("test");
   button.disabled = true;

@@ -1,11 +1,10 @@
-// Elements of the page. What is shown are names that others chose: they are set as text, never as
-// markup.
+// Elements of the page. Names that others have chosen are always set as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 export const find = (id) => document.getElementById(id);
 
-/** An element of HTML with attributes; `text` is its text, or its children. */
+/** Creates an HTML element with attributes; `text` is its text or its children. */
 export function html(kind, attributes = {}, text = undefined) {
   return fill(document.createElement(kind), attributes, text);
 }
@@ -21,19 +20,20 @@ function fill(element, attributes, text) {
   return element;
 }
 
-/** Sets attributes that differ. */
+/** Sets those attributes that differ. */
 export function set(element, attributes) {
   for (const [key, value] of Object.entries(attributes)) {
     if (element.getAttribute(key) !== String(value)) element.setAttribute(key, value);
   }
 }
 
-/** Sets a text, if it differs: a selection in it stays. */
+/** Sets a text if it differs, so that a selection in an unchanged text is kept. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Makes the children of a list those of `wanted`, by key; `make` makes one, `update` fits it. */
+/** Makes the children of `list` match `wanted`, by key; `make` creates a child, `update` updates
+ *  it. */
 export function keyed(parent, wanted, key, make, update) {
   const there = new Map([...parent.children].map((it) => [it.dataset.key, it]));
   let before = null;
@@ -53,7 +53,7 @@ export function keyed(parent, wanted, key, make, update) {
   for (const gone of there.values()) gone.remove();
 }
 
-/** A table with a row for each pair of a word and a value; empty values have none. */
+/** A table with a row for each pair of a label and a value; empty values are left out. */
 export function facts(pairs) {
   const rows = pairs.filter(([, value]) => value !== undefined && value !== null && value !== "");
   return html("table", {}, rows.map(([word, value]) => html("tr", {}, [
@@ -62,7 +62,7 @@ export function facts(pairs) {
   ])));
 }
 
-/** Shows what went wrong, or what went well, until it is closed or another of its kind comes. */
+/** Shows an error or a success, until it is closed or replaced by another one of its kind. */
 export function notice(text, kind = "person", isGood = false) {
   quiet(kind);
   const close = html("button", { class: "plain", "aria-label": "Close" }, "✕");
@@ -72,12 +72,12 @@ export function notice(text, kind = "person", isGood = false) {
   find("notices").append(line);
 }
 
-/** Takes back what was shown of a kind. */
+/** Removes the notice of a kind. */
 export function quiet(kind) {
   for (const line of find("notices").querySelectorAll(`[data-kind="${kind}"]`)) line.remove();
 }
 
-/** Does something that a person wants, and shows why it could not be done. */
+/** Runs an action of the user, and shows the error if it fails. */
 export async function act(work) {
   quiet("person");
   try {
@@ -88,7 +88,7 @@ export async function act(work) {
   }
 }
 
-/** Has the browser save something. */
+/** Makes the browser save a file. */
 export function save(blob, name) {
   const link = html("a", { href: URL.createObjectURL(blob), download: name });
   link.click();

@@ -1,13 +1,13 @@
-// Who else may do what with a network, and until when; and how that is taken back.
+// The grants of a network: who may do what until when; and withdrawing them.
 
 import { ask, of } from "./ask.js";
 import { act, find, html, keyed, say, set } from "./elements.js";
 
-/** What a delegate may do, as `carina vnet grants` says it. */
+/** What a grant allows, in the words of `carina vnet grants`. */
 const rights = (grant) => grant.may.join(", ")
   + (grant.nodes && grant.nodes.length ? " at " + grant.nodes.join(", ") : "");
 
-/** When a grant ends: `until` is in seconds since 1970. */
+/** Text for the expiry of a grant; `until` is in seconds since 1970. */
 function endOf(grant) {
   if (grant.until === undefined) return "as long as the network is there";
   const left = grant.until - Date.now() / 1000;
@@ -16,7 +16,7 @@ function endOf(grant) {
 }
 
 export class Grants {
-  /** `view` is what the page shows. */
+  /** `view` is the state of the page. */
   constructor(view) {
     this.view = view;
     this.all = {};
@@ -27,13 +27,13 @@ export class Grants {
     this.draw();
   }
 
-  /** Asks for the grants of a network. */
+  /** Fetches the grants of a network. */
   async learn(name) {
     const all = await ask("GET", of(name, "/grants"));
     if (name === this.view.name) this.all = all;
   }
 
-  /** Shows them beside the network as it is now; at a node or a link they are out of the way. */
+  /** Shows the grants beside the current network; hides them while a node or link is selected. */
   draw() {
     const names = Object.keys(this.all);
     const { view } = this;

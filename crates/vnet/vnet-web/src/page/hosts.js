@@ -1,5 +1,5 @@
-// The map of a provider: its hosts, how much of each is used, the nodes on them, and the links
-// between them. Elements stay while what they show stays, so that they keep the focus.
+// The map of a provider: its hosts with their usage, the nodes on them, and the links between
+// hosts. Elements whose content is unchanged are kept, so that they keep the focus.
 
 import { find, keyed, say, set, svg } from "./elements.js";
 import { layout } from "./layout.js";
@@ -8,16 +8,16 @@ import { Window } from "./window.js";
 
 const WIDTH = 196, HEAD = 74, ROW = 18, IN_ROW = 10, NODES_MAX = 40, LENGTH = 250;
 
-/** The colour of a network: the same for the same uid. */
+/** The colour of a network, derived from its uid. */
 export function hueOf(vnet) {
   let hash = 0;
   for (const char of String(vnet)) hash = (hash * 31 + char.charCodeAt(0)) % 99991;
-  // Neighbours are a golden angle apart.
+  // Successive colours are a golden angle apart.
   return `hsl(${hash * 137.5 % 360} 60% 50%)`;
 }
 
 export class HostMap {
-  /** `choose` is called with what a person chooses: `{ kind, key }`, or nothing. */
+  /** `choose` is called with the selected part, `{ kind, key }`, or null. */
   constructor(choose) {
     this.svg = find("map");
     this.links = svg("g");
@@ -103,7 +103,7 @@ export class HostMap {
     });
   }
 
-  /** Where a line between two boxes leaves the one and comes to the other. */
+  /** The points where a line between two boxes meets their borders. */
   between(one, other) {
     const [a, b] = [this.at.get(one), this.at.get(other)];
     const x = b.x - a.x, y = b.y - a.y;
@@ -147,7 +147,7 @@ function borderOf({ border, size }) {
     svg("text", { y: -2 }, cut(border, 22)), svg("text", { class: "small", y: 11 }, "border")];
 }
 
-/** A host: its name, a bar for processors and one for memory, a square for each node. */
+/** A host: its name, a bar for processors and one for memory, and a square for each node. */
 function inside({ host, nodes, size }, network) {
   const left = -size.width / 2 + 12, top = -size.height / 2, wide = size.width - 24;
   const parts = [

@@ -1,12 +1,13 @@
-// The network over what carries it: its nodes, the namespaces and processes of the host that are
-// these nodes, and the DIFs of the host's node.
+// The layers of a network: its nodes, the namespaces and processes on the host that realize them,
+// and the DIFs of the host's Carina node.
 
 import { facts, html, svg } from "./elements.js";
 import { lookOf, nodeOf } from "./network.js";
 
 const GAP = 34, BOX = { width: 158, height: 46 }, PAD = 26, HEAD = 30;
 
-/** Draws all layers into a group; gives their extent. `at` is where the map has the nodes. */
+/** Draws all layers into a group, and returns their extent. `at` has the positions of the nodes
+ *  on the map. */
 export function draw(group, report, at, substrate) {
   const places = substrate.places.filter((it) => it.vnet === report.name);
   const columns = Math.max(6, Math.ceil(Math.sqrt(places.length * 2)));
@@ -48,7 +49,7 @@ export function draw(group, report, at, substrate) {
   return { x: 0, y: 0, width, height: top - GAP };
 }
 
-/** The network itself, flat: where nodes are on the map, they are here. */
+/** The layer of the network, with its nodes at their positions on the map, scaled. */
 function network(planes, report, at, width, plane) {
   const points = report.nodes.map((node) => at.get(node.name)).filter(Boolean);
   const bound = (side, pick) => points.length ? pick(...points.map((it) => it[side])) : 0;
@@ -85,7 +86,7 @@ function network(planes, report, at, width, plane) {
   return spots;
 }
 
-/** The DIFs that the node of this host has members in, those that others stand on below. */
+/** The DIFs in which the host's Carina node has members; a DIF is above those that it runs over. */
 function difs(planes, substrate, columns, plane) {
   const { node } = substrate;
   if (!node) {
@@ -138,7 +139,7 @@ function difs(planes, substrate, columns, plane) {
   }
 }
 
-/** Places of so many boxes in rows. */
+/** The positions of `count` boxes in rows. */
 function grid(count, columns) {
   const rows = Math.max(1, Math.ceil(count / columns));
   const step = BOX.width + 12, high = BOX.height + 14;
@@ -168,7 +169,7 @@ function rope(x, y, toX, toY) {
     d: `M${x} ${y} C${x} ${middle} ${toX} ${middle} ${toX} ${toY}` });
 }
 
-/** The same in words, for the panel. */
+/** The same as text, for the panel. */
 export function tables(substrate, network) {
   const places = substrate.places.filter((it) => it.vnet === network);
   const head = (...words) => html("tr", {}, words.map((it) => html("th", {}, it)));

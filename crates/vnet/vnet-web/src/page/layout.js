@@ -1,12 +1,12 @@
-// Where nodes are put: the same network is always put alike.
+// Positions of nodes; deterministic for the same network.
 
-/** How much room a node has on the map. */
+/** The space of a node on the map. */
 export function sizeOf(node) {
   return node.size ?? { width: Math.max(74, node.name.length * 8 + 22), height: 38 };
 }
 
-/** The places of nodes, by name. `shape` is the width of the map by its height; `length` that of
- *  links, if that is to be another one than usual. */
+/** The positions of nodes, by name. `shape` is the map's width divided by its height; `length`
+ *  is the length of links, if it differs from the default. */
 export function layout(nodes, pairs, shape, length = null) {
   const names = around(nodes, pairs);
   const at = new Map(names.map((name, place) => {
@@ -19,7 +19,7 @@ export function layout(nodes, pairs, shape, length = null) {
   return at;
 }
 
-/** Nodes in the order in which a walk along links meets them, so that a ring is one. */
+/** Nodes in the order in which a walk along links meets them, so that a ring stays a ring. */
 function around(nodes, pairs) {
   const next = new Map(nodes.map((node) => [node.name, []]));
   for (const [a, b] of pairs) {
@@ -64,7 +64,7 @@ function settle(at, pairs) {
       b.dx += x * pull; b.dy += y * pull;
     }
     for (const point of points) {
-      // Parts without a link between them do not drift apart.
+      // Unconnected parts of the network do not drift apart.
       point.dx -= point.x * 0.02; point.dy -= point.y * 0.02;
       const length = Math.hypot(point.dx, point.dy) || 1;
       point.x += point.dx / length * Math.min(length, heat);
@@ -73,12 +73,12 @@ function settle(at, pairs) {
   }
 }
 
-/** Turns the longest extent to the longer side of the map. */
+/** Rotates the positions so that the longest extent lies along the map's longer side. */
 function turn(at, shape) {
   const points = [...at.values()];
   let xx = 0, yy = 0, xy = 0;
   for (const { x, y } of points) { xx += x * x; yy += y * y; xy += x * y; }
-  // One that is about round stays upright.
+  // A layout that is about round is not rotated.
   const apart = Math.hypot(xx - yy, 2 * xy);
   if (apart < 0.15 * (xx + yy)) return;
   const angle = Math.atan2(2 * xy, xx - yy) / 2 - (shape < 1 ? Math.PI / 2 : 0);
@@ -88,7 +88,7 @@ function turn(at, shape) {
   }
 }
 
-/** Makes room for names, and for what stands on links where there are few. */
+/** Makes room for names, and for the labels of links if there are few links. */
 function spread(at, nodes, pairs, length) {
   const isRoomy = nodes.length <= 16;
   const lengths = pairs.map(([a, b]) =>

@@ -1,4 +1,4 @@
-// The page: what it shows, and how it follows what happens.
+// The page of networks: its state, and how it follows changes.
 
 import { ask, of, wait } from "./ask.js";
 import { begin, nextTheme } from "./begin.js";
@@ -13,10 +13,10 @@ import { Timeline } from "./time.js";
 
 const LOOK = 1000, LIST = 3000, EVENTS_MAX = 1000, EVENTS_SHOWN = 60;
 
-/** What the page shows. */
+/** The state of the page. */
 const view = {
   can: new Set(), role: null, names: [], name: null, chosen: null, events: [],
-  // The network now, with its rates; the same of a moment of the past, while that is looked at.
+  // The current network with its rates, and the same of an earlier moment while that is shown.
   live: null, liveRates: new Map(), moment: null, momentRates: new Map(),
   isLayered: false, substrate: null,
   get isPast() { return timeline.isPast; },
@@ -43,13 +43,13 @@ function choose(part) {
   draw();
 }
 
-/** Looks at once; with `isKnown` at what is known already. */
+/** Updates at once; with `isKnown`, draws what is already known. */
 async function refresh(isKnown = false) {
   if (isKnown !== true) await look();
   draw();
 }
 
-/** An answer is missing: what is shown is old. */
+/** There was no answer; what is shown is out of date. */
 function fail(error) {
   document.body.classList.add("lost");
   if (!find("notices").textContent.includes(error.message)) notice(error.message, "page");
@@ -116,7 +116,7 @@ function drawEvents() {
   });
 }
 
-/** The networks that there are. */
+/** Fetches the list of networks. */
 async function list() {
   const all = await ask("GET", "/v1/vnets");
   recovered();
@@ -151,7 +151,7 @@ function change(name) {
   }
 }
 
-/** Learns how the network is now. */
+/** Fetches the current state of the network. */
 async function look() {
   const { name } = view;
   if (name === null) return;
@@ -166,7 +166,7 @@ async function look() {
   if (name !== view.name) return;
   const now = performance.now(), before = view.live;
   const seconds = (now - view.livedAt) / 1000;
-  // Two looks in quick succession say little of rates.
+  // Two states that are too close together give no reliable rates.
   if (view.can.has("rates") && (!before || seconds > 0.5)) {
     view.liveRates = rates(report, view.rated, seconds);
     view.rated = report;
@@ -193,7 +193,7 @@ async function follow(name) {
       if (view.events.length > EVENTS_MAX) view.events.splice(0, view.events.length - EVENTS_MAX);
       if (events.length) drawEvents();
     } catch {
-      // The network has gone, or the agent: who asks for networks says so.
+      // The network or the agent is gone; the request for networks reports that.
       await wait(2000);
     }
   }
@@ -276,7 +276,7 @@ async function run() {
       recovered();
       draw();
     } catch (error) {
-      // A network that has gone is not in the next list.
+      // A removed network is not in the next list.
       listed = -Infinity;
       if (error.status !== 404) fail(error);
     }

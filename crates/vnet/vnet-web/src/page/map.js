@@ -1,4 +1,4 @@
-// The map of a network. Elements stay while what they show stays, so that they keep the focus.
+// The map of a network. Elements whose content is unchanged are kept, so that they keep the focus.
 
 import { find, keyed, say, set, svg } from "./elements.js";
 import { layout, sizeOf } from "./layout.js";
@@ -8,7 +8,7 @@ import { Window } from "./window.js";
 const ROOMY_LINKS = 30;
 
 export class NetworkMap {
-  /** `choose` is called with what a person chooses: `{ kind, key }`, or nothing. */
+  /** `choose` is called with the selected part, `{ kind, key }`, or null. */
   constructor(choose) {
     this.svg = find("map");
     this.choose = choose;
@@ -28,7 +28,7 @@ export class NetworkMap {
     });
   }
 
-  /** Chooses what is pressed; a node that is drawn goes along. */
+  /** Selects what is pressed; a node that is dragged follows the pointer. */
   pressed(event, place) {
     const group = event.target.closest(".node, .link");
     const part = group && partOf(group);
@@ -37,7 +37,7 @@ export class NetworkMap {
     let isDrawn = false;
     if (!part) {
       return {
-        // The map itself moves.
+        // The map itself is moved.
         move: (to, now) => {
           isDrawn = isDrawn || isFar(now);
           return false;
@@ -61,7 +61,7 @@ export class NetworkMap {
     };
   }
 
-  /** Forgets where nodes were. */
+  /** Clears the map and forgets the nodes' positions. */
   clear() {
     this.key = null;
     this.shown = null;
@@ -69,11 +69,11 @@ export class NetworkMap {
     for (const group of [this.links, this.nodes, this.layers]) group.replaceChildren();
   }
 
-  /** Shows a network with the rates of its links; `chosen` and `found` stand out. */
+  /** Shows a network with the rates of its links, and highlights `chosen` and `found`. */
   show(report, rates, chosen, found) {
     this.shown = [report, rates, chosen, found];
     const near = new Set(report.nodes.map((node) => node.name));
-    // The other end of a link to another host is there, too.
+    // The far ends of links to other hosts are shown, too.
     const far = new Set(report.links.flatMap((link) => link.ends.map(nodeOf))
       .filter((name) => !near.has(name)));
     const all = [...report.nodes, ...[...far].map((name) => ({ name, kind: "", isFar: true }))];
@@ -141,7 +141,7 @@ export class NetworkMap {
     });
   }
 
-  /** A link as a path, and where its words stand. Links beside one another are bent. */
+  /** The path of a link, and the position of its label. Parallel links are bent. */
   line(link, { nth, isTurned, count }) {
     const [a, b] = link.ends.map((end) => this.at.get(nodeOf(end)));
     if (a === b) {
@@ -187,7 +187,7 @@ export class NetworkMap {
     });
   }
 
-  /** Where links are many, words on them are shown from near only. */
+  /** If there are many links, labels are only shown when zoomed in. */
   thin() {
     const count = this.links.children.length;
     const isDense = count > ROOMY_LINKS && this.window.scale() < 1.4;

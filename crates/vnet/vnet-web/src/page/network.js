@@ -1,13 +1,13 @@
-// What a network looks like to this page, whether an agent or a VNO tells of it.
+// The page's representation of a network, for agents and VNOs alike.
 
 export const nodeOf = (end) => end.split(":")[0];
 
-/** The word of a state that JSON has as a word, or as an object with its reason. */
+/** The keyword of a state, which JSON has as text, or as an object with its reason. */
 export const stateOf = (state) => typeof state === "string" ? state : Object.keys(state)[0];
 
 export const reasonOf = (state) => typeof state === "string" ? "" : Object.values(state)[0].reason;
 
-/** The class of a state on the map. */
+/** The CSS class of a state. */
 export function lookOf(state) {
   const word = stateOf(state);
   if (word === "up") return "up";
@@ -28,13 +28,13 @@ export function bits(bps) {
 
 const UNITS = { bps: 1, kbps: 1e3, Mbps: 1e6, Gbps: 1e9, "": 1, k: 1e3, M: 1e6, G: 1e9 };
 
-/** Bits a second of a rate as documents have it, `10Mbps`. */
+/** The bits per second of a rate in a document, such as `10Mbps`. */
 export function bpsOf(rate) {
   const [, number, unit] = /^([0-9.]+)\s*(\w*)$/.exec(String(rate)) ?? [0, 0, ""];
   return Number(number) * (UNITS[unit] ?? 1);
 }
 
-/** Rates of a link in both directions, from what had passed at two times. */
+/** The rates of a link in both directions, from the counters at two times. */
 export function ratesBetween(now, before, seconds) {
   return now.passed.map((passed, side) => {
     const was = before && before.passed[side];
@@ -46,7 +46,7 @@ export function ratesBetween(now, before, seconds) {
   });
 }
 
-/** Rates of all links by number. */
+/** The rates of all links, by number. */
 export function rates(report, before, seconds) {
   const old = new Map((before ? before.links : []).map((it) => [it.number, it]));
   const pairs = report.links.map((link) => {
@@ -57,7 +57,7 @@ export function rates(report, before, seconds) {
   return new Map(pairs);
 }
 
-/** A network as a VNO reports it, with what its document wants of each node. */
+/** A network as a VNO reports it, with the requirements of each node from its document. */
 export function ofOperator(report, document) {
   const defaults = document.defaults || {};
   return {
@@ -67,7 +67,7 @@ export function ofOperator(report, document) {
   };
 }
 
-/** What the document of a network wants of a link, if that is known. */
+/** The requirements of a link from the network's document, if known. */
 export function wantedOf(report, link) {
   const links = report.document ? report.document.link || [] : [];
   const isSame = (end, at) => end === link.ends[at] || end === nodeOf(link.ends[at]);

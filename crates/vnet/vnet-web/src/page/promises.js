@@ -1,4 +1,4 @@
-// The panel beside the map of a provider: of all, or of the host or network that is chosen.
+// The panel beside the map of a provider: for all hosts, or for the selected host or network.
 
 import { facts, find, html } from "./elements.js";
 import { hueOf } from "./hosts.js";
@@ -8,7 +8,7 @@ import { span } from "./time.js";
 const SHOWN = 200;
 
 export class Promises {
-  /** `choose` chooses. */
+  /** `choose` selects a host or network. */
   constructor(choose) {
     this.choose = choose;
     this.box = find("details");
@@ -22,7 +22,7 @@ export class Promises {
       && view.parts.filter((it) => it.vnet === chosen.key);
     const parts = host ? this.host(view, host) : part && part.length ? this.part(part)
       : this.all(view);
-    // What has the focus keeps it: what shows the same stays.
+    // Unchanged content is kept, so that it keeps the focus.
     const text = html("div", {}, parts);
     if (this.box.firstChild && this.box.firstChild.isEqualNode(text)) return;
     const place = document.activeElement && document.activeElement.dataset.goes;

@@ -1,4 +1,4 @@
-// The page of a provider: what it shows, and how it follows what happens.
+// The page of a provider: its state, and how it follows changes.
 
 import { ask, wait } from "./ask.js";
 import { begin, nextTheme } from "./begin.js";
@@ -17,7 +17,7 @@ function choose(part) {
   draw();
 }
 
-/** An answer is missing: what is shown is old. */
+/** There was no answer; what is shown is out of date. */
 function fail(error) {
   document.body.classList.add("lost");
   if (!find("notices").textContent.includes(error.message)) notice(error.message, "page");
@@ -67,7 +67,7 @@ async function follow() {
       if (events.length > 1000) events.splice(0, events.length - 1000);
       if (more.length) drawEvents();
     } catch {
-      // The other question says what is wrong.
+      // The other request reports the error.
       await wait(2000);
     }
   }

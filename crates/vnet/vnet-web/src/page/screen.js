@@ -1,11 +1,11 @@
-// A console: what a node says as a terminal shows it, and keys as a terminal sends them.
+// A console: shows a node's output as a terminal does, and sends keys as a terminal does.
 
 import { ask, of, wait } from "./ask.js";
 import { html, notice, quiet } from "./elements.js";
 
 const ROWS = 24, COLUMNS_MAX = 1000, LINES_MAX = 2000;
 
-/** Lines of text and a cursor. Colours are left out; what moves the cursor is followed. */
+/** Lines of text and a cursor. Colours are ignored; sequences that move the cursor are followed. */
 export class Screen {
   constructor() {
     this.lines = [""];
@@ -14,7 +14,7 @@ export class Screen {
     this.rest = "";
   }
 
-  /** Takes what a node says. A sequence may come in pieces. */
+  /** Processes output of a node. A control sequence may arrive in pieces. */
   take(text) {
     text = this.rest + text;
     this.rest = "";
@@ -27,7 +27,7 @@ export class Screen {
         continue;
       }
       const rest = text.slice(place, place + 256);
-      // CSI; OSC up to BEL or ST; all others have a character. (ECMA-48, section 5)
+      // CSI; OSC up to BEL or ST; all others have one character. (ECMA-48, section 5)
       const sequence = /^\x1b\[([0-9;:<=>?]*)[ -/]*([@-~])/.exec(rest)
         ?? /^\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)/.exec(rest)
         ?? /^\x1b[ -/]*[0-Z\\^-~]/.exec(rest);
@@ -52,7 +52,7 @@ export class Screen {
     else if (char === "\b") this.column = Math.max(this.column - 1, 0);
     else if (char === "\t") this.column += 8 - this.column % 8;
     else if (char >= " ") {
-      // A terminal ends a line that is too long for it.
+      // A line that is too long is wrapped, as by a terminal.
       if (this.column >= COLUMNS_MAX) {
         this.column = 0;
         this.row += 1;
@@ -73,7 +73,7 @@ export class Screen {
     }
   }
 
-  /** The first line of the screen of the terminal. */
+  /** Index of the first line on the terminal's screen. */
   get top() {
     return Math.max(this.lines.length - ROWS, 0);
   }
@@ -108,7 +108,7 @@ export class Screen {
     }
   }
 
-  /** Draws it. */
+  /** Draws the screen. */
   draw(element) {
     const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
     const above = this.lines.slice(0, this.row), line = this.lines[this.row];
@@ -121,12 +121,12 @@ export class Screen {
   }
 }
 
-/** What keys send. */
+/** The text that a key sends. */
 const KEYS = { Enter: "\r", Backspace: "\x7f", Tab: "\t", ArrowUp: "\x1b[A", ArrowDown: "\x1b[B",
   ArrowRight: "\x1b[C", ArrowLeft: "\x1b[D", Home: "\x1b[H", End: "\x1b[F", Delete: "\x1b[3~",
   PageUp: "\x1b[5~", PageDown: "\x1b[6~" };
 
-/** The console of a node in the page, until `isWanted` says no. */
+/** The console of a node in the page. It is updated until `isWanted` returns false. */
 export function console_(network, node, isWanted) {
   const path = of(network, "/nodes/" + encodeURIComponent(node) + "/console");
   const element = html("pre", { id: "console", tabindex: "0", role: "log",
@@ -157,12 +157,12 @@ export function console_(network, node, isWanted) {
     const isOne = [...event.key].length === 1;
     const hasSelection = String(getSelection()) !== "";
     if (event.ctrlKey) {
-      // What is selected is copied; what is pasted comes as such.
+      // With a selection, the keys copy; pasted text arrives by its own event.
       const isCopy = event.key === "c" && hasSelection;
       text = isOne && /[a-z[\\\]]/.test(event.key) && !isCopy && event.key !== "v"
         ? String.fromCharCode(event.key.charCodeAt(0) & 31) : undefined;
     } else if (isOne) text = event.key;
-    // Shift and Tab leave the console, as everywhere.
+    // Shift+Tab leaves the console, as everywhere on the page.
     if (text === undefined || (event.key === "Tab" && event.shiftKey)) return;
     event.preventDefault();
     event.stopPropagation();
@@ -190,7 +190,7 @@ async function follow(path, screen, element, isWanted) {
     } catch (error) {
       if (!isWanted()) return;
       notice(error.message, "console");
-      // Who is not let in is not let in the next time either.
+      // After a refusal, retrying would not help.
       if (error.status === 403) return;
       await wait(2000);
     }

@@ -1,4 +1,4 @@
-// The slider over what has happened: states of the network as a band, events as ticks.
+// The time slider: states of the network as a band, events as ticks.
 
 import { ask, of } from "./ask.js";
 import { find, say, set, svg } from "./elements.js";
@@ -6,7 +6,7 @@ import { find, say, set, svg } from "./elements.js";
 const KINDS = { ready: "up", changing: "late", degraded: "late", failed: "down" };
 
 export class Timeline {
-  /** `show` is called with a moment of the past, or with nothing for now. */
+  /** `show` is called with an earlier moment, or with null for now. */
   constructor(show, fail) {
     this.show = show;
     this.fail = fail;
@@ -27,17 +27,17 @@ export class Timeline {
     this.paint();
   }
 
-  /** Whether what is shown is of the past. */
+  /** Whether an earlier moment is shown. */
   get isPast() {
     return this.at !== null;
   }
 
-  /** The time that is shown, ms since the agent took the network up. */
+  /** The shown time, in ms since the agent created the network or took it over. */
   get time() {
     return this.at ?? this.now;
   }
 
-  /** Learns what there is to see since the last time. */
+  /** Fetches the samples since the last call. */
   async learn() {
     const network = this.network, since = this.samples.length ? this.samples.at(-1).at_ms : 0;
     const history = await ask("GET", of(network, "/history?since=" + since));
@@ -45,12 +45,12 @@ export class Timeline {
     this.now = history.now_ms;
     this.clock = Date.now() - history.now_ms;
     this.samples.push(...history.samples.filter((it) => it.at_ms > since || since === 0));
-    // The agent forgets the oldest, too.
+    // The agent forgets the oldest samples, too.
     if (this.samples.length > 8192) this.samples.splice(0, 4096);
     this.paint();
   }
 
-  /** Notes what happened, for its ticks. */
+  /** Adds an event, which becomes a tick. */
   happened(event) {
     this.ticks.push(event.at_ms);
     if (this.ticks.length > 1000) this.ticks.shift();
@@ -65,7 +65,7 @@ export class Timeline {
     if (this.isAsking) return;
     this.isAsking = true;
     try {
-      // While an answer is awaited the slider moves on: the last place counts.
+      // The slider may move on while an answer is awaited; its last position counts.
       while (this.wanted !== undefined) {
         const wanted = this.wanted, network = this.network;
         this.wanted = undefined;
@@ -83,7 +83,7 @@ export class Timeline {
     }
   }
 
-  /** One sample back or forth. */
+  /** Moves by one sample, backward or forward. */
   step(by) {
     if (!this.samples.length) return;
     const times = this.samples.map((it) => it.at_ms), at = this.time;
@@ -137,7 +137,7 @@ export class Timeline {
   }
 }
 
-/** A time in words. */
+/** A time as text. */
 export function span(ms) {
   const seconds = Math.round(ms / 1000);
   if (seconds < 60) return seconds + " s";

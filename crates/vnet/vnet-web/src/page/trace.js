@@ -1,12 +1,12 @@
-// The way from a node to another: a row for each place that echos have passed, and where they were
-// lost.
+// The path from a node to another: a row for each port that echo requests have passed, and where
+// they were lost.
 
 import { ask, of } from "./ask.js";
 import { act, html, say } from "./elements.js";
 
 const ECHOES = 3;
 
-/** The part of the page for ways from a node to others. */
+/** The part of the page for paths from a node to others. */
 export function trace(network, from, others) {
   const to = html("select", { id: "trace-to", "aria-label": "The node at the end of the way" },
     others.map((name) => html("option", { value: name }, name)));

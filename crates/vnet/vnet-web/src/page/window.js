@@ -1,10 +1,10 @@
-// The part of the map that is seen: it is moved, and brought nearer, with mouse, fingers and keys.
+// The visible part of the map, which is moved and zoomed with mouse, touch and keys.
 
 const NEAREST = 0.2, MARGIN = 56, LARGEST = 1.3;
 
 export class Window {
-  /** `press` is told what was pressed, and where, in the units of the map: it says whether it
-   *  takes what follows. */
+  /** `press` is called with the event and its position on the map. It returns handlers for the
+   *  rest of the gesture; their `move` returns whether it has handled a movement. */
   constructor(svg, press) {
     this.svg = svg;
     this.content = { x: 0, y: 0, width: 100, height: 100 };
@@ -33,7 +33,7 @@ export class Window {
     new ResizeObserver(() => this.show()).observe(svg);
   }
 
-  /** Where an event is on the map. */
+  /** The position of an event on the map. */
   place(event) {
     const matrix = this.svg.getScreenCTM();
     return new DOMPoint(event.clientX, event.clientY).matrixTransform(matrix.inverse());
@@ -56,7 +56,7 @@ export class Window {
     }
   }
 
-  /** What there is to see. What is seen stays, where a person has chosen it. */
+  /** Sets the extent of the content. The visible part stays if the user has chosen it. */
   holds(content) {
     this.content = content;
     this.show();
@@ -86,7 +86,7 @@ export class Window {
     this.show();
   }
 
-  /** All that there is; what is small is made a little larger. */
+  /** Shows everything; small content is enlarged a little. */
   all() {
     const { x, y, width, height } = this.content;
     const wide = Math.max(width + 2 * MARGIN, (this.svg.clientWidth || 0) / LARGEST);
@@ -95,7 +95,7 @@ export class Window {
       height: high };
   }
 
-  /** Pixels of the screen by one of the map. */
+  /** Screen pixels per unit of the map. */
   scale() {
     const { width, height } = this.seen || this.all();
     return Math.min(this.svg.clientWidth / width, this.svg.clientHeight / height);

@@ -1,184 +1,185 @@
-//! What is wrong with a document, and where.
+//! Faults of a document: what is wrong, in which part, at which line.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::limits::{INTERFACE_MAX, NAME_MAX};
 
-/// A document that cannot be used.
+/// Why a document cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// The text is longer than [`super::limits::TEXT_MAX`].
+    /// The text has this many bytes, more than [`super::limits::TEXT_MAX`].
     #[error("the document has {0} bytes; at most {max} are read", max = super::limits::TEXT_MAX)]
     TooLong(usize),
-    /// The text is not one of its form, or says what the form has no word for.
+    /// The text is not well-formed in its form, or has a key or element that the form does not
+    /// know.
     #[error("line {line}: {message}")]
     Text {
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the syntax error.
         message: String,
     },
-    /// The text is one of its form, but asks for what cannot be.
+    /// The text is well-formed, but its content is invalid.
     #[error("{}", lines(.0))]
     Wrong(Vec<Finding>),
 }
 
-/// One thing that is wrong.
+/// One fault of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is about.
+    /// The part of the document that has the fault.
     pub place: Place,
-    /// The line where that begins, from 1; none where the form does not tell.
+    /// Line where that part begins, from 1; `None` if the parser of the form does not report lines.
     pub line: Option<usize>,
-    /// What is wrong, and what would be right.
+    /// The fault; its text says what would be right.
     pub fault: Fault,
 }
 
 /// A part of a document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// What holds for the whole.
+    /// The settings of the whole network.
     Header,
-    /// The defaults of its nodes.
+    /// The defaults of the nodes.
     Defaults,
-    /// A node, by name.
+    /// The node of this name.
     Node(String),
-    /// A link, by number from 0.
+    /// The link of this number, from 0.
     Link(usize),
-    /// An access point, by name.
+    /// The access point of this name.
     Access(String),
-    /// A test, by number from 0.
+    /// The test of this number, from 0.
     Test(usize),
 }
 
-/// The lines at which parts of a document begin.
+/// The line at which each part of a document begins.
 pub(super) type Lines = BTreeMap<Place, usize>;
 
-/// What is wrong with a part of a document.
+/// A fault in a part of a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// There is no node.
+    /// The document has no node.
     #[error("there is no node; give one at least")]
     NoNodes,
-    /// There is too much of something.
+    /// A list has more entries than allowed.
     #[error("there are {count} {what}; at most {most} are possible")]
     TooMany {
-        /// Of what, in the plural.
+        /// The kind of entries, in the plural.
         what: &'static str,
-        /// How many there are.
+        /// How many the document has.
         count: usize,
-        /// How many there may be.
+        /// How many are allowed.
         most: usize,
     },
-    /// A name cannot be one.
+    /// The name of a network, node or access point is not well-formed.
     #[error(
         "`{0}` is not a name: give 1 to {NAME_MAX} letters, digits and `-`, no `-` at its ends"
     )]
     Name(String),
-    /// The name of an interface cannot be one.
+    /// The name of an interface is not well-formed.
     #[error(
         "`{0}` is not the name of an interface: give 1 to {INTERFACE_MAX} letters, digits, `-`, \
          `_` or `.`"
     )]
     Interface(String),
-    /// The kernel has an interface of this name already.
+    /// The kernel reserves this name of an interface.
     #[error(
         "`{0}` is an interface that the kernel has in every node, or a name with a meaning of its \
          own: give the end of the link another name, such as eth0"
     )]
     InterfaceOfKernel(String),
-    /// A lease ends at once.
+    /// The lease is zero.
     #[error("lease is 0: give the time for which the network is to stay, for example 12h")]
     NoLease,
-    /// A text is empty, too long, or has control characters.
+    /// A text is empty, too long, or contains control characters.
     #[error("{what} `{text}` is empty, longer than 256 letters or not plain text")]
     Text {
-        /// What it stands for.
+        /// The field that holds the text.
         what: &'static str,
-        /// Its beginning.
+        /// The beginning of the text.
         text: String,
     },
-    /// A word of a list has spaces, which stand between words in XML.
+    /// An entry of a list contains spaces, which separate the entries in XML.
     #[error("{what} `{text}` has a space; write it as one word")]
     Spaces {
-        /// What it stands for.
+        /// The list that holds the entry.
         what: &'static str,
-        /// Its beginning.
+        /// The beginning of the entry.
         text: String,
     },
     /// A number is out of range.
     #[error("{what} is {value}; a number from {least} to {most} is right")]
     Range {
-        /// Which number.
+        /// The field that holds the number.
         what: &'static str,
-        /// What it is.
+        /// The value in the document.
         value: u64,
-        /// The least that is possible.
+        /// The least allowed value.
         least: u64,
-        /// The most that is possible.
+        /// The largest allowed value.
         most: u64,
     },
-    /// A node is named that is not there.
+    /// The document refers to a node that it does not define.
     #[error("node `{name}` is not in the document{}", near_words(.near))]
     UnknownNode {
-        /// The name.
+        /// The unknown name.
         name: String,
-        /// The node that is probably meant.
+        /// The defined node with the most similar name, if one is similar.
         near: Option<String>,
     },
-    /// Both ends of a link, or of a test, are one node.
+    /// Both ends of a link, or both nodes of a test, are this node.
     #[error("both ends are `{0}`; give two different nodes")]
     SameNode(String),
-    /// Two links have the same interface.
+    /// Two links end at the same interface.
     #[error("interface `{end}` is an end of link {other} already; give each link its own")]
     InterfaceTaken {
-        /// The end.
+        /// The end, `NODE:INTERFACE`.
         end: String,
-        /// The number of the other link, from 1.
+        /// Number of the other link, from 1.
         other: usize,
     },
-    /// A node is to be apart from itself.
+    /// A node names itself in `apart_from`.
     #[error("a node cannot be apart from itself; leave it out of apart_from")]
     ApartFromItself,
-    /// Two nodes are apart twice over.
+    /// A node names this node in `apart_from` although that one already names it.
     #[error("`{0}` is apart from this node already; say it once, at either of the two")]
     ApartTwice(String),
-    /// Something stands twice in a list.
+    /// A list contains the same text twice.
     #[error("{what} `{text}` stands twice; leave one out")]
     Twice {
-        /// What it stands for.
+        /// The list.
         what: &'static str,
-        /// The text.
+        /// The repeated text.
         text: String,
     },
-    /// A namespace is to come to run as only a VM can.
+    /// A namespace specifies `boot`, which only a VM has.
     #[error("a namespace has nothing to clone and no pool; leave boot out, or set kind = \"vm\"")]
     NamespaceBoots,
-    /// An access point that extends the network to its users has no rate for their links.
+    /// An access point with `attach = "extend"` specifies no rate for its users' links.
     #[error("attach = \"extend\" needs a rate for the links of users, such as rate = \"10Mbps\"")]
     AccessRate,
-    /// An access point to which users come by tunnels says where their nodes are.
+    /// An access point with `attach = "tunnel"` specifies a location, which only `extend` has.
     #[error("location is where nodes of users are: it belongs to attach = \"extend\"")]
     AccessLocation,
-    /// An access point to which users come by tunnels gives their nodes cards.
+    /// An access point with `attach = "tunnel"` specifies a card, which only `extend` has.
     #[error("card is where machines of users are plugged in: it belongs to attach = \"extend\"")]
     AccessCard,
-    /// The node of a user has the name of another one.
+    /// With `attach = "extend"`, a user's node would have the name of another node.
     #[error("user `{0}` gets a node of this name, and there is one already; rename either")]
     UserIsNode(String),
-    /// A test has not exactly one subject.
+    /// A test has both `ping` and `throughput`, or neither.
     #[error("a test has exactly one of ping and throughput")]
     TestSubject,
-    /// A bound does not belong to a test.
+    /// A test specifies a bound that belongs to the other kind of test.
     #[error("{bound} belongs to a test with {subject}")]
     TestBound {
-        /// The bound.
+        /// The key of the bound.
         bound: &'static str,
-        /// To which kind of test it belongs.
+        /// The kind of test to which the bound belongs.
         subject: &'static str,
     },
-    /// A test of throughput has no bound.
+    /// A test of throughput lacks `rate_min`.
     #[error("a test with throughput needs rate_min, for example rate_min = \"90Mbps\"")]
     NoRate,
 }

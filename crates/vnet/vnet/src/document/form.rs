@@ -1,4 +1,4 @@
-//! The forms in which a document is written.
+//! The text formats of a document: TOML, XML and JSON.
 
 use std::fmt;
 use std::path::Path;
@@ -8,27 +8,27 @@ use super::fault::{DocumentError, Lines};
 use super::limits::TEXT_MAX;
 use super::{Document, judge, toml_form, xml_form};
 
-/// A form of documents.
+/// A text format of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// TOML, `.toml`.
     Toml,
     /// XML by `vnet.xsd`, `.xml`.
     Xml,
-    /// JSON, `.json`: the fields are those of TOML.
+    /// JSON, `.json`, with the same fields as TOML.
     Json,
 }
 
-/// A text that names no form.
+/// The error for text that names none of the formats.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a form of documents: give toml, xml or json")]
 pub struct FormError(String);
 
 impl Form {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 3] = [Self::Toml, Self::Xml, Self::Json];
 
-    /// The form of a file, by the end of its name.
+    /// The format by the extension of a file's name; `None` if the extension is unknown or absent.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         path.extension()?.to_str()?.parse().ok()
@@ -88,7 +88,7 @@ pub(super) fn write(document: &Document, form: Form) -> String {
     }
 }
 
-/// What is wrong with a text in JSON, without the place: a program has written it on one line.
+/// The message of a JSON error without line and column: a program has written the JSON on one line.
 #[must_use]
 pub fn json_words(error: &serde_json::Error) -> String {
     let words = error.to_string();

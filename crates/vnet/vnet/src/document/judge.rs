@@ -1,4 +1,4 @@
-//! Whether what a document asks for can be at all.
+//! Checks the content of a document: whether the network that it describes is possible at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use super::limits::{
 use super::name::{is_interface, is_name, is_of_kernel};
 use super::{AccessPoint, Attach, Boot, Document, End, Kind, Node, Test};
 
-/// Findings that are listed at most, so that the list fits on a page.
+/// Faults that are listed at most, so that the list fits on a page.
 const FINDINGS_MAX: usize = 20;
 
-/// All that is wrong with a document, in its order, at most [`FINDINGS_MAX`].
+/// The faults of a document, in document order, at most [`FINDINGS_MAX`].
 pub(super) fn judge(document: &Document, lines: &Lines) -> Vec<Finding> {
     let mut judge = Judge {
         document,
@@ -165,7 +165,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Each user becomes a node.
+    /// Checks an access point with `attach = "extend"`, where each user becomes a node.
     fn extension(&mut self, place: &Place, access: &AccessPoint) {
         if access.rate.is_none() {
             self.find(place, Fault::AccessRate);
@@ -300,7 +300,7 @@ fn subject(test: &Test) -> Option<&[String; 2]> {
     }
 }
 
-/// The beginning of a text of a stranger, to be printed.
+/// The beginning of an untrusted text, with control characters replaced so that it can be printed.
 fn beginning(text: &str) -> String {
     let printable = text
         .chars()

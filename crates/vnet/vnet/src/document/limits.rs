@@ -1,26 +1,26 @@
-//! How much a document may ask for.
+//! Upper limits of a document.
 
-/// Bytes of its text.
+/// Bytes of a document's text.
 pub const TEXT_MAX: usize = 4 << 20;
-/// Depth of nested elements, tables and lists in it.
+/// Depth of nested elements, tables and lists.
 pub const DEPTH_MAX: usize = 16;
-/// Nodes.
+/// Nodes of a document.
 pub const NODES_MAX: usize = 2000;
-/// Links.
+/// Links of a document.
 pub const LINKS_MAX: usize = 8000;
-/// Access points, and tests.
+/// Access points of a document, and tests of a document.
 pub const OTHERS_MAX: usize = 1000;
-/// Letters of a name of a network, a node or an access point.
+/// Letters of the name of a network, node or access point.
 pub const NAME_MAX: usize = 32;
 /// Letters of the name of an interface, as Linux bounds it (`IFNAMSIZ`).
 pub const INTERFACE_MAX: usize = 15;
-/// Letters of an image, a location, a label, a user.
+/// Letters of the name of an image, location, label or user.
 pub const TEXT_VALUE_MAX: usize = 256;
-/// Locations, labels, users, nodes to be apart from.
+/// Entries of a list of locations, labels or users, or of `apart_from`.
 pub const LIST_MAX: usize = 256;
 /// Processors of a node.
 pub const CPUS_MAX: u32 = 256;
-/// Memory of a node, MiB: at least that with which a kernel boots, at most 1 TiB.
+/// Range of a node's memory, MiB. A kernel does not boot with less; the upper bound is 1 TiB.
 pub const MEMORY_MIB: std::ops::RangeInclusive<u64> = 32..=1 << 20;
 /// Physical interfaces of a node.
 pub const NICS_MAX: u32 = 16;

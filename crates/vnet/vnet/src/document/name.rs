@@ -1,8 +1,8 @@
-//! Names that are fit for files, hosts and interfaces.
+//! Syntax of names that also serve as names of files, hosts and interfaces.
 
 use super::limits::{INTERFACE_MAX, NAME_MAX};
 
-/// Whether a network, a node or an access point can have this name.
+/// Whether `name` is a valid name for a network, a node or an access point.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let inside = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -10,7 +10,7 @@ pub fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(inside) && ends
 }
 
-/// Whether an interface of a node can have this name.
+/// Whether `name` is a valid name for an interface of a node.
 #[must_use]
 pub fn is_interface(name: &str) -> bool {
     let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -18,14 +18,16 @@ pub fn is_interface(name: &str) -> bool {
     (1..=INTERFACE_MAX).contains(&name.len()) && name.chars().all(inside) && !is_path
 }
 
-/// Whether the kernel has an interface of this name in every namespace, or gives the name another
-/// meaning: `all` and `default` are directories of settings beside those of interfaces.
+/// Whether the kernel reserves this name: it has an interface of this name in every namespace, or
+/// the name means something else (`all` and `default` are directories beside those of interfaces in
+/// `/proc/sys/net`).
 #[must_use]
 pub fn is_of_kernel(interface: &str) -> bool {
     OF_KERNEL.contains(&interface)
 }
 
-/// The loopback interface, settings of all interfaces, and tunnels that come with their modules.
+/// The loopback interface, the settings of all interfaces, and tunnel devices that kernel modules
+/// create.
 const OF_KERNEL: [&str; 13] = [
     "lo",
     "all",

@@ -1,4 +1,4 @@
-//! A document in TOML.
+//! Reads and writes a document in TOML.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use super::Document;
 use super::fault::{DocumentError, Lines, Place};
 use crate::whole::Whole;
 
-/// The parts of a document, of which only the places matter.
+/// The parts of a document, parsed only to learn the lines where they begin.
 #[derive(Deserialize)]
 struct Parts {
     vnet: Option<Spanned<IgnoredAny>>,
@@ -84,7 +84,7 @@ pub(super) fn write(document: &Document) -> String {
     text
 }
 
-/// A table, or one for each name.
+/// Writes a table `[key]`, or with `named` a table `[key.NAME]` for each entry of `value`.
 fn tables(text: &mut String, key: &str, value: &Value, named: bool) {
     let Value::Object(fields) = value else {
         return;

@@ -1,4 +1,4 @@
-//! The values of a document that are written with a unit: rates, times and shares.
+//! Values of a document that carry a unit: rates, time spans and shares.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use carina_time::Duration;
 use serde::{Deserialize, Serialize};
 
-/// A text that is not a value of its kind.
+/// The error for text that is not a valid value of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {kind}: give for example {example}")]
 pub struct ValueError {
@@ -25,22 +25,22 @@ impl ValueError {
     }
 }
 
-/// Bits a second, 1 to 2⁶³: `100Mbps`.
+/// A rate in bits a second, 1 to 2⁶³: `100Mbps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rate(u64);
 
-/// A span of time: `10ms`, `12h`.
+/// A time span: `10ms`, `12h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Span(Duration);
 
-/// A share in millionths, up to 1: `0.5%`.
+/// A share of a whole in millionths, 0 to 1,000,000: `0.5%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Share(u32);
 
-/// Units and what they are worth, the largest first.
+/// Names of units and the factor of each to the smallest one, the largest first.
 type Units = &'static [(&'static str, u64)];
 
 const RATES: Units = &[
@@ -58,17 +58,17 @@ const SPANS: Units = &[
     ("us", 1_000),
     ("ns", 1),
 ];
-/// Millionths in a percent.
+/// One percent is 10,000 millionths.
 const PERCENT: Units = &[("%", 10_000)];
 
 impl Rate {
-    /// So many bits a second; `None` for none and for more than 2⁶³.
+    /// A rate of `bps` bits a second; `None` for 0 and for more than 2⁶³.
     #[must_use]
     pub fn from_bps(bps: u64) -> Option<Self> {
         (1..=1 << 63).contains(&bps).then_some(Self(bps))
     }
 
-    /// Bits a second.
+    /// The rate in bits a second.
     #[must_use]
     pub fn bps(self) -> u64 {
         self.0
@@ -76,7 +76,7 @@ impl Rate {
 }
 
 impl Span {
-    /// As a duration.
+    /// The time span as a duration.
     #[must_use]
     pub fn duration(self) -> Duration {
         self.0
@@ -90,7 +90,7 @@ impl From<Duration> for Span {
 }
 
 impl Share {
-    /// Millionths, 0 to 1,000,000.
+    /// The share in millionths, 0 to 1,000,000.
     #[must_use]
     pub fn millionths(self) -> u32 {
         self.0
@@ -149,7 +149,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Conversions that serde needs, by the text.
+/// Implements serde's conversions to and from the text of a value.
 macro_rules! by_text {
     ($($kind:ty)*) => {$(
         impl TryFrom<String> for $kind {
@@ -170,8 +170,8 @@ macro_rules! by_text {
 
 by_text!(Rate Span Share);
 
-/// Reads a decimal number with a unit, exactly: digits that the unit cannot hold are refused, as is
-/// what exceeds 64 bits.
+/// Parses a decimal number with a unit, exactly. `None` if the number has more decimals than the
+/// smallest unit can express, or exceeds 64 bits.
 fn read(text: &str, units: Units) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(end);
@@ -203,7 +203,7 @@ fn write(value: u64, units: Units) -> String {
     }
 }
 
-/// Writes a value that is no multiple of its smallest unit, with the decimals that it has.
+/// Writes a value that is not a multiple of any unit, as a decimal number of `unit`.
 fn decimal(value: u64, scale: u64, unit: &str) -> String {
     let digits = scale.ilog10() as usize;
     let decimals = format!("{:0digits$}", value % scale);

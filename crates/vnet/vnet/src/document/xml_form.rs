@@ -1,5 +1,5 @@
-//! A document in XML, by `vnet.xsd`: every value is an attribute, and lists are words with spaces
-//! between.
+//! Reads and writes a document in XML, as in `vnet.xsd`: every value is an attribute, and a list is
+//! an attribute with words separated by spaces.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -226,7 +226,7 @@ fn objects(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-/// A node, or the defaults of all.
+/// Writes an element for a node, or for the defaults of all nodes.
 fn part(text: &mut String, name: &str, keys: &[(&str, &str)], value: &Value) {
     let is_empty = value["nics"].is_null() && value["labels"].is_null();
     line(text, 1, name, keys, value, is_empty);
@@ -244,7 +244,8 @@ fn part(text: &mut String, name: &str, keys: &[(&str, &str)], value: &Value) {
     writeln!(text, "  </{name}>").expect("a string grows");
 }
 
-/// The begin of an element: the given attributes, and the fields that are no elements.
+/// Writes the start tag of an element: the attributes `keys`, and those fields of `value` that are
+/// plain values or lists of words.
 fn line(
     text: &mut String,
     depth: usize,

@@ -1,5 +1,5 @@
-//! A text of XML as a tree of elements with attributes, which is all that the XML form has.
-//! Documents of others, which [`parse_foreign`] reads, may have text in elements, too.
+//! Parses XML into a tree of elements with attributes. The XML form of a document needs no more.
+//! [`parse_foreign`] reads XML of other programs, where elements may also contain text.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -15,27 +15,27 @@ use serde::de::value::{Error as WordError, StrDeserializer};
 use super::fault::DocumentError;
 use super::limits::{DEPTH_MAX, TEXT_MAX};
 
-/// Attributes of an element that are read at most; no element of the form has as many.
+/// Attributes that are read per element; no element of the XML form has as many.
 const ATTRIBUTES_MAX: usize = 32;
 
-/// An element.
+/// An XML element.
 #[derive(Debug)]
 pub struct Element {
     pub(super) name: String,
-    /// The line at which it begins, from 1.
+    /// Line at which the element begins, from 1.
     pub line: usize,
     attributes: Vec<(String, String)>,
-    /// The elements in it.
+    /// The child elements.
     pub children: Vec<Element>,
-    /// The text in it, of a document of others.
+    /// The text inside the element; only [`parse_foreign`] accepts text.
     pub content: String,
 }
 
-/// Reads the one root element of a document of others: text and processing instructions may stand
-/// in it.
+/// Parses XML of another program and returns its root element. Text and processing instructions are
+/// accepted.
 ///
 /// # Errors
-/// The text is too long, not XML, nests too deeply, or declares entities.
+/// The text is too long, is not XML, nests too deeply, or declares entities.
 pub fn parse_foreign(text: &str) -> Result<Element, DocumentError> {
     if text.len() > TEXT_MAX {
         return Err(wrong(1, format!("more than {TEXT_MAX} bytes")));
@@ -43,11 +43,11 @@ pub fn parse_foreign(text: &str) -> Result<Element, DocumentError> {
     parse_as(text, true)
 }
 
-/// Reads the one root element of a text.
+/// Parses XML of the document form and returns its root element.
 ///
 /// # Errors
-/// The text is not XML, nests too deeply, or has what the form has not: text between elements,
-/// document types and the entities that those declare, processing instructions.
+/// The text is not XML, nests too deeply, or contains what the form does not allow: text between
+/// elements, a document type, entities, or processing instructions.
 pub(super) fn parse(text: &str) -> Result<Element, DocumentError> {
     parse_as(text, false)
 }
@@ -119,7 +119,7 @@ fn parse_as(text: &str, is_foreign: bool) -> Result<Element, DocumentError> {
     })
 }
 
-/// The text of an event; nothing for an entity that XML itself does not have.
+/// The text of an event; `None` for an entity that XML does not predefine.
 fn content<'a>(event: &'a Event<'a>) -> Option<&'a str> {
     match event {
         Event::Text(text) => Some(text),
@@ -130,7 +130,7 @@ fn content<'a>(event: &'a Event<'a>) -> Option<&'a str> {
             "gt" => Some(">"),
             "quot" => Some("\""),
             "apos" => Some("'"),
-            // A name does not keep a character that is given by its number.
+            // A name does not need a character that is written by its number; `-` replaces it.
             number if number.starts_with('#') => Some("-"),
             _ => None,
         },
@@ -138,7 +138,7 @@ fn content<'a>(event: &'a Event<'a>) -> Option<&'a str> {
     }
 }
 
-/// An error at a line.
+/// The error `message` at `line`.
 pub(super) fn wrong(line: usize, message: impl Display) -> DocumentError {
     let message = message.to_string();
     DocumentError::Text { line, message }
@@ -172,7 +172,7 @@ fn element(start: &BytesStart<'_>, line: usize) -> Result<Element, DocumentError
 }
 
 impl Element {
-    /// Refuses attributes and children but those named.
+    /// Refuses attributes other than `keys`, and child elements other than `elements`.
     pub(super) fn has_only(&self, keys: &[&str], elements: &[&str]) -> Result<(), DocumentError> {
         for (key, _) in &self.attributes {
             self.known(key, "an attribute", keys, self.line)?;
@@ -202,33 +202,33 @@ impl Element {
         Err(wrong(line, message))
     }
 
-    /// The name without the prefix of its namespace.
+    /// The element's name without its namespace prefix.
     #[must_use]
     pub fn local_name(&self) -> &str {
         let name = self.name.as_str();
         name.split_once(':').map_or(name, |(_, name)| name)
     }
 
-    /// The value of an attribute.
+    /// The value of an attribute; `None` if the element does not have it.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         let attribute = self.attributes.iter().find(|(name, _)| name == key);
         attribute.map(|(_, value)| value.as_str())
     }
 
-    /// The value of an attribute that has to be there.
+    /// The value of a required attribute.
     pub(super) fn need(&self, key: &str) -> Result<&str, DocumentError> {
         let message = || format!("<{}> needs the attribute `{key}`", self.name);
         self.text(key).ok_or_else(|| wrong(self.line, message()))
     }
 
-    /// The words of an attribute that is a list.
+    /// The words of an attribute that is a list; none if the element does not have it.
     pub(super) fn words(&self, key: &str) -> Vec<String> {
         let words = self.text(key).into_iter().flat_map(str::split_whitespace);
         words.map(str::to_owned).collect()
     }
 
-    /// An attribute that is read from its text.
+    /// Parses the value of an optional attribute.
     pub(super) fn read<T: FromStr>(&self, key: &str) -> Result<Option<T>, DocumentError>
     where
         T::Err: Display,
@@ -240,7 +240,7 @@ impl Element {
         self.text(key).map(read).transpose()
     }
 
-    /// As [`Element::read`], of an attribute that has to be there.
+    /// Parses the value of a required attribute.
     pub(super) fn need_read<T: FromStr>(&self, key: &str) -> Result<T, DocumentError>
     where
         T::Err: Display,
@@ -249,7 +249,7 @@ impl Element {
         self.read(key)?.ok_or_else(|| wrong(self.line, missing()))
     }
 
-    /// An attribute that is one of some words.
+    /// Parses an optional attribute whose value is a keyword.
     pub(super) fn word<'a, T: Deserialize<'a>>(
         &'a self,
         key: &str,

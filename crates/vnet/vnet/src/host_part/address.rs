@@ -1,4 +1,4 @@
-//! An address of IPv4 with the length of its prefix.
+//! IPv4 addresses with a prefix length.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// An address and the length of its prefix: `10.0.0.1/30`.
+/// An IPv4 address with the length of its prefix: `10.0.0.1/30`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct InterfaceAddress {
@@ -14,37 +14,37 @@ pub struct InterfaceAddress {
     bits: u8,
 }
 
-/// A text that is no address with a prefix.
+/// The error for text that is not an IPv4 address with a prefix length.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: an address with its prefix is written 10.0.0.1/30")]
 pub struct AddressError(String);
 
 impl InterfaceAddress {
-    /// An address whose prefix has so many bits; `None` for more than 32.
+    /// An address with a prefix of `bits` bits; `None` if `bits` exceeds 32.
     #[must_use]
     pub fn new(address: Ipv4Addr, bits: u8) -> Option<InterfaceAddress> {
         (bits <= 32).then_some(InterfaceAddress { address, bits })
     }
 
-    /// The address.
+    /// The address without the prefix length.
     #[must_use]
     pub fn address(self) -> Ipv4Addr {
         self.address
     }
 
-    /// The bits of its prefix, 0 to 32.
+    /// The length of the prefix in bits, 0 to 32.
     #[must_use]
     pub fn bits(self) -> u8 {
         self.bits
     }
 
-    /// Whether another address has the same prefix.
+    /// Whether `address` lies in this prefix.
     #[must_use]
     pub fn has(self, address: Ipv4Addr) -> bool {
         InterfaceAddress { address, ..self }.prefix() == self.prefix()
     }
 
-    /// The prefix itself: the address without the bits behind it.
+    /// The prefix itself: the address with all bits after the prefix cleared.
     #[must_use]
     pub fn prefix(self) -> InterfaceAddress {
         let mask = u32::MAX

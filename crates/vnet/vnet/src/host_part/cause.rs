@@ -1,39 +1,39 @@
-//! Of what kind the reason is why a node has failed or a link is down: so much of it may be known
-//! to those who must not know the host.
+//! Classes of reasons for which a node has failed or a link is down. The class names nothing of the
+//! host, so that operators, who must not know the substrate, may see it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Of what kind the reason is why a node has failed or a link is down.
+/// The class of reason for which a node has failed or a link is down.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Something of its host.
+    /// A fault of the host.
     #[default]
     Host,
-    /// Its image.
+    /// A fault of the node's image.
     Image,
-    /// Its memory, or the room for it.
+    /// The host lacks memory or disk space for the node.
     Room,
-    /// What its document asks for.
+    /// The document asks for something impossible.
     Impossible,
-    /// A command that configures it.
+    /// A command that configures the node has failed.
     Configuration,
-    /// It has not answered in time.
+    /// The node or link has not answered in time.
     Silent,
-    /// It has ended by itself.
+    /// The node has ended by itself.
     Ended,
-    /// What carries a link of it.
+    /// A fault of the encapsulation or DIF that carries the link.
     Carrier,
-    /// Its operator wants it so.
+    /// The operator has switched the node or link off.
     Operator,
 }
 
 impl Cause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Cause; 9] = [
         Cause::Host,
         Cause::Image,
@@ -46,7 +46,7 @@ impl Cause {
         Cause::Operator,
     ];
 
-    /// The words for an operator of a link that is down for this.
+    /// The text for an operator about a link that is down for this cause.
     #[must_use]
     pub const fn words_of_link(self) -> &'static str {
         match self {
@@ -57,8 +57,8 @@ impl Cause {
         }
     }
 
-    /// The words for an operator of a node that has failed for this: what it is, and what helps,
-    /// without a word of the host.
+    /// The text for an operator about a node that has failed for this cause: what happened and what
+    /// helps, without naming anything of the host.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Cause {
 }
 
 impl fmt::Display for Cause {
-    /// As of a node.
+    /// Writes the text about a node, [`Cause::words`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.words())
     }

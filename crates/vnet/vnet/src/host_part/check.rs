@@ -1,4 +1,4 @@
-//! Whether a part can be made at all.
+//! Checks whether a host part can be made at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,129 +11,129 @@ use crate::document::limits::{
 };
 use crate::document::{is_interface, is_name, is_of_kernel};
 
-/// Why a text is no part of a network.
+/// Why a part of a network is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartError {
-    /// It is not JSON, or has other fields.
+    /// The text is not JSON, or its fields are not those of a part.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// A name is not fit for files and hosts.
+    /// A name is not valid as the name of a file or host.
     #[error("{what} {name:?}: a name has 1 to {NAME_MAX} letters, digits and '-' inside")]
     Name {
-        /// What is named.
+        /// The kind of thing that has the name.
         what: &'static str,
-        /// The name.
+        /// The invalid name.
         name: String,
     },
-    /// A name is not fit for an interface.
+    /// A name is not valid for an interface.
     #[error("{node}: interface {name:?}: a name has 1 to {INTERFACE_MAX} of a-z A-Z 0-9 . _ -")]
     Interface {
         /// The node.
         node: String,
-        /// The name.
+        /// The invalid name.
         name: String,
     },
-    /// The image of a node has no name, or one that is too long.
+    /// The name of a node's image is empty or too long.
     #[error("node {node}: an image has a name of 1 to {TEXT_VALUE_MAX} letters")]
     Image {
         /// The node.
         node: String,
     },
-    /// There is more of something than a network can have.
+    /// The part has more of something than a network can have.
     #[error("{count} {what}: a network has at most {most}")]
     TooMany {
-        /// What there is too much of.
+        /// The kind of things, in the plural.
         what: &'static str,
-        /// How many.
+        /// How many the part has.
         count: usize,
-        /// How many there can be.
+        /// How many are allowed.
         most: usize,
     },
-    /// A text is longer than any that is needed.
+    /// A text is longer than allowed.
     #[error("{what} {text:?}…: must have at most {TEXT_VALUE_MAX} letters")]
     Long {
-        /// What it is.
+        /// The field that holds the text.
         what: &'static str,
-        /// Its first letters.
+        /// The beginning of the text.
         text: String,
     },
-    /// Something stands in the part twice.
+    /// The part contains this thing twice.
     #[error("{0} stands there twice")]
     Twice(String),
-    /// A link ends at something that is not there, or that is the end of another link.
+    /// A link ends at an interface that the part does not have, or where another link ends.
     #[error("link {link}: {end} is no interface of this part that ends it")]
     End {
-        /// The link.
+        /// Number of the link.
         link: u32,
-        /// The end.
+        /// The end, `NODE:INTERFACE`.
         end: String,
     },
-    /// An interface belongs to a link that does not end there.
+    /// An interface names a link that does not end there.
     #[error("{end}: link {link} does not end there")]
     Loose {
-        /// The interface.
+        /// The interface, `NODE:INTERFACE`.
         end: String,
-        /// The link that it names.
+        /// Number of the link that the interface names.
         link: u32,
     },
-    /// A node cannot be as large, or as small.
+    /// A number of a node is out of range.
     #[error("node {node}: {what} {value}: must be {least} to {most}")]
     Size {
         /// The node.
         node: String,
-        /// What is out of range.
+        /// The field that is out of range.
         what: &'static str,
-        /// How much it is.
+        /// The value in the part.
         value: u64,
-        /// The least that is possible.
+        /// The least allowed value.
         least: u64,
-        /// The most that is possible.
+        /// The largest allowed value.
         most: u64,
     },
-    /// The addresses of an interface cannot be those of a link.
+    /// The addresses of an interface and of its peer are not two addresses of one prefix.
     #[error(
         "{end}: address {address} and that of the other end, {peer}: must be two of one prefix"
     )]
     Addresses {
-        /// The interface.
+        /// The interface, `NODE:INTERFACE`.
         end: String,
-        /// Its address.
+        /// The interface's address.
         address: String,
-        /// That of the other end.
+        /// The address of the link's other end.
         peer: std::net::Ipv4Addr,
     },
-    /// A user has an address that cannot be theirs.
+    /// The address of a user is invalid.
     #[error("access point {access}: user {user} with {address}: {problem}")]
     UserAddress {
-        /// The access point.
+        /// Name of the access point.
         access: String,
-        /// The user.
+        /// Name of the user.
         user: String,
-        /// The address.
+        /// The address that the part gives the user.
         address: std::net::Ipv4Addr,
-        /// What is wrong with it.
+        /// Why the user cannot have the address.
         problem: &'static str,
     },
-    /// An interface has the address of a group.
+    /// The MAC address of an interface is a group address.
     #[error("{end}: {mac} is the address of a group of stations")]
     Group {
-        /// The interface.
+        /// The interface, `NODE:INTERFACE`.
         end: String,
-        /// Its MAC address.
+        /// The MAC address.
         mac: carina_wire::ether::Mac,
     },
 }
 
-/// Links, access points and cards.
+/// Links of a part at most: the links, access points and cards of a whole network.
 const PART_LINKS_MAX: usize = LINKS_MAX + OTHERS_MAX + NODES_MAX * NICS_MAX as usize;
 const MTU_MAX: u64 = 9000;
 
 impl HostPart {
-    /// Checks that the part can be made: names, sizes, and that links and interfaces agree.
+    /// Checks that names and sizes are valid, and that links and interfaces match.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault.
     pub fn check(&self) -> Result<(), PartError> {
         name("network", &self.name)?;
         for (what, count, most) in [
@@ -174,7 +174,8 @@ impl HostPart {
 }
 
 impl HostPart {
-    /// Checks that each user has an address of the access point's prefix, and no one else's.
+    /// Checks that each user's address lies in the prefix of the access point and belongs to no
+    /// other user.
     fn check_users(&self, link: &LinkPart, users: &Users) -> Result<(), PartError> {
         name("access point", &users.access)?;
         let (what, count, most) = ("users", users.addresses.len(), LIST_MAX);
@@ -213,7 +214,7 @@ impl HostPart {
     }
 }
 
-/// Checks a node and adds its interfaces, with their links, to those of the part.
+/// Checks a node, and adds its interfaces, each with its link number, to `all`.
 fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), PartError> {
     let (least, most) = (*MEMORY_MIB.start(), *MEMORY_MIB.end());
     within(node, "cpus", u64::from(node.cpus), (1, u64::from(CPUS_MAX)))?;
@@ -274,7 +275,7 @@ fn check_addresses(end: &EndPart, interface: &InterfacePart) -> Result<(), PartE
     Ok(())
 }
 
-/// Takes the ends of a link out of the interfaces that are left.
+/// Checks a link, and removes its ends from `left`, the interfaces that no link has claimed yet.
 fn check_link(link: &LinkPart, left: &mut BTreeMap<EndPart, u32>) -> Result<(), PartError> {
     match &link.far {
         Far::Host(far) => name("host", &far.host)?,

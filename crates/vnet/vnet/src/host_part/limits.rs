@@ -1,8 +1,8 @@
-//! What only a host knows of the nodes that it can make.
+//! Limits of a host: which nodes it can make.
 //!
-//! A host reports its limits to its provider, which judges a part by them before it holds anything
-//! for it. The host judges by the same function the parts that its provider wants it to make, and
-//! what an operator at the host plans or makes.
+//! A host reports its limits to its provider. The provider checks a part against them before it
+//! reserves anything. With the same function the host checks the parts that its provider sends, and
+//! the documents that an operator plans or applies at the host itself.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +11,25 @@ use serde::{Deserialize, Serialize};
 use super::{Cause, HostPart, NodePart};
 use crate::document::{Kind, OWN_IMAGE};
 
-/// What only a host knows of the nodes that it can make.
+/// The limits of a host: which nodes it can make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostLimits {
-    /// Why the host can make no node at all, in words for its provider; none if it can.
+    /// Why the host can make no node at all, for the provider to read; `None` if it can make some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_nodes: Option<String>,
-    /// Why the host can make no machine, in words for its provider; none if it can.
+    /// Why the host can make no virtual machine, for the provider to read; `None` if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_machines: Option<String>,
-    /// The images that its machines can boot, beside [`OWN_IMAGE`].
+    /// The images that the host's machines can boot, in addition to [`OWN_IMAGE`].
     pub images: BTreeSet<String>,
     /// The least memory of a machine that is a member of a DIF, MiB.
     pub member_memory_mib: u64,
-    /// The most interfaces of a machine.
+    /// The largest number of interfaces of a machine.
     pub interfaces_max: usize,
 }
 
-/// Why a host can never make a node, as long as its limits are the same.
+/// Why a host cannot make a node as long as the host's limits stay the same.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
@@ -38,15 +38,15 @@ pub enum LimitError {
     NoNodes {
         /// The node.
         node: String,
-        /// Why not.
+        /// The reason that the host reports.
         why: String,
     },
-    /// The host can make no machines.
+    /// The host can make no virtual machines.
     #[error("node {node}: this host makes no virtual machines: {why}")]
     NoMachines {
         /// The node.
         node: String,
-        /// Why not.
+        /// The reason that the host reports.
         why: String,
     },
     /// The host does not have the image.
@@ -57,12 +57,12 @@ pub enum LimitError {
     NoImage {
         /// The node.
         node: String,
-        /// The image.
+        /// Name of the image.
         image: String,
-        /// The images of the host.
+        /// The images that the host has, as a list in text.
         known: String,
     },
-    /// The image of a member of a DIF has no Carina node.
+    /// A node with a link of carrier `dif` has an image that does not run a Carina node.
     #[error(
         "node {node}: a link as a flow of a DIF: image {image:?} has no Carina node; \
          `ipip`, `gre` and `vxlan` need none"
@@ -70,7 +70,7 @@ pub enum LimitError {
     NoMemberImage {
         /// The node.
         node: String,
-        /// The image.
+        /// Name of the image.
         image: String,
     },
     /// The memory is too small for a member of a DIF.
@@ -80,25 +80,25 @@ pub enum LimitError {
     MemberMemory {
         /// The node.
         node: String,
-        /// The memory of the node, MiB.
+        /// The node's memory, MiB.
         has: u64,
-        /// The least that would do, MiB.
+        /// The least memory that suffices, MiB.
         needs: u64,
     },
-    /// A machine has more interfaces than it can have.
+    /// A machine has more interfaces than the host supports.
     #[error("node {node} has {has} interfaces; a virtual machine has at most {most}")]
     Interfaces {
         /// The node.
         node: String,
-        /// The interfaces of the node.
+        /// The node's number of interfaces.
         has: usize,
-        /// The most that it can have.
+        /// The largest number of interfaces.
         most: usize,
     },
 }
 
 impl HostLimits {
-    /// The limits of a host that can make everything.
+    /// Limits that no node exceeds, except that no image but [`OWN_IMAGE`] is known.
     #[must_use]
     pub fn none() -> HostLimits {
         HostLimits {
@@ -110,18 +110,18 @@ impl HostLimits {
         }
     }
 
-    /// Judges all nodes of a part.
+    /// Checks all nodes of a part.
     ///
     /// # Errors
-    /// The first node that this host can never make.
+    /// The first node that exceeds the limits of this host.
     pub fn check(&self, part: &HostPart) -> Result<(), LimitError> {
         part.nodes.iter().try_for_each(|node| self.check_node(node))
     }
 
-    /// Judges a node.
+    /// Checks one node.
     ///
     /// # Errors
-    /// This host can never make it.
+    /// The node exceeds the limits of this host.
     pub fn check_node(&self, node: &NodePart) -> Result<(), LimitError> {
         let name = || node.name.clone();
         if let Some(why) = &self.no_nodes {
@@ -165,7 +165,7 @@ impl HostLimits {
 }
 
 impl LimitError {
-    /// The node.
+    /// Name of the node that the host cannot make.
     #[must_use]
     pub fn node(&self) -> &str {
         match self {
@@ -178,7 +178,7 @@ impl LimitError {
         }
     }
 
-    /// Of what kind it is.
+    /// The class of this reason, which operators may see.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
@@ -191,8 +191,8 @@ impl LimitError {
         }
     }
 
-    /// The words for an operator, who must not know the host: what is wrong with the node in the
-    /// operator's own document, and what would be right.
+    /// The text for an operator, who must not know the host: what is wrong with the node in the
+    /// operator's document, and what would be right.
     #[must_use]
     pub fn for_operators(&self) -> String {
         match self {
@@ -259,7 +259,7 @@ mod tests {
             ..node()
         });
         assert!(error.to_string().contains("debian"), "{error}");
-        // The list of images is the host's.
+        // The list of images must stay with the host.
         let words = error.for_operators();
         assert!(
             words.contains("other") && !words.contains("debian"),

@@ -1,4 +1,4 @@
-//! What a host says of its part.
+//! A host's report about its part of a network.
 
 use std::collections::BTreeMap;
 
@@ -6,100 +6,101 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cause, VnetId};
 
-/// What a host says of its part of a network.
+/// A host's report about its part of a network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostStatus {
-    /// The network.
+    /// The network's uid.
     pub vnet: VnetId,
-    /// The generation of the part that this is about.
+    /// The generation of the part that this report describes.
     pub generation: u64,
-    /// Its nodes by name.
+    /// The part's nodes, by name.
     pub nodes: BTreeMap<String, NodeStatus>,
-    /// Its links by number.
+    /// The part's links, by number.
     pub links: BTreeMap<u32, LinkStatus>,
-    /// A newer generation that the provider wants and the host does not make; it keeps this one.
+    /// A newer part that the host has refused; the host keeps the part of `generation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedChange>,
 }
 
-/// A change of a part that a host does not make.
+/// A newer part that a host has refused to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RefusedChange {
-    /// The generation of the part that was to be made.
+    /// The generation of the refused part.
     pub generation: u64,
-    /// A node that cannot be made.
+    /// Name of a node that the host cannot make.
     pub node: String,
-    /// Why, and whether trying again may help: the state that the node would have.
+    /// The state that the node would have, `Failed` or `Refused`: it gives the reason, and whether
+    /// retrying can help.
     pub state: NodeState,
 }
 
-/// What a host says of a node.
+/// A host's report about a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeStatus {
-    /// How far it is.
+    /// State of the node.
     pub state: NodeState,
     /// Whether its console has answered.
     #[serde(default)]
     pub is_console_ready: bool,
 }
 
-/// How far a node is.
+/// State of a node on its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// Nothing of it is there.
+    /// Nothing of the node exists on the host.
     #[default]
     Absent,
-    /// It is being made, or boots.
+    /// The host is making the node, or the node boots.
     Starting,
-    /// It runs and answers.
+    /// The node runs and answers.
     Up,
-    /// Its operator has stopped it, and it stays so until its operator starts it.
+    /// The operator has stopped the node; it stays off until the operator starts it.
     Stopped,
-    /// It could not be made, or has ended; its host tries again.
+    /// The node could not be made, or has ended by itself; the host retries.
     Failed {
-        /// Why, in words for the provider.
+        /// The reason, for the provider to read.
         reason: String,
-        /// Of what kind that is, for the operator.
+        /// The class of the reason, for the operator.
         #[serde(default)]
         cause: Cause,
     },
-    /// Its host can never make it as it is: trying again does not help.
+    /// The host can never make the node as it is requested; retrying does not help.
     Refused {
-        /// Why, in words for the provider.
+        /// The reason, for the provider to read.
         reason: String,
-        /// Of what kind that is, for the operator.
+        /// The class of the reason, for the operator.
         #[serde(default)]
         cause: Cause,
     },
 }
 
-/// What a host says of a link.
+/// A host's report about a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkStatus {
-    /// How far it is.
+    /// State of the link.
     pub state: LinkState,
-    /// Round trip that the last probe from this host took, ns.
+    /// Round trip of the last probe from this host, ns; `None` if no probe was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ns: Option<u64>,
 }
 
-/// How far a link is.
+/// State of a link on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkState {
-    /// Nothing of it is there.
+    /// Nothing of the link exists on the host.
     #[default]
     Absent,
-    /// It is there, and no probe has passed yet, or none passes any more.
+    /// The link exists, but no probe has passed it yet, or probes no longer pass.
     Down {
-        /// Why, in words for the provider.
+        /// The reason, for the provider to read.
         reason: String,
-        /// Of what kind that is, for the operator.
+        /// The class of the reason, for the operator.
         #[serde(default)]
         cause: Cause,
     },
@@ -108,7 +109,8 @@ pub enum LinkState {
 }
 
 impl NodeStatus {
-    /// Whether it is as its operator wants it: it runs and its console answers, or it is stopped.
+    /// Whether the node is in the state that its operator wants: it runs and its console answers,
+    /// or the operator has stopped it.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
         match self.state {
@@ -123,8 +125,8 @@ impl NodeStatus {
 }
 
 impl NodeState {
-    /// What may be known of it to those who must not know its host: of the reason of a failure only
-    /// the kind.
+    /// The state as operators may see it, who must not know the host: of the reason of a failure
+    /// only its class remains.
     #[must_use]
     pub fn for_operators(&self) -> NodeState {
         match self {
@@ -142,20 +144,20 @@ impl NodeState {
 }
 
 impl LinkState {
-    /// Whether it is as its operator wants it: probes pass it, or its operator has taken it down or
-    /// stopped a node at its end.
+    /// Whether the link is in the state that its operator wants: probes pass, or the operator has
+    /// taken the link down or stopped a node at its end.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
         *self == LinkState::Up || self.is_switched_off()
     }
 
-    /// Whether its operator has taken it down or stopped a node at its end.
+    /// Whether the operator has taken the link down or stopped a node at its end.
     #[must_use]
     pub fn is_switched_off(&self) -> bool {
         matches!(self, LinkState::Down { cause, .. } if *cause == Cause::Operator)
     }
 
-    /// As [`NodeState::for_operators`].
+    /// The state as operators may see it, like [`NodeState::for_operators`].
     #[must_use]
     pub fn for_operators(&self) -> LinkState {
         match self {
@@ -169,8 +171,8 @@ impl LinkState {
 }
 
 impl HostStatus {
-    /// Whether all that was wanted runs: every node is up, its console answers, and probes have
-    /// passed every link. What the operator has stopped or taken down is not wanted.
+    /// Whether the part is ready: every node runs and its console answers, and probes have passed
+    /// every link. Nodes and links that the operator has switched off do not count.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let mut nodes = self.nodes.values();
@@ -178,7 +180,7 @@ impl HostStatus {
         nodes.all(NodeStatus::is_as_wanted) && links.all(|link| link.state.is_as_wanted())
     }
 
-    /// What keeps it from being ready, the nodes first: `node r1: …`, `link 3: …`.
+    /// What keeps the part from being ready, nodes first: `node r1: …`, `link 3: …`.
     #[must_use]
     pub fn obstacles(&self) -> Vec<String> {
         let nodes = self.nodes.iter().filter_map(|(name, node)| {

@@ -1,8 +1,8 @@
-//! The access points of a network: their interfaces, and the addresses of their users.
+//! The layout of access points: their interfaces, and the addresses of their users.
 //!
-//! An access point is a link whose far end is with users. Point *n* has the prefix
-//! `10.128.0.0/23 + 512n`: the node has its first address, the access point the second, users the
-//! others. A user keeps the address when others come and go.
+//! An access point is a link whose far end is at users. Access point *n* has the prefix
+//! `10.128.0.0/23 + 512n`. The node has the first address, the access point the second, users the
+//! others. A user keeps the same address when other users are added or removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -13,21 +13,21 @@ use super::{mac_of, place_end};
 use crate::document::{Document, End};
 use crate::host_part::{EndPart, InterfaceAddress, InterfacePart, VnetId};
 
-/// An access point with its interface and its users.
+/// An access point with its interface and the places of its users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaidAccess {
-    /// Its name.
+    /// Name of the access point.
     pub name: String,
-    /// Where it is at its node.
+    /// The node and interface where the access point is.
     pub end: EndPart,
-    /// The places of users in its prefix.
+    /// For each user, the number of the user's address in the prefix.
     #[serde(default)]
     places: BTreeMap<String, u32>,
 }
 
 impl LaidAccess {
-    /// The interface of the node, where this is link `number` of network `vnet`.
+    /// The node's interface for this access point, whose link has this `number` in network `vnet`.
     #[must_use]
     pub(super) fn interface(&self, vnet: VnetId, number: u32) -> InterfacePart {
         let address = prefix_of(number);
@@ -42,7 +42,7 @@ impl LaidAccess {
         }
     }
 
-    /// The addresses of the users, where this is link `number`.
+    /// The address of each user, if this access point's link has this `number`.
     #[must_use]
     pub fn addresses(&self, number: u32) -> BTreeMap<String, Ipv4Addr> {
         let node = prefix_of(number).address().to_bits();
@@ -54,8 +54,8 @@ impl LaidAccess {
     }
 }
 
-/// The access points of `before` that the document still wants at the same node, and whose
-/// interfaces it has not given to links. What they have is taken.
+/// The access points of `before` that stay: the document still has them at the same node, and their
+/// interfaces are not in `taken`. Adds their interfaces to `taken`.
 pub(super) fn stay(
     document: &Document,
     before: &BTreeMap<u32, LaidAccess>,
@@ -70,8 +70,8 @@ pub(super) fn stay(
     free.map(|(number, laid)| (*number, laid.clone())).collect()
 }
 
-/// The access points of a document; those that stay keep their numbers, interfaces and users'
-/// places.
+/// Lays out the access points of a document. Those in `points` keep their numbers, interfaces and
+/// users' addresses; the others get new ones.
 pub(super) fn lay(
     document: &Document,
     mut points: BTreeMap<u32, LaidAccess>,
@@ -115,21 +115,21 @@ pub(super) fn lay(
     points
 }
 
-/// The address of the node at the access point that is link `number`, with its prefix.
+/// The node's address, with its prefix, at the access point whose link has this `number`.
 pub(super) fn prefix_of(number: u32) -> InterfaceAddress {
     let first = Ipv4Addr::new(10, 128, 0, 1).to_bits();
     let node = first + PREFIX_ADDRESSES * number.saturating_sub(FIRST);
     InterfaceAddress::new(Ipv4Addr::from_bits(node), 23).expect("23 bits are a prefix")
 }
 
-/// The number of the first access point, above those of links.
+/// Link number of the first access point, above all numbers of ordinary links.
 const FIRST: u32 = 1 << 20;
-/// The place of the first user in the prefix, behind the node and the access point.
+/// Place of the first user in the prefix, after the node and the access point.
 const FIRST_USER: u32 = 3;
-/// Room for twice the users that a list can have.
+/// Addresses of a prefix: twice as many as a list can have users.
 const PREFIX_ADDRESSES: u32 = 512;
-/// What WireGuard leaves of 1500 bytes over IPv6: 40 + 8 + 32 are around it. Over IPv4 20 more are
-/// left, which are not used, so that it is the same wherever a user is.
+/// MTU of an access point: 1500 bytes less 40 + 8 + 32 for IPv6, UDP and WireGuard. Over IPv4 20
+/// more bytes would fit; they are left unused so that the MTU does not depend on where a user is.
 const MTU: u16 = 1420;
 
 #[cfg(test)]
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(of(&first), ["alice 10.128.0.3", "bob 10.128.0.4"]);
         let second = Layout::of(&document(CHAIN, "\"carol\", \"bob\""), &first);
         assert_eq!(of(&second), ["bob 10.128.0.4", "carol 10.128.0.3"]);
-        // Links that come later find its interface taken.
+        // A link that is added later finds the access point's interface taken.
         let more = format!("{CHAIN}[[link]]\nends = [\"a\", \"c\"]\nrate = \"1Mbps\"\n");
         let third = Layout::of(&document(&more, "\"bob\""), &second);
         assert_eq!(third.access().next().unwrap().1.end.interface, "eth1");

@@ -1,8 +1,8 @@
-//! The physical cards of nodes: their interfaces.
+//! The layout of physical cards: the interfaces of nodes that have them.
 //!
-//! A card is a link whose far end is a card of the host. Card *n* of a network has the prefix
-//! `10.160.0.0/30 + 4n`, of which its node has the first address: what is at the other end of the
-//! wire is not the network's, and has others.
+//! A card is a link whose far end is a physical card of the host. Card *n* of a network has the
+//! prefix `10.160.0.0/30 + 4n`, of which the node has the first address. Devices beyond the card
+//! are not part of the network and have addresses of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -17,14 +17,14 @@ use crate::host_part::{EndPart, InterfaceAddress, InterfacePart, VnetId};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaidNic {
-    /// Where it is at its node.
+    /// The node and interface where the card is.
     pub end: EndPart,
-    /// Which of the node's cards it is.
+    /// Index of the card among the node's cards, from 0.
     place: u32,
 }
 
 impl LaidNic {
-    /// The interface of the node, where this is link `number` of network `vnet`.
+    /// The node's interface for this card, whose link has this `number` in network `vnet`.
     #[must_use]
     pub(super) fn interface(&self, vnet: VnetId, number: u32) -> InterfacePart {
         let address = prefix_of(number);
@@ -40,7 +40,7 @@ impl LaidNic {
     }
 }
 
-/// The cards of a document; those that stay keep their numbers and interfaces.
+/// Lays out the cards of a document. Cards that stay keep their numbers and interfaces.
 pub(super) fn lay(
     document: &Document,
     before: &BTreeMap<u32, LaidNic>,
@@ -70,13 +70,13 @@ pub(super) fn lay(
     nics
 }
 
-/// The address of the node at the card that is link `number`, with its prefix.
+/// The node's address, with its prefix, at the card whose link has this `number`.
 pub(super) fn prefix_of(number: u32) -> InterfaceAddress {
     let first = Ipv4Addr::new(10, 160, 0, 1).to_bits() + 4 * number.saturating_sub(FIRST);
     InterfaceAddress::new(Ipv4Addr::from_bits(first), 30).expect("30 bits are a prefix")
 }
 
-/// The next of `nic0`, `nic1`, … that is free.
+/// The next free interface of `nic0`, `nic1`, …, which is added to `taken`.
 fn free_end(node: &str, taken: &mut BTreeSet<EndPart>) -> EndPart {
     let mut number = 0;
     loop {
@@ -91,7 +91,7 @@ fn free_end(node: &str, taken: &mut BTreeSet<EndPart>) -> EndPart {
     }
 }
 
-/// The number of the first card, above those of links and of access points.
+/// Link number of the first card, above all numbers of links and access points.
 const FIRST: u32 = 1 << 21;
 
 #[cfg(test)]

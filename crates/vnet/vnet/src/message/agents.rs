@@ -1,4 +1,4 @@
-//! What a PIP and the agents of its hosts say to one another.
+//! Messages between a PIP and the agents of its hosts.
 
 use std::collections::BTreeMap;
 
@@ -7,57 +7,58 @@ use serde::{Deserialize, Serialize};
 use super::{MoveStatus, ReceiveNode, SendNode};
 use crate::host_part::{HostLimits, HostPart, HostStatus, NodeState, VnetId};
 
-/// What a PIP says to an agent.
+/// A message of a PIP to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToAgent {
-    /// Make this so. What is older than what was removed, or than what is there, is left undone.
+    /// Makes the host have this part. The agent ignores a part that is older than the one it has or
+    /// than the latest removal.
     Set(Box<HostPart>),
-    /// Let nothing be left of a network up to this generation, and make none of them again.
+    /// Removes all of a network up to a generation; the agent never makes such a generation again.
     Remove {
-        /// The network.
+        /// The network's uid.
         vnet: VnetId,
-        /// The generation.
+        /// The last generation to remove.
         through: u64,
     },
-    /// Await a node that comes from another host.
+    /// Prepares the host to receive a node that moves here.
     Receive(ReceiveNode),
-    /// Send a node to another host.
+    /// Sends a node to another host.
     Send(SendNode),
-    /// A move is over, or was given up: a node that was to be sent runs on, one that was awaited
-    /// and does not run yet is awaited no longer.
+    /// Ends a move, whether it was completed or given up. The source resumes a node that it was to
+    /// send. The destination drops a node that it awaited and that does not run there yet.
     EndMove {
-        /// The network.
+        /// The network's uid.
         vnet: VnetId,
-        /// Which move.
+        /// Number of the move.
         number: u64,
     },
 }
 
-/// What an agent says: all that its host has.
+/// An agent's report about everything that its host has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FromAgent {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// What it has of each network.
+    /// The state of each network's part.
     pub parts: Vec<HostStatus>,
-    /// Networks that were removed a short while ago, each up to a generation.
+    /// Recently removed networks, each with the last generation that was removed.
     pub removed: BTreeMap<VnetId, u64>,
-    /// Moves of nodes in which it has a part.
+    /// Moves of nodes in which this host takes part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MoveStatus>,
-    /// Where its agent takes nodes that move here; none if it takes none.
+    /// Address at which the agent receives nodes that move here; `None` if it receives none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves_at: Option<String>,
-    /// What only the host knows of the nodes that it can make; none if it has not said so.
+    /// Limits of the nodes that the host can make; `None` if the agent has not reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<HostLimits>,
 }
 
 impl FromAgent {
-    /// What has failed on the host since an earlier report, for those who run it: network, node,
-    /// and why, in the host's own words.
+    /// Failures on the host that the earlier report `before` does not have. Each is a line for
+    /// those who run the host: network, node, and the reason in the host's own words.
     #[must_use]
     pub fn new_failures(&self, before: Option<&FromAgent>) -> Vec<String> {
         let known = before.into_iter().flat_map(|it| &it.parts);

@@ -1,4 +1,4 @@
-//! What a PIP and its agents say of nodes that move from one host to another.
+//! Messages between a PIP and its agents about nodes that move from one host to another.
 //!
 //! ```text
 //!   source                     PIP                    destination
@@ -11,9 +11,9 @@
 //!     | <------------ Set ----- | ------- Set -----------> |
 //! ```
 //!
-//! The guest stands still at both ends once it has arrived, and runs where the placement in the
-//! store of the PIP says. Until that is written anew it can go on at its source
-//! ([`ToAgent::EndMove`](super::ToAgent::EndMove)).
+//! Once the guest has arrived, it is paused at both ends. It then runs at the host that the
+//! placement in the PIP's store names. Until the PIP writes a new placement, the guest can continue
+//! at its source ([`ToAgent::EndMove`](super::ToAgent::EndMove)).
 
 use serde::{Deserialize, Serialize};
 
@@ -21,18 +21,18 @@ use crate::host_part::{EndPart, HostPart, VnetId};
 
 use super::{PartKey, Reason, TunnelEnd};
 
-/// An order to await a node that comes from another host.
+/// An order to receive a node from another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveNode {
-    /// What tells this move from all others. Only who knows it can send the node.
+    /// Random number of this move. A source must know it to send the node.
     pub number: u64,
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The host from which it comes.
+    /// Name of the source host.
     pub from: String,
-    /// What the destination has once the node is there. Its generation is that before the move; the
-    /// next one has the node run.
+    /// The destination's part once it has received the node, with the generation before the move.
+    /// The part of the next generation makes the node run there.
     pub part: Box<HostPart>,
 }
 
@@ -40,94 +40,97 @@ pub struct ReceiveNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendNode {
-    /// The network.
+    /// The network's uid.
     pub vnet: VnetId,
-    /// The generation of the destination meanwhile; the source has an older one.
+    /// The generation that the destination has during the move; the source has an older one.
     pub generation: u64,
-    /// What tells this move from all others.
+    /// Random number of this move.
     pub number: u64,
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The destination.
+    /// Name of the destination host.
     pub to: String,
-    /// Where the destination's agent takes nodes, as it has said.
+    /// Address at which the destination's agent receives nodes, as that agent has reported it.
     pub at: String,
-    /// How long it may take, ms.
+    /// Time that the move may take, ms.
     pub limit_ms: u64,
 }
 
-/// Ends of links between providers that move with a node. Each is asked for, and said, until it is
-/// answered.
+/// Tunnel ends of links between providers that move together with a node. The sender repeats each
+/// message until it is answered.
 ///
 /// ```text
-///   PIP of the node            VNP             PIP beyond
+///   PIP of the node            VNP             other PIP
 ///     | -- Repoint, undecided -> | -------------> |   before anything is made anywhere
-///     | <-------------- its answer -------------- |
+///     | <---------------- answer ---------------- |
 ///     |          the node moves                   |
-///     | -- Repoint, decided ---> | -------------> |   its hosts have their links lead there
-///     | <-------------- its answer -------------- |
+///     | -- Repoint, decided ---> | -------------> |   its hosts redirect their links
+///     | <---------------- answer ---------------- |
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repoint {
-    /// The network and the attempt of which the part is.
+    /// The network and the attempt to which the part belongs.
     pub key: PartKey,
-    /// What tells this move from all others.
+    /// Random number of this move.
     pub number: u64,
-    /// Whether the node has moved; else the provider beyond is asked whether it may.
+    /// Whether the node has moved. If false, the message asks the other provider whether the node
+    /// may move.
     pub is_decided: bool,
-    /// To the VNP: ends at the node, and where they are. From the VNP: the ends at the other
-    /// provider's nodes, and where they lead. The tag of a link stays as it is.
+    /// In a message to the VNP: the link ends at the moving node, with their new tunnel ends. In a
+    /// message from the VNP: the link ends at the other provider's nodes, with the tunnel ends to
+    /// which they will lead. The tag of a link does not change.
     pub ends: Vec<(EndPart, TunnelEnd)>,
 }
 
-/// What the provider beyond says of a [`Repoint`].
+/// The other provider's answer to a [`Repoint`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepointAnswer {
     /// The network and the attempt.
     pub key: PartKey,
-    /// Which move.
+    /// Number of the move.
     pub number: u64,
-    /// Whether it answers what is decided.
+    /// The `is_decided` of the message that this answers.
     pub is_decided: bool,
-    /// To the VNP: the ends at its own nodes. From the VNP: those at the node that moves.
+    /// In a message to the VNP: the link ends at the answering provider's nodes. In a message from
+    /// the VNP: those at the moving node.
     pub ends: Vec<EndPart>,
-    /// Why the node may not move now.
+    /// Why the node may not move now; `None` if it may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Reason>,
 }
 
-/// What a host says of a move in which it has a part.
+/// A host's report about a move in which it takes part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveStatus {
-    /// The network.
+    /// The network's uid.
     pub vnet: VnetId,
-    /// Which move.
+    /// Number of the move.
     pub number: u64,
-    /// How far it is.
+    /// State of the move on this host.
     pub state: MoveState,
 }
 
-/// How far a move is at one of its ends.
+/// State of a move on one of its two hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MoveState {
-    /// The destination awaits the node.
+    /// The destination waits for the node.
     Awaited {},
-    /// The destination has it all; it stands still at both ends.
+    /// The destination has received all of the node, which is paused on both hosts.
     Arrived {},
-    /// It runs at the destination.
+    /// The node runs at the destination.
     Runs {
-        /// For how long it stood still, µs; none if the agent has begun anew meanwhile.
+        /// How long the node was paused, µs; `None` if the agent has restarted since.
         stood_us: Option<u64>,
     },
-    /// The source sends it, or has sent it and waits.
+    /// The source sends the node, or has sent it and waits for the decision.
     Sending {},
-    /// It cannot be sent, or be received.
+    /// The node cannot be sent or received.
     Failed {
-        /// Why, for the provider.
+        /// The reason, for the provider to read.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What is in the way of a part of a network.
+//! Obstacles: what keeps a part of a network from being ready.
 
 use std::fmt;
 
@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::host_part::Cause;
 
-/// What is in the way of a part, in the names of the document; a host's own words stay with its
-/// provider.
+/// What keeps a part from being ready, in names of the operator's document. The host's own words do
+/// not leave its provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Obstacle {
-    /// A node is not there yet.
+    /// This node is not made yet.
     NodeAbsent(String),
-    /// A node starts.
+    /// This node is starting.
     NodeStarts(String),
-    /// A node could not be made, or has ended; its host tries again.
+    /// This node could not be made, or has ended by itself; its host retries.
     NodeFailed(String, Cause),
-    /// A node can never be made where it is: trying again does not help.
+    /// This node can never be made on its host; retrying does not help.
     NodeRefused(String, Cause),
-    /// A node's console has not answered.
+    /// The console of this node has not answered.
     ConsoleSilent(String),
-    /// No probe passes a link, by its number.
+    /// No probe passes the link of this number.
     LinkDown(u32, Cause),
 }
 
 impl Obstacle {
-    /// The node that is in the way, if it is one.
+    /// The node that the obstacle is about; `None` for a link.
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         match self {
@@ -39,7 +39,8 @@ impl Obstacle {
         }
     }
 
-    /// How much it says about the request: of several obstacles the heaviest is passed on.
+    /// How informative the obstacle is, 0 to 3: of several obstacles the one with the highest
+    /// weight is passed on.
     #[must_use]
     pub fn weight(&self) -> u8 {
         match self {
@@ -50,7 +51,8 @@ impl Obstacle {
         }
     }
 
-    /// The heaviest of several, and of those with the same weight the first.
+    /// The obstacle with the highest weight; of several with the same weight the first; `None` if
+    /// there are none.
     #[must_use]
     pub fn heaviest<'a>(all: impl Iterator<Item = &'a Obstacle>) -> Option<&'a Obstacle> {
         all.reduce(|one, other| {

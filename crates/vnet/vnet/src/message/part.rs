@@ -1,5 +1,5 @@
-//! What a part that a VNP asks for says of itself: which of its links leave it, and whether it can
-//! be made at all, before a provider holds anything for it.
+//! Checks of a part that a VNP requests, before the provider reserves anything: which links leave
+//! the part, and whether it can be made at all.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use crate::host_part::{EndPart, Far, FarHost, HostPart, LinkPart, PartError, Vne
 use super::{PartEnd, PartLink, PartNode, PartRequest};
 
 impl PartLink {
-    /// The border over which it leads to another provider, if it does.
+    /// The border over which this piece leads to another provider; `None` if it ends at nodes only.
     #[must_use]
     pub fn border(&self) -> Option<&str> {
         self.ends.iter().find_map(|end| match end {
@@ -21,7 +21,7 @@ impl PartLink {
 }
 
 impl PartRequest {
-    /// The border over which a link leaves the part from this end.
+    /// The border over which the link at this end leaves the part; `None` if it does not leave it.
     #[must_use]
     pub fn border_of(&self, near: &EndPart) -> Option<&str> {
         let here = |end: &PartEnd| matches!(end, PartEnd::Node(node) if node == near);
@@ -30,10 +30,10 @@ impl PartRequest {
     }
 
     /// Checks what does not depend on the provider: names, sizes, and that links and interfaces
-    /// agree, as [`HostPart::check`] does where all of it is on one host.
+    /// match. The check is that of [`HostPart::check`], as if the whole part were on one host.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault.
     pub fn check(&self) -> Result<(), PartError> {
         if self.links.len() > 2 * LINKS_MAX {
             return Err(PartError::TooMany {
@@ -58,7 +58,7 @@ impl PartRequest {
         let mut links = self.access.clone();
         for (number, (link, ends)) in ends {
             let (near, far) = match &ends[..] {
-                // What only passes the provider ends at no node of it.
+                // A link that only crosses the provider ends at no node of the part.
                 [] => continue,
                 [near] => (*near, beyond()),
                 [near, far] => (*near, Far::Here((*far).clone())),
@@ -89,7 +89,7 @@ impl PartRequest {
     }
 }
 
-/// The far end of a link that leaves the provider: where it is does not matter here.
+/// A placeholder for the far end of a link that leaves the provider; the check does not look at it.
 fn beyond() -> Far {
     Far::Host(FarHost {
         host: "beyond".to_owned(),
@@ -139,5 +139,5 @@ fn check_text(what: &'static str, text: &str) -> Result<(), PartError> {
     }
 }
 
-/// Of a text that is too long so much is said.
+/// Characters of an overlong text that the error shows.
 const TEXT_SHOWN: usize = 32;

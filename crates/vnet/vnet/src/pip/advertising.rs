@@ -1,4 +1,4 @@
-//! What a provider shows of itself.
+//! Advertisements: what a provider discloses about its free resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::message::{AdvertisedBorder, AdvertisedHost, AdvertisedLink, Advertise
 
 use super::inventory::{Discovery, Ground, label_texts};
 
-/// What a VNP sees, of what is free.
+/// The advertisement for VNPs, from what is free.
 pub(super) fn advertise(ground: &Ground, free: &Residual) -> Advertisement {
     let inventory = &ground.inventory;
     let exact = inventory.discovery == Discovery::Vnp;
@@ -43,7 +43,8 @@ pub(super) fn advertise(ground: &Ground, free: &Residual) -> Advertisement {
             delay_us: link.delay_us,
         };
         match rates.get_mut(&ends) {
-            // One of several links between two hosts carries a network's link, whole.
+            // A link of a network is never split over several links between two hosts, so that only
+            // the best of them counts.
             Some(known) if exact && known.rate_bps < rate_bps => *known = seen,
             Some(_) if exact => {}
             Some(known) => {
@@ -74,7 +75,7 @@ pub(super) fn advertise(ground: &Ground, free: &Residual) -> Advertisement {
     seen
 }
 
-/// Which advertised host stands for each host: itself, or its location.
+/// The number of the advertised host that represents each host: its own, or one for its location.
 fn groups(ground: &Ground, exact: bool) -> BTreeMap<String, usize> {
     let mut locations: BTreeMap<&str, usize> = BTreeMap::new();
     let mut groups = BTreeMap::new();
@@ -90,7 +91,8 @@ fn groups(ground: &Ground, exact: bool) -> BTreeMap<String, usize> {
     groups
 }
 
-/// Shows that there is something at each location, and ways between all of them, but not how much.
+/// Replaces all amounts by "more than any request": the advertisement then shows only that each
+/// location has hosts, and that all locations are connected.
 fn hide_amounts(seen: &mut Advertisement, free: &Residual) {
     let all = free.substrate().hosts().iter();
     let cards = all.map(|host| host.nics).sum();
@@ -111,5 +113,5 @@ fn hide_amounts(seen: &mut Advertisement, free: &Residual) {
     }
 }
 
-/// More than any request can want.
+/// An amount that no request exceeds.
 const HIDDEN: u64 = carina_embed::request::AMOUNT_MAX;

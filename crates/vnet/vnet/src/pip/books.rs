@@ -1,4 +1,4 @@
-//! What a provider has promised, and what is free.
+//! The books of a provider: which resources are promised to networks, and which are free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use super::placing::{Laid, Taken};
 mod charge;
 mod made;
 
-/// A part that is held for a time, on a lease of the store.
+/// A part that is reserved on a lease of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Held {
@@ -28,14 +28,14 @@ pub(super) struct Held {
     pub(super) laid: Laid,
 }
 
-/// Sums over networks, by the numbers of hosts and links.
+/// Sums over all networks, by the numbers of hosts and links.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
     hosts: Vec<Amounts>,
     rates: Vec<u64>,
 }
 
-/// All parts, as the store has them, and their sums.
+/// All parts that the store has, and the sums of their resources.
 #[derive(Clone, Debug)]
 pub(super) struct Books {
     prefix: String,
@@ -44,14 +44,15 @@ pub(super) struct Books {
     made: BTreeMap<VnetId, Made>,
     /// Hosts that take no new nodes.
     drained: BTreeSet<String>,
-    /// The networks that are made at each host, as [`Made::hosts`] says.
+    /// For each host, the networks that have or may still have something there, as [`Made::hosts`]
+    /// says.
     at: BTreeMap<String, BTreeSet<VnetId>>,
-    /// How often something has changed of what is made at each host.
+    /// For each host, how often the parts that are made there have changed.
     changes: Vec<u64>,
     charges: BTreeMap<VnetId, Charge>,
     hosts: Vec<Amounts>,
     rates: Vec<u64>,
-    /// The numbers of hosts and links of which more is promised than there is.
+    /// The numbers of hosts of which more is promised than exists.
     excess_hosts: BTreeSet<usize>,
     excess_links: BTreeSet<usize>,
 }
@@ -75,7 +76,7 @@ impl Books {
         }
     }
 
-    /// Brings the books up to date with the store.
+    /// Updates the books from the store.
     pub(super) fn refresh(
         &mut self,
         store: &mut dyn Store,
@@ -178,12 +179,12 @@ impl Books {
         self.made.get(&vnet)
     }
 
-    /// The networks of which a host has, or may still have, something.
+    /// The networks that have, or may still have, something on a host.
     pub(super) fn at(&self, host: &str) -> BTreeSet<VnetId> {
         self.at.get(host).cloned().unwrap_or_default()
     }
 
-    /// How often something has changed of what is made at a host.
+    /// How often the parts that are made on a host have changed.
     pub(super) fn changes_at(&self, host: HostId) -> u64 {
         self.changes.get(host.index()).copied().unwrap_or_default()
     }
@@ -196,7 +197,7 @@ impl Books {
         self.held.iter().map(|(vnet, held)| (*vnet, held))
     }
 
-    /// What is promised of all that there is.
+    /// The resources that are promised to parts, reserved or made.
     pub(super) fn promised(&self) -> Sums {
         Sums {
             hosts: self.hosts.clone(),
@@ -204,7 +205,7 @@ impl Books {
         }
     }
 
-    /// What of it belongs to parts that are made, or are being removed.
+    /// The resources of parts that are made or are being removed.
     pub(super) fn used(&self, ground: &Ground) -> Sums {
         let mut sums = Sums {
             hosts: vec![Amounts::default(); self.hosts.len()],
@@ -228,8 +229,9 @@ impl Books {
         sums
     }
 
-    /// What is free for a network, beside all others; nothing on hosts that are not there, and on
-    /// drained ones no more than it has there.
+    /// The resources that are free for a network: what no other network is promised. Hosts for
+    /// which `is_there` is false have none, and a drained host only has what the network already
+    /// has there.
     pub(super) fn free(
         &self,
         ground: &Ground,
@@ -269,7 +271,7 @@ impl Books {
         Residual::of_free(substrate.clone(), &hosts, &rates)
     }
 
-    /// Of what more is promised than there is.
+    /// The hosts and links of which more is promised than exists, as text.
     pub(super) fn excess(&self, ground: &Ground) -> Vec<String> {
         let hosts = self.excess_hosts.iter().map(|number| {
             let host = ground.host_entry(HostId::of(*number));
@@ -288,8 +290,8 @@ impl Books {
         hosts.into_iter().chain(links).collect()
     }
 
-    /// Tags and addresses that there are, also those of the network itself: a tunnel that stays
-    /// keeps its own.
+    /// The tags and tunnel addresses in use, including those of the network `vnet` itself: its
+    /// tunnels that do not change keep theirs without asking for new ones.
     pub(super) fn taken(&self, vnet: VnetId) -> Taken {
         let mut taken = Taken::by(vnet);
         let far = self.made.values().flat_map(|made| &made.far);
@@ -313,13 +315,15 @@ impl Books {
         self.drained.iter().map(String::as_str)
     }
 
-    /// A transaction that changes nothing, and is refused if the books are behind in this.
+    /// A transaction that writes nothing, and conflicts if the store's entry for draining this host
+    /// has changed since the books were read.
     pub(super) fn drained_as_read(&self, host: &str) -> Transaction {
         let key = format!("{}{DRAINED}/{host}", self.prefix);
         Transaction::new().if_as_read(&*key, self.mirror.revision(&key))
     }
 
-    /// A transaction that says so of a host, or no longer, if nothing was promised meanwhile.
+    /// A transaction that marks a host as drained, or removes the mark. It conflicts if anything
+    /// was promised since the books were read.
     pub(super) fn drain(&self, host: &str, is_drained: bool) -> Transaction {
         let sum = format!("{}promises", self.prefix);
         let key = format!("{}{DRAINED}/{host}", self.prefix);
@@ -333,8 +337,8 @@ impl Books {
         }
     }
 
-    /// A transaction on what a network has, which is refused if that has changed since the books
-    /// were brought up to date. With `takes`, also if anything was promised meanwhile.
+    /// A transaction on the parts of a network. It conflicts if they have changed since the books
+    /// were read, and with `takes` also if anything was promised to any network.
     pub(super) fn change(&self, vnet: VnetId, takes: bool) -> Transaction {
         let [held, made] = [self.held_key(vnet), self.made_key(vnet)];
         let transaction = Transaction::new()
@@ -356,13 +360,13 @@ impl Books {
         format!("{}made/{vnet}", self.prefix)
     }
 
-    /// The lease on which a part is held.
+    /// The store's lease of a network's reservation.
     pub(super) fn lease(&self, vnet: VnetId) -> Option<crate::store::LeaseId> {
         self.mirror.entry(&self.held_key(vnet))?.lease
     }
 
-    /// Whether what a network has is in the store as the books have it. That there is nothing of a
-    /// network, which ends what is there, is said only then: the books may be behind.
+    /// Whether the store's entries of a network still match the books. Callers check this before
+    /// they tell anyone that a network does not exist, because the books may be out of date.
     pub(super) fn is_current(
         &self,
         store: &mut dyn Store,
@@ -373,7 +377,7 @@ impl Books {
         Ok(outcome != Outcome::Conflict)
     }
 
-    /// Writes a made part anew, if it is as it was read.
+    /// Replaces the record of a part that is made, if it has not changed since the books were read.
     pub(super) fn rewrite(
         &mut self,
         store: &mut dyn Store,
@@ -389,12 +393,12 @@ impl Books {
 }
 
 impl Sums {
-    /// Of a host.
+    /// The sum for a host.
     pub(super) fn host(&self, number: usize) -> Amounts {
         self.hosts.get(number).copied().unwrap_or_default()
     }
 
-    /// Of a link, bits a second.
+    /// The sum for a link, bits a second.
     pub(super) fn rate(&self, number: usize) -> u64 {
         self.rates.get(number).copied().unwrap_or_default()
     }
@@ -409,5 +413,5 @@ fn note(excess: &mut BTreeSet<usize>, number: usize, is_excess: bool) {
 }
 
 const DRAINED: &str = "drained";
-/// So many bits of a generation count moves.
+/// Bits of a generation that count moves.
 pub(super) const MOVES_BITS: u32 = 16;

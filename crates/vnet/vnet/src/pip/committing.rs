@@ -1,4 +1,4 @@
-//! Parts that are held and are to be made.
+//! Commitment: turns a reserved part into one that hosts make.
 
 use carina_time::Instant;
 
@@ -11,7 +11,7 @@ use super::books::Made;
 use super::{Pip, Step, far_ends};
 
 impl<S: Store> Pip<S> {
-    /// Makes a part that is held.
+    /// Makes a part that is reserved, on a VNP's `Commit`.
     pub(super) fn commit(
         &mut self,
         now: Instant,

@@ -1,7 +1,7 @@
-//! Hosts that are drained: they keep what they have, and take no new nodes.
+//! Drained hosts: they keep their nodes, and get no new ones.
 //!
-//! That stands in the store, under the same comparison as any promise: no process of the provider
-//! that has not read it places anything there.
+//! The mark is in the store and is compared like a promise: a process of the provider that has not
+//! read the mark cannot place anything on the host.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +14,26 @@ use crate::store::{Outcome, Store, StoreError};
 
 use super::{Pip, Step, TRIES};
 
-/// A node on a host that is drained.
+/// A node on a drained host, and where it could move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAway {
-    /// Its network.
+    /// The uid of the node's network.
     pub vnet: VnetId,
-    /// The name of that.
+    /// The name of the node's network.
     pub name: String,
-    /// The node.
+    /// The name of the node.
     pub node: String,
-    /// The hosts to which it can move now, those with the most free processors first; or why it can
-    /// move to none. A conflict may be over in a moment.
+    /// The hosts to which the node can move now, those with the most free processors first; or why
+    /// it cannot move. A reason of code `Conflict` may soon be over.
     pub to: Result<Vec<String>, Reason>,
 }
 
 impl<S: Store> Pip<S> {
-    /// Has a host take no new nodes any more, or take them again. Returns whether that is new.
+    /// Marks a host as drained, so that it gets no new nodes, or removes the mark. Returns whether
+    /// this changed anything.
     ///
     /// # Errors
-    /// There is no such host, or the store does not take it.
+    /// There is no such host, the store does not answer, or other writes interfered each time.
     pub fn set_drained(
         &mut self,
         now: Instant,
@@ -72,7 +73,7 @@ impl<S: Store> Pip<S> {
     ) -> Result<(Step, bool), StoreError> {
         self.books.refresh(&mut self.store, now, &self.ground)?;
         if self.books.is_drained(host) == is_drained {
-            // The books may be behind; then it is not so.
+            // The books may be out of date: the store decides.
             let check = self.books.drained_as_read(host);
             return Ok(match self.store.commit(now, &check)? {
                 Outcome::Done(_) => (Step::Done, false),
@@ -89,8 +90,8 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// The nodes on a host, by network and name: those of parts that are made or held, and those
-    /// that are about to move there.
+    /// The nodes on a host, by network and name: those of parts that are made or reserved, and
+    /// those that are about to move there.
     ///
     /// # Errors
     /// The store does not answer.
@@ -104,8 +105,8 @@ impl<S: Store> Pip<S> {
         Ok(nodes.map(|(vnet, _, node)| (vnet, node)).collect())
     }
 
-    /// The nodes on a host, and where each can move; those of parts that are held, too. One that is
-    /// about to move there is in conflict until it is there.
+    /// The nodes on a host, and where each can move; includes nodes of reserved parts. A node that
+    /// is about to move to this host cannot move elsewhere until it has arrived (`Conflict`).
     pub fn nodes_away(&mut self, now: Instant, host: &str) -> Vec<NodeAway> {
         if let Err(error) = self.books.refresh(&mut self.store, now, &self.ground) {
             self.discard(&error);
@@ -119,13 +120,13 @@ impl<S: Store> Pip<S> {
         self.nodes_here(host).into_iter().map(away).collect()
     }
 
-    /// The nodes on a host, as the books have them: network, its name, and node. A part that is
-    /// changed is there as it was, and as it is to be.
+    /// The nodes on a host according to the books: uid of the network, its name, name of the node.
+    /// A part that is being changed counts both as it was and as it is to become.
     fn nodes_here(&self, host: &str) -> BTreeSet<(VnetId, String, String)> {
         let at = self.books.at(host).into_iter();
         let made = at.filter_map(|vnet| Some((vnet, self.books.made(vnet)?)));
         let made: Vec<_> = made.collect();
-        // Also those that wait for a provider beyond to agree.
+        // Also nodes of moves that wait for another provider's agreement.
         let come = self.books.all_made().filter_map(|(vnet, made)| {
             let moving = made.undecided().filter(|moving| moving.to == host)?;
             Some((vnet, &made.laid.part.name, &moving.node))

@@ -1,7 +1,7 @@
-//! Whether the far ends that a VNP names in a commitment can be those of another provider.
+//! Checks the far tunnel ends that a VNP names in a commitment.
 //!
-//! A provider cannot ask the one beyond; it sees to it that what a VNP names touches nothing of its
-//! own, nor of another VNP's network.
+//! A provider cannot ask the other provider. It makes sure that the ends a VNP names conflict
+//! neither with its own hosts nor with the network of another VNP.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -14,15 +14,15 @@ use super::books::Books;
 use super::inventory::Ground;
 use super::placing::{Laid, TAG_MAX};
 
-/// What no two links of a host have: its address, the other end's, the carrier, and the tag where
-/// the carrier has one.
+/// What must be unique among the tunnels of a host: its address, the other end's address, the
+/// carrier, and the tag if the carrier has one.
 type TunnelKey = (Ipv4Addr, Ipv4Addr, Carrier, Option<u32>);
 
 /// Checks the far ends of a part that is to be made.
 ///
 /// # Errors
-/// One of them cannot be, in words that name the end of the operator's own link and nothing of the
-/// substrate: `Conflict` where another attempt may do, `Impossible` else.
+/// A far end is invalid. The text names the end of the operator's link, and nothing of the
+/// substrate. The code is `Conflict` if another attempt may succeed, else `Impossible`.
 pub(super) fn check(
     (ground, books): (&Ground, &Books),
     vnet: VnetId,
@@ -100,7 +100,7 @@ fn tag(link: &PartLink, end: &TunnelEnd) -> Option<u32> {
     (link.carrier != Carrier::Ipip).then_some(end.tag)
 }
 
-/// Whether an address can be that of one host on a network, and not on the host itself.
+/// Whether an address can belong to a single host on a network, and is not a loopback address.
 fn is_of_a_host(address: Ipv4Addr) -> bool {
     let is_none = address.is_unspecified() || address.is_loopback();
     !is_none && !address.is_multicast() && !address.is_broadcast()

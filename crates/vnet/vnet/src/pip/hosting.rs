@@ -1,4 +1,4 @@
-//! What each host has to make of a part, and how far the hosts are.
+//! The parts of hosts: what each host has to make, and the state of a part from its hosts' reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::message::{Obstacle, PartEnd, PartLink, PartRequest, PartStatus, Tunne
 use super::books::Made;
 use super::placing::{Placement, Tunnel};
 
-/// What one host has to make of a part that is placed so.
+/// The part that one host has to make under a placement.
 pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: &str) -> HostPart {
     let is_here = |node: &str| placement.hosts.get(node).is_some_and(|it| it == host);
     let nodes = made.laid.part.nodes.iter().map(|wanted| &wanted.node);
@@ -35,15 +35,15 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: 
                 far,
             }));
             if is_whole {
-                break; // Both ends are in it.
+                break; // The first end's part has both ends.
             }
         }
     }
     let points = made.laid.part.access.iter();
-    // Of what a VNP says no other kind of link is taken: tunnels are this provider's to choose.
+    // Other kinds of links in a VNP's request are ignored: the provider chooses tunnels itself.
     let is_outer = |link: &&LinkPart| match &link.far {
         Far::Users(_) => true,
-        // The host chooses the card.
+        // The VNP must not choose the card; the host does.
         Far::Nic(nic) => nic.interface.is_none(),
         Far::Here(_) | Far::Host(_) => false,
     };
@@ -58,7 +58,8 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: 
     }
 }
 
-/// Where a link leads from one of its sides; none while the provider beyond was not named.
+/// The far end of a link from one of its sides. `None` if the VNP has not named the other
+/// provider's end, or the host has no address for it.
 fn far(
     (made, placement): (&Made, &Placement),
     host: &str,
@@ -93,12 +94,13 @@ fn beyond<'a>(made: &'a Made, near: &EndPart) -> Option<&'a TunnelEnd> {
     far.find(|(end, _)| end == near).map(|(_, there)| there)
 }
 
-/// Both providers use the tag that the VNP has chosen among theirs.
+/// The tag of a tunnel. For a link to another provider it is the one that the VNP has chosen among
+/// those of both.
 fn tag(made: &Made, near: &EndPart, tunnel: &Tunnel) -> u32 {
     beyond(made, near).map_or(tunnel.tag, |there| there.tag)
 }
 
-/// The ends of links that leave the provider, for the provider beyond.
+/// The tunnel ends of links that leave the provider, for the other provider.
 pub(super) fn offered(part: &PartRequest, placement: &Placement) -> Vec<(EndPart, TunnelEnd)> {
     let mut ends = Vec::new();
     for (link, tunnel) in part.links.iter().zip(&placement.tunnels) {
@@ -118,7 +120,8 @@ pub(super) fn offered(part: &PartRequest, placement: &Placement) -> Vec<(EndPart
     ends
 }
 
-/// How far a part is by what its hosts say of it; `None` for a host that is silent.
+/// The state of a part from the reports of its hosts; a report of `None` means that the host is
+/// silent.
 pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) -> PartStatus {
     let mut status = PartStatus {
         are_nodes_up: true,
@@ -130,7 +133,7 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
     let off = switched_off(said.values().copied().flatten());
     for host in made.laid.hosts() {
         let said = said.get(host).copied().flatten();
-        // While a move is not decided, its destination has what it had but for the generation.
+        // Until a move is decided, hosts other than its destination keep the previous generation.
         let least = made.generation() - u64::from(made.undecided().is_some());
         let change = said.and_then(|said| said.refused.as_ref());
         let change = change.filter(|it| it.generation >= least);
@@ -158,23 +161,23 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
     status
 }
 
-/// The links that the operator has switched off by what one of their hosts says. The host of the
-/// other end, where a node is stopped elsewhere, only finds that no probe passes.
+/// The links that the operator has switched off, according to any host. A host at the other end,
+/// where no node is stopped, only notices that no probe passes.
 fn switched_off<'a>(said: impl Iterator<Item = &'a HostStatus>) -> BTreeSet<u32> {
     let links = said.flat_map(|host| &host.links);
     let off = links.filter(|(_, link)| link.state.is_switched_off());
     off.map(|(number, _)| *number).collect()
 }
 
-/// Whether the links of a host's part are as their operator wants them; `off` are those that it has
-/// switched off.
+/// Whether all links of a host's part are in the state that their operator wants; `off` are links
+/// that another host reports as switched off.
 fn are_links_up(said: &HostStatus, off: &BTreeSet<u32>) -> bool {
     let mut links = said.links.iter();
     links.all(|(number, link)| link.state.is_as_wanted() || off.contains(number))
 }
 
-/// What most keeps a host's part from being ready, the nodes first; `off` are the links that the
-/// operator has switched off.
+/// The most important obstacle of a host's part, nodes first. Links in `off`, which the operator
+/// has switched off, are ignored.
 fn obstacle(said: &HostStatus, off: &BTreeSet<u32>) -> Option<Obstacle> {
     let nodes = said.nodes.iter().filter_map(|(name, node)| {
         let is_silent = node.state == NodeState::Up && !node.is_console_ready;
@@ -193,7 +196,7 @@ fn obstacle(said: &HostStatus, off: &BTreeSet<u32>) -> Option<Obstacle> {
     })
 }
 
-/// What of a node's state is in the way; nothing if it runs or is stopped.
+/// The obstacle that a node's state is; `None` if the node runs or is stopped.
 fn obstacle_of(node: &str, state: &NodeState) -> Option<Obstacle> {
     let node = node.to_owned();
     match state {
@@ -234,7 +237,7 @@ mod tests {
         let off = switched_off(hosts.iter());
         assert!(hosts.iter().all(|said| are_links_up(said, &off)));
         assert!(hosts.iter().all(|said| obstacle(said, &off).is_none()));
-        // A link that is silent for another reason is one.
+        // A link that is silent for another reason is still an obstacle.
         let off = switched_off(hosts[1..].iter());
         assert!(!are_links_up(&hosts[1], &off));
         let found = obstacle(&hosts[1], &off);

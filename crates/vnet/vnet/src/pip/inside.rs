@@ -1,4 +1,4 @@
-//! Where nodes of a part are, for what a VNP asks of them.
+//! Finds the hosts of a network's nodes, for requests that a VNP forwards to nodes.
 
 use carina_time::Instant;
 
@@ -7,8 +7,8 @@ use crate::host_part::VnetId;
 use crate::store::Store;
 
 impl<S: Store> Pip<S> {
-    /// The host of a node that a VNP has; all hosts of its part where no node is named. Nothing if
-    /// there is no such part or node, it is another's, or it is being removed.
+    /// The host of a node of this VNP's part, or all hosts of the part if `node` is `None`. Empty
+    /// if there is no such part or node, if it belongs to another VNP, or if it is being removed.
     pub fn hosts_for(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What a provider owns, as its operator writes it down, and as an embedder sees it.
+//! A provider's inventory, as its operator writes it and as the embedder uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -11,58 +11,59 @@ use serde::{Deserialize, Serialize};
 
 use crate::host_part::InterfaceAddress;
 
-/// What a provider owns.
+/// The hosts and links that a provider owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
-    /// How much of it a VNP may see.
+    /// How much of the inventory VNPs may see.
     #[serde(default)]
     pub discovery: Discovery,
-    /// Hosts.
+    /// The hosts.
     pub hosts: Vec<Host>,
-    /// Links between them.
+    /// The links between hosts.
     #[serde(default)]
     pub links: Vec<Link>,
-    /// Links to other providers.
+    /// The links to other providers.
     #[serde(default)]
     pub borders: Vec<Border>,
 }
 
-/// How much of itself a provider shows; a VNP that sees more can place better.
+/// How much a provider discloses to VNPs. A VNP that sees more can choose better placements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Discovery {
-    /// Locations only: the provider places by itself, and a VNP learns by asking.
+    /// Only the names of locations: the provider places nodes itself, and a VNP learns by requests
+    /// what fits.
     #[default]
     Pip,
-    /// Every host and link, with what is free.
+    /// Every host and link, with its free resources.
     Vnp,
-    /// What is free at each location together, and between locations. (RFC 8453, section 5.2)
+    /// The sums of free resources at each location and between locations. (RFC 8453, section 5.2)
     Abstract,
 }
 
-/// A host.
+/// A host of the inventory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Processors that networks may have.
+    /// Processors available to networks.
     pub cpus: u64,
-    /// Memory that networks may have, MiB.
+    /// Memory available to networks, MiB.
     pub memory_mib: u64,
-    /// Physical network cards that networks may have.
+    /// Physical network cards available to networks.
     #[serde(default)]
     pub nics: u64,
-    /// Where it is.
+    /// Name of the location.
     #[serde(default)]
     pub location: String,
-    /// What else it has.
+    /// Labels of the host, with their values.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Its address on the substrate, where tunnels with a tag end.
+    /// The host's address on the substrate, where tunnels with a tag end.
     pub address: Ipv4Addr,
-    /// How many addresses after that one are for tunnels without a tag, IPv4 in IPv4.
+    /// Number of addresses that follow `address`; tunnels without a tag (`ipip`) use them.
     #[serde(default)]
     pub tunnel_addresses: u32,
 }
@@ -71,13 +72,13 @@ pub struct Host {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Its name.
+    /// Name of the link.
     pub name: String,
-    /// The hosts at its ends.
+    /// Names of the hosts at its ends.
     pub ends: [String; 2],
-    /// Bits a second that networks may have.
+    /// Rate available to networks, bits a second.
     pub rate_bps: u64,
-    /// Its delay, µs.
+    /// Delay, µs.
     #[serde(default)]
     pub delay_us: u64,
 }
@@ -86,58 +87,58 @@ pub struct Link {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Border {
-    /// Its name, the same at both providers.
+    /// Name of the border, which both providers use.
     pub name: String,
-    /// The host at this end.
+    /// Name of this provider's host at the border.
     pub host: String,
-    /// Bits a second that networks may have.
+    /// Rate available to networks, bits a second.
     pub rate_bps: u64,
-    /// Half of its delay, µs; the other provider counts the other half.
+    /// Half of the border's delay, µs; the other provider counts the other half.
     #[serde(default)]
     pub delay_us: u64,
-    /// Where the other provider's hosts have their addresses: tunnels that leave here end there.
-    /// Without one, anywhere but at a host of this provider.
+    /// Prefixes that contain the addresses of the other provider's hosts; tunnels over this border
+    /// may end only there. If empty, they may end at any address that no host of this provider has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reaches: Vec<InterfaceAddress>,
 }
 
-/// What is wrong with an inventory.
+/// Why an inventory is inconsistent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InventoryError {
-    /// Two things have one name.
+    /// Two hosts, links or borders have the same name.
     #[error("{what} `{name}` is there twice; give each a name of its own")]
     Twice {
-        /// What they are.
+        /// The kind of thing.
         what: &'static str,
-        /// Their name.
+        /// The repeated name.
         name: String,
     },
-    /// A link or border ends at a host that is not there.
+    /// A link or border ends at a host that the inventory does not have.
     #[error("{what} `{name}`: there is no host `{host}`")]
     NoSuchHost {
-        /// What ends there.
+        /// `link` or `border`.
         what: &'static str,
-        /// Its name.
+        /// Name of the link or border.
         name: String,
-        /// The host.
+        /// Name of the missing host.
         host: String,
     },
-    /// Two hosts would have the same address for tunnels.
+    /// The tunnel addresses of two hosts overlap.
     #[error("host `{host}`: its addresses meet those of host `{other}`; give it others")]
     Addresses {
-        /// The host.
+        /// Name of one host.
         host: String,
-        /// The other one.
+        /// Name of the other host.
         other: String,
     },
-    /// A link is impossible.
+    /// The embedder refuses the substrate.
     #[error("the links: {0}")]
     Substrate(#[from] SubstrateError),
 }
 
-/// An inventory as an embedder sees it. Beside the hosts there is one for each border, outside,
-/// which takes no node but stands for what lies behind.
+/// An inventory as the embedder uses it. The substrate has one additional host per border, with no
+/// resources for nodes, which represents everything beyond the border.
 #[derive(Clone, Debug)]
 pub(super) struct Ground {
     pub(super) inventory: Inventory,
@@ -167,7 +168,7 @@ impl Ground {
             .map(|(number, name)| (name.clone(), number))
             .collect();
         let labels = inventory.hosts.iter().flat_map(label_texts);
-        // Below these are labels that pin a node to one host, which has its own number.
+        // Labels with smaller numbers pin a node to the host of that number.
         let first = (hosts.len() + borders.len()) as u32;
         let labels = (first..).zip(labels.collect::<BTreeSet<_>>());
         let labels = labels.map(|(number, name)| (name, number)).collect();
@@ -205,7 +206,7 @@ impl Ground {
             outside.labels.push(Label::of(*number));
             hosts.push(outside);
         }
-        // In the order of their numbers: the inventory's, then the borders by name.
+        // The order of host numbers: the inventory's hosts, then the borders by name.
         hosts[self.hosts.len()..].sort_by(|a, b| a.labels.cmp(&b.labels));
         let mut links = Vec::new();
         for link in &self.inventory.links {
@@ -240,17 +241,17 @@ impl Ground {
         })
     }
 
-    /// A host by name.
+    /// The number of a host by its name.
     pub(super) fn host(&self, name: &str) -> Option<HostId> {
         self.hosts.get(name).copied().map(HostId::of)
     }
 
-    /// What a host is; none for what lies behind a border.
+    /// The inventory's entry of a host; `None` for a host that represents a border.
     pub(super) fn host_entry(&self, host: HostId) -> Option<&Host> {
         self.inventory.hosts.get(host.index())
     }
 
-    /// Whether an address is one of a host here, for tunnels with a tag or without.
+    /// Whether an address belongs to a host of this provider, for tunnels with or without a tag.
     pub(super) fn has_address(&self, address: Ipv4Addr) -> bool {
         let address = u64::from(address.to_bits());
         let mut hosts = self.inventory.hosts.iter();
@@ -260,7 +261,7 @@ impl Ground {
         })
     }
 
-    /// Whether a host behind a border may have this address.
+    /// Whether a host beyond a border may have this address.
     pub(super) fn reaches(&self, border: &str, address: Ipv4Addr) -> bool {
         self.borders.get(border).is_some_and(|number| {
             let reaches = &self.border_entry(*number).reaches;
@@ -268,22 +269,22 @@ impl Ground {
         })
     }
 
-    /// What a border is, by the number of what lies behind it.
+    /// The inventory's entry of a border, by the number of the host that represents it.
     fn border_entry(&self, number: usize) -> &Border {
         &self.inventory.borders[number - self.hosts.len()]
     }
 
-    /// What lies behind a border.
+    /// The host that represents everything beyond a border.
     pub(super) fn outside(&self, border: &str) -> Option<HostId> {
         self.borders.get(border).copied().map(HostId::of)
     }
 
-    /// A link, or the link of a border, by name.
+    /// The number of a link, or of the link that leads to a border, by name.
     pub(super) fn link(&self, name: &str) -> Option<LinkId> {
         self.links.get(name).copied().map(LinkId::of)
     }
 
-    /// The names of links by number.
+    /// The names of links, indexed by number.
     pub(super) fn link_names(&self) -> Vec<&str> {
         let mut names = vec![""; self.links.len()];
         for (name, number) in &self.links {
@@ -292,17 +293,17 @@ impl Ground {
         names
     }
 
-    /// The label that only this host has.
+    /// The label that pins a node to this host.
     pub(super) fn pin(&self, host: HostId) -> Label {
         Label(host.0)
     }
 
-    /// A label by its text; one that no host has if it is unknown.
+    /// The number of a label; for an unknown text, a label that no host has.
     pub(super) fn label(&self, text: &str) -> Label {
         self.labels.get(text).map_or(UNKNOWN_LABEL, |it| Label(*it))
     }
 
-    /// A location by name; one where no host is if it is unknown.
+    /// The number of a location; for an unknown name, a location that has no hosts.
     pub(super) fn location(&self, name: &str) -> Location {
         self.locations
             .get(name)
@@ -310,7 +311,7 @@ impl Ground {
     }
 }
 
-/// The labels of a host as texts.
+/// The labels of a host, each as `key=value`.
 pub(super) fn label_texts(host: &Host) -> Vec<String> {
     let labels = host.labels.iter();
     labels
@@ -345,7 +346,7 @@ fn check_addresses(hosts: &[Host]) -> Result<(), InventoryError> {
     }
 }
 
-/// The first and the last address of a host.
+/// The first and the last tunnel address of a host, as numbers.
 fn addresses(host: &Host) -> (u64, u64) {
     let first = u64::from(host.address.to_bits());
     (first, first + u64::from(host.tunnel_addresses))
@@ -358,7 +359,7 @@ fn link_between(a: HostId, b: HostId, rate: u64, delay_us: u64) -> substrate::Li
     }
 }
 
-/// A location where no host is.
+/// A location that has no hosts.
 const UNKNOWN_LOCATION: Location = Location(u32::MAX);
 
 /// A label that no host has.

@@ -1,18 +1,19 @@
-//! Nodes that move to another host of the provider while they run.
+//! Moves of running nodes to another host of the provider.
 //!
 //! ```text
-//!   begin_move      the destination has it all        all hosts have what they should
+//!   begin_move      the destination is ready          every host matches its part
 //!  (nothing) ----> undecided --------------> decided ----------------------------> moved
-//!                    |   what both placements need is taken     |
+//!                    |   resources of both placements are reserved    |
 //!                    +---> given up: a host refuses or fails, the time is over
 //! ```
 //!
-//! Where links of the node lead to other providers, these are asked first, and nothing is made
+//! If links of the node lead to other providers, these are asked first, and nothing is made
 //! anywhere until they agree ([`repointing`](super::repointing)).
 //!
-//! Where a node is stands in the store alone, and changes by one write when the destination has all
-//! of it. Until then it is at its source, whatever dies; from then on at its destination. A host
-//! that names another move than the one under way gets an order to end that.
+//! Only the store records where a node is. One write changes that, when the destination has the
+//! whole node. Before this write the node is at its source, even if a process fails; after it, at
+//! its destination. A host that reports a move other than the current one is ordered to end that
+//! move.
 
 mod planning;
 
@@ -32,7 +33,7 @@ use super::placing::Placement;
 use super::repointing::{Untold, outer_ends};
 use super::{Pip, Step, TRIES, hosting};
 
-/// A move that is under way.
+/// The current move of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Moving {
@@ -40,25 +41,27 @@ pub(super) struct Moving {
     pub(super) node: String,
     pub(super) from: String,
     pub(super) to: String,
-    /// Where all is when it has moved; once it is decided, where all was.
+    /// Before the decision, the placement after the move; after the decision, the placement before
+    /// it.
     pub(super) placement: Placement,
-    /// When it is given up unless it is decided, ms since 1970.
+    /// When the move is given up unless it was decided, ms since 1970.
     pub(super) until_ms: u64,
-    /// Whether the node is at its destination.
+    /// Whether the node is at its destination: the new placement is in the store.
     pub(super) is_decided: bool,
-    /// Ends of links of the node for which the provider beyond has not agreed yet.
+    /// Link ends of the node for which the other provider has not agreed yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) awaits: Vec<EndPart>,
 }
 
 impl Moving {
-    /// Whether the destination awaits the node, or is about to: all providers beyond have agreed.
+    /// Whether the destination awaits the node or is about to: all other providers have agreed, and
+    /// the move is not decided.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaits.is_empty() && !self.is_decided
     }
 }
 
-/// The outcome of a move.
+/// The outcome of a finished move, by its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Moved {
@@ -66,47 +69,47 @@ pub(super) struct Moved {
     pub(super) outcome: MoveOutcome,
 }
 
-/// How a move has ended.
+/// The outcome of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MoveOutcome {
     /// The node runs at its destination.
     Moved {
-        /// For how long it stood still, µs, if that is known.
+        /// How long the node was paused, µs; `None` if unknown.
         stood_us: Option<u64>,
     },
-    /// The destination has lost it after it had arrived, and has made it anew.
+    /// The destination lost the node's state after it had arrived, and has created the node again.
     MadeAnew {},
-    /// It is where it was.
+    /// The node is still at its source.
     Stayed {
-        /// Why, for the provider's operator.
+        /// The reason, for the provider's operator.
         reason: String,
     },
 }
 
-/// A node at the other end of a link of a node.
+/// A node at the other end of one of a node's links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Its host.
+    /// The neighbour's host.
     pub host: String,
-    /// Its name.
+    /// The neighbour's name.
     pub node: String,
-    /// Whether it is a namespace.
+    /// Whether the neighbour is a namespace.
     pub is_namespace: bool,
-    /// The address of the first node on their link.
+    /// Address of the node (not of the neighbour) on their link.
     pub address: Ipv4Addr,
 }
 
-/// The attempt of a VNP of which a host has a part, by the generation of the part.
+/// The VNP's round in a generation of a host part.
 #[must_use]
 pub fn round_of(generation: u64) -> u64 {
     generation >> MOVES_BITS
 }
 
 impl<S: Store> Pip<S> {
-    /// Begins to move a node to another host. `number` is random: who knows it can send the node.
-    /// The network is named by its uid, or by its name if no other network has that. Returns its
-    /// uid.
+    /// Begins to move a node to another host. `number` must be random: a process that knows it can
+    /// send the node to the destination. The network is given by its uid, or by its name if that is
+    /// unique. Returns the uid.
     ///
     /// # Errors
     /// There is no such network, node or host; the node cannot move, with the reason; it does not
@@ -134,10 +137,10 @@ impl<S: Store> Pip<S> {
         Err(Reason::new(ReasonCode::Conflict, words))
     }
 
-    /// How a move has ended; none while it goes on.
+    /// The outcome of a move; `None` while it is in progress.
     ///
     /// # Errors
-    /// Nothing is known of it: the network is gone, or others have moved since.
+    /// Nothing is known of the move: the network is gone, or another move has taken place since.
     pub fn outcome_of_move(
         &mut self,
         now: Instant,
@@ -159,10 +162,10 @@ impl<S: Store> Pip<S> {
         moved.map(|it| Some(it.outcome.clone())).ok_or_else(unknown)
     }
 
-    /// The uid of a network, by that or by its name if no other network has it.
+    /// The uid of a network given by its uid, or by its name if that is unique.
     ///
     /// # Errors
-    /// There is no such network, or there are several.
+    /// There is no such network, or several have the name.
     pub fn vnet_named(&mut self, now: Instant, name: &str) -> Result<VnetId, Reason> {
         if let Err(error) = self.books.refresh(&mut self.store, now, &self.ground) {
             self.discard(&error);
@@ -220,7 +223,7 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// Takes a move a step on, as far as its hosts are.
+    /// Continues the current move of a network as far as its hosts have got.
     pub(super) fn drive_move(&mut self, now: Instant, vnet: VnetId) -> Result<(), StoreError> {
         self.tell_beyond(now, vnet);
         let made = self.books.made(vnet).filter(|made| !made.is_leaving);
@@ -267,7 +270,7 @@ impl<S: Store> Pip<S> {
                     limit_ms: moving.until_ms - now.as_millis(),
                 };
                 let from = moving.from.clone();
-                // A source that cannot send answers with a report that says nothing of it.
+                // A source that cannot send answers with a report that does not mention the move.
                 let is_told = self.sends.get(&number).is_some_and(|at| now < *at);
                 if !is_told {
                     self.sends.insert(number, now + self.timing.repeat);
@@ -294,7 +297,7 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// From here on the node is at its destination.
+    /// Writes the new placement to the store. From then on the node is at its destination.
     fn decide_move(&mut self, now: Instant, vnet: VnetId) -> Result<(), StoreError> {
         let Some(then) = self.books.made(vnet).and_then(|made| {
             let mut then = made.clone();
@@ -326,7 +329,8 @@ impl<S: Store> Pip<S> {
         self.end_move(now, vnet, MoveOutcome::Stayed { reason })
     }
 
-    /// Notes how a move has ended whose hosts have done all.
+    /// Records the outcome of a decided move, once its hosts have completed it or its time has
+    /// ended.
     fn finish_move(&mut self, now: Instant, vnet: VnetId, is_late: bool) -> Result<(), StoreError> {
         let Some((made, moving)) = self
             .books
@@ -354,7 +358,7 @@ impl<S: Store> Pip<S> {
             Some(MoveState::Runs { stood_us }) => MoveOutcome::Moved {
                 stood_us: *stood_us,
             },
-            // It runs in a moment.
+            // The node resumes in a moment.
             Some(MoveState::Arrived {}) if !is_late => return Ok(()),
             _ => MoveOutcome::MadeAnew {},
         };
@@ -371,7 +375,8 @@ impl<S: Store> Pip<S> {
             let mut then = made.clone();
             let moving = then.end_move(outcome)?;
             if moving.is_awaited() {
-                // An order to await the node may be on its way: it is of a generation that is over.
+                // An order to await the node may still be on its way; the new count makes its
+                // generation obsolete.
                 then.moves += 1;
             }
             Some((then, [moving.from, moving.to]))
@@ -387,7 +392,7 @@ impl<S: Store> Pip<S> {
         Ok(())
     }
 
-    /// Tells a host to end moves that it names and that are not under way.
+    /// Orders a host to end every move that it reports and that is not the current one.
     pub(super) fn end_moves(&mut self, host: &str) {
         let said = self.report_of(host).map(|(_, said)| said);
         let named: Vec<(VnetId, u64)> = said
@@ -400,7 +405,7 @@ impl<S: Store> Pip<S> {
             let is_under_way = made
                 .and_then(|made| made.moving.as_ref())
                 .is_some_and(|moving| moving.number == number);
-            // What it is to have tells it first whether the node runs there.
+            // First the host's new part tells it whether the node runs there.
             let is_behind = made.is_some_and(|made| {
                 let said = self.said(vnet, host);
                 said.is_some_and(|said| said.generation < made.generation_at(host))

@@ -1,4 +1,4 @@
-//! What hosts should have, and what they say that they have.
+//! Compares hosts' reports with what the hosts should have, and sends orders.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::books::Made;
 use super::{Pip, hosting};
 
 impl<S: Store> Pip<S> {
-    /// Looks at what a host has said. Hosts say the same every second; where that `is_known`, and
-    /// was all that they should have, there is nothing to compare.
+    /// Processes a host's report. Hosts repeat their reports every second: if the report `is_known`
+    /// and the last comparison found nothing to do, the comparison is skipped.
     pub(super) fn take_report(
         &mut self,
         now: Instant,
@@ -38,7 +38,8 @@ impl<S: Store> Pip<S> {
         Ok(())
     }
 
-    /// Compares what a host has with what it should have; says whether both are the same.
+    /// Compares a report with what the host should have, and sends the orders that are due. Returns
+    /// whether there was nothing to do.
     fn compare(&mut self, now: Instant, said: &FromAgent) -> Result<bool, StoreError> {
         let host = said.host.as_str();
         let mut vnets = self.books.at(host);
@@ -47,8 +48,8 @@ impl<S: Store> Pip<S> {
         for (vnet, through) in there {
             if self.books.made(vnet).is_none() {
                 is_right = false;
-                // A stray, whose part was let go; or the books are behind, and the next report of
-                // the host tells.
+                // The part was removed, and the host still has it. Or the books are out of date:
+                // then the host's next report is compared again.
                 let is_ordered = self.is_ordered(now, (vnet, host), (through, false));
                 if !is_ordered && self.books.is_current(&mut self.store, now, vnet)? {
                     self.note_order(now, (vnet, host), (through, false));
@@ -73,7 +74,7 @@ impl<S: Store> Pip<S> {
         Ok(is_right && said.is_some_and(|said| said.moves.is_empty()))
     }
 
-    /// Tells the hosts of a network what they should have of it.
+    /// Sends orders to the hosts of a network whose reports differ from what they should have.
     pub(super) fn order(&mut self, now: Instant, vnet: VnetId) {
         let made = self.books.made(vnet);
         let hosts = made.map_or_else(BTreeSet::new, Made::hosts);
@@ -83,7 +84,8 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// Tells a host what it should have of a network, unless it has said that it has: then true.
+    /// Sends a host its order for a network, unless it has reported that it has carried it out:
+    /// then returns true.
     fn order_host(&mut self, now: Instant, vnet: VnetId, host: &str) -> bool {
         let Some(made) = self.books.made(vnet) else {
             return true;
@@ -91,7 +93,7 @@ impl<S: Store> Pip<S> {
         let is_wanted = made.wanted_hosts().contains(host);
         let said = self.said(vnet, host);
         let generation = said.map(|said| said.generation);
-        // A host that does not make a change tries it again by itself.
+        // A host that has refused a change retries it by itself.
         let refused = said.and_then(|said| said.refused.as_ref());
         let refused = refused.map(|change| change.generation);
         let order = if is_wanted {
@@ -121,8 +123,9 @@ impl<S: Store> Pip<S> {
         false
     }
 
-    /// Whether a host has had this order just now. It answers orders with reports, and reports are
-    /// answered with orders: of what it cannot do it would hear without end.
+    /// Whether this order was sent to the host a moment ago. The host answers an order with a
+    /// report, and a report leads to orders: without this check an order that the host cannot carry
+    /// out would repeat without end.
     fn is_ordered(&self, now: Instant, (vnet, host): (VnetId, &str), order: (u64, bool)) -> bool {
         let known = self.ordered.get(&(vnet, host.to_owned()));
         known.is_some_and(|(generation, is_wanted, at)| {
@@ -136,7 +139,8 @@ impl<S: Store> Pip<S> {
         self.ordered.insert(key, (generation, is_wanted, now));
     }
 
-    /// Notes what the hosts have let go of.
+    /// Records in the store which parts the hosts have removed, and reports a complete removal to
+    /// the VNP.
     pub(super) fn settle(&mut self, now: Instant, vnet: VnetId) -> Result<(), StoreError> {
         let Some(made) = self.books.made(vnet) else {
             return Ok(());
@@ -152,7 +156,7 @@ impl<S: Store> Pip<S> {
                 .delete(self.books.made_key(vnet));
             if let Outcome::Done(_) = self.store.commit(now, &write)? {
                 self.told.remove(&vnet);
-                // What comes up again is another's mistake, and is answered at once.
+                // If a host reports the network again, the order to remove it is sent at once.
                 self.ordered.retain(|(of, _), _| *of != vnet);
                 let key = PartKey { vnet, round };
                 self.tell(&vnp, FromPip::Released { key });
@@ -168,7 +172,7 @@ impl<S: Store> Pip<S> {
         Ok(())
     }
 
-    /// Whether no host has anything of a network that it should not have.
+    /// Whether every host of a network has reported that it has nothing that it should not have.
     fn have_let_go(&self, vnet: VnetId, made: &Made) -> bool {
         let wanted = made.wanted_hosts();
         let known = made.hosts().into_iter();
@@ -183,13 +187,15 @@ impl<S: Store> Pip<S> {
         })
     }
 
-    /// Ends the parts whose lease is over, and tells hosts again.
+    /// Removes the parts whose lease has expired, and repeats orders that hosts have not carried
+    /// out.
     pub(super) fn look(&mut self, now: Instant) -> Result<(), StoreError> {
         self.books.refresh(&mut self.store, now, &self.ground)?;
         let all: Vec<VnetId> = self.books.all_made().map(|(vnet, _)| vnet).collect();
         for vnet in all {
             let made = self.books.made(vnet);
-            // A VNP that could not reach this provider while it was down names its parts first.
+            // A VNP that could not reach this provider while it was down gets time to renew its
+            // parts.
             let over = made.filter(|it| !it.is_leaving && it.expires_ms <= now.as_millis());
             let over = over.filter(|_| !self.is_young(now));
             if let Some(made) = over {
@@ -213,7 +219,7 @@ impl<S: Store> Pip<S> {
         self.books.refresh(&mut self.store, now, &self.ground)
     }
 
-    /// Tells the VNP how far a part is: when that has changed, or `always`.
+    /// Sends the VNP the state of a part, if it has changed or if `always`.
     pub(super) fn tell_status(&mut self, now: Instant, vnet: VnetId, always: bool) {
         let Some(made) = self.books.made(vnet).filter(|made| !made.is_leaving) else {
             return;
@@ -221,7 +227,7 @@ impl<S: Store> Pip<S> {
         let hosts = made.laid.hosts();
         let mut known = hosts.iter().filter_map(|host| self.ground.host(host));
         if known.any(|host| self.is_unheard(now, host)) {
-            // The VNP knows what the hosts said before this process began.
+            // The VNP still has the state from before this process began.
             return;
         }
         let said = hosts.into_iter().map(|host| {
@@ -243,8 +249,8 @@ impl<S: Store> Pip<S> {
         said.parts.iter().find(|status| status.vnet == vnet)
     }
 
-    /// Whether a host has said that nothing is left of a network, and that nothing of it up to this
-    /// generation will be made any more.
+    /// Whether a host has reported that it has nothing of a network, and that it will never make a
+    /// generation up to this one.
     fn has_removed(&self, vnet: VnetId, generation: u64, host: &str) -> bool {
         self.report_of(host).is_some_and(|(_, said)| {
             let through = said.removed.get(&vnet);

@@ -1,4 +1,4 @@
-//! Finds places for a part: hosts for its nodes, paths and tunnels for its links.
+//! Placement of a part: a host for each node, a path and a tunnel for each link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -17,29 +17,29 @@ use crate::names::DocumentNames;
 
 use super::inventory::Ground;
 
-/// Where the nodes and links of a part are.
+/// The hosts, paths and tunnels of a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Placement {
     /// The host of each node.
     pub(super) hosts: BTreeMap<String, String>,
-    /// The substrate links of each link, by its place in the part.
+    /// The names of the substrate links along each link's path, in the order of the part's links.
     pub(super) paths: Vec<Vec<String>>,
-    /// The tunnel of each link.
+    /// The tunnel of each link, in the order of the part's links.
     pub(super) tunnels: Vec<Tunnel>,
 }
 
-/// What tells a link from others on the substrate.
+/// The tag and addresses of a link's tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tunnel {
-    /// Its tag.
+    /// The tag: GRE key or VXLAN VNI.
     pub(super) tag: u32,
-    /// The outer address of each end at a node.
+    /// The tunnel address of each end; `None` for an end at a border.
     pub(super) outer: [Option<Ipv4Addr>; 2],
 }
 
-/// A part and where it is.
+/// A part with its placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Laid {
@@ -47,10 +47,10 @@ pub(super) struct Laid {
     pub(super) placement: Placement,
 }
 
-/// Why a part has no place.
+/// Why a part was not placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unplaced {
-    /// There is no room; [`why_not`] says of what.
+    /// Free resources do not suffice; [`why_not`] finds the binding constraint.
     NoRoom,
     /// Another reason.
     Because(Reason),
@@ -62,24 +62,24 @@ impl From<Reason> for Unplaced {
     }
 }
 
-/// Tags and addresses that other parts have.
+/// Tags and tunnel addresses that are in use.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
-    /// The network that asks for others.
+    /// The network for which new tags are chosen.
     vnet: VnetId,
     pub(super) tags: BTreeSet<u32>,
     pub(super) addresses: BTreeSet<Ipv4Addr>,
 }
 
 impl Laid {
-    /// The hosts that have nodes of it.
+    /// The hosts that have nodes of the part.
     pub(super) fn hosts(&self) -> BTreeSet<&str> {
         self.placement.hosts.values().map(String::as_str).collect()
     }
 }
 
 impl Taken {
-    /// Nothing, as a network asks for tags.
+    /// An empty set, from which `vnet` takes tags.
     pub(super) fn by(vnet: VnetId) -> Taken {
         Taken {
             vnet,
@@ -88,8 +88,8 @@ impl Taken {
         }
     }
 
-    /// A tag for a link of the network. Only who knows the network's uid can tell which one comes
-    /// next, so that no other VNP has a link to another provider take it first.
+    /// A free tag for a link of the network. The search starts at a hash of the uid and the link:
+    /// only a VNP that knows the uid can predict the tag, so that no other VNP can occupy it first.
     fn next_tag(&self, link: u32) -> Option<u32> {
         let first = mix(self.vnet.number(), u64::from(link)) % u64::from(TAG_MAX);
         let tags = (first as u32..TAG_MAX).chain(0..first as u32);
@@ -104,8 +104,8 @@ impl Taken {
     }
 }
 
-/// Places a part on what is free. Nodes that were there before stay where they are if that is
-/// possible; drained hosts take no others, and no host takes what it cannot make.
+/// Places a part on free resources. Nodes that already have a host stay there if possible. Drained
+/// hosts get no other nodes, and no host gets nodes that exceed its limits.
 pub(super) fn place(
     ground: &Ground,
     residual: &Residual,
@@ -123,7 +123,7 @@ pub(super) fn place(
     let free = vec![None; wishes.len()];
     let mut embedder = Joint::default();
     let mut found = None;
-    // Where nothing is wished for, both would be the same.
+    // Without wishes both tries would be the same.
     let tries = if wishes == free { 1 } else { 2 };
     for pins in [&wishes, &free].into_iter().take(tries) {
         let request = request(ground, part, pins, keeping)?;
@@ -138,7 +138,7 @@ pub(super) fn place(
     Ok(placement(ground, part, &embedding, before, taken)?)
 }
 
-/// Places a part anew with a node on another host; all others stay where they are. None if that
+/// Places a part with one node on another host; all other nodes stay where they are. `None` if that
 /// does not fit.
 pub(super) fn place_at(
     ground: &Ground,
@@ -186,7 +186,7 @@ fn named_hosts(
 ) -> BTreeMap<String, String> {
     let mut hosts = BTreeMap::new();
     for (node, host) in part.nodes.iter().zip(&embedding.hosts) {
-        // Only real hosts have processors, which every node needs.
+        // Every node needs processors, and only real hosts have any.
         if let Some(host) = ground.host_entry(*host) {
             hosts.insert(node.node.name.clone(), host.name.clone());
         }
@@ -194,17 +194,17 @@ fn named_hosts(
     hosts
 }
 
-/// What hosts have said that they can make; of others nothing is known.
+/// The limits that hosts have reported; a host without an entry has not reported any.
 pub(super) type Limits = BTreeMap<HostId, HostLimits>;
 
-/// Hosts that do not take a node although they have room for it.
+/// Restrictions of placement beside free resources.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keeping<'a> {
-    /// The part as it was: its nodes may stay where they are.
+    /// The part before the change; its nodes may stay on their hosts.
     pub(super) before: Option<&'a Laid>,
-    /// Hosts that take no nodes but those that they have.
+    /// Drained hosts, which get no new nodes.
     pub(super) drained: &'a [HostId],
-    /// What hosts can make.
+    /// The hosts' limits.
     pub(super) limits: &'a Limits,
 }
 
@@ -220,7 +220,7 @@ impl Default for Keeping<'_> {
 }
 
 impl Keeping<'_> {
-    /// The hosts that must not take a node.
+    /// The hosts that must not get a node.
     fn barred(&self, ground: &Ground, wanted: &PartNode) -> Vec<HostId> {
         let name = &wanted.node.name;
         let before = self.before.and_then(|laid| laid.placement.hosts.get(name));
@@ -235,15 +235,17 @@ impl Keeping<'_> {
         barred
     }
 
-    /// Whether a node need not be made again where it is.
+    /// Whether the part before the change already has exactly this node, so that no host has to
+    /// make it again.
     fn is_as_before(&self, wanted: &PartNode) -> bool {
         let mut nodes = self.before.iter().flat_map(|laid| &laid.part.nodes);
         nodes.any(|old| old.node == wanted.node)
     }
 }
 
-/// Why no host of the provider can ever make a node of a part, however much room there is: all
-/// hosts in a place of the node, and with its labels, have said so.
+/// Why no host of the provider can ever make some node of a part, however much is free: every host
+/// at an allowed location and with the node's labels has limits that exclude it. `None` if there is
+/// no such node.
 pub(super) fn unfit(ground: &Ground, part: &PartRequest, keeping: &Keeping) -> Option<Reason> {
     let unfit = part.nodes.iter().find_map(|wanted| {
         if keeping.is_as_before(wanted) {
@@ -270,7 +272,7 @@ pub(super) fn unfit(ground: &Ground, part: &PartRequest, keeping: &Keeping) -> O
     })
 }
 
-/// The refusal after which less has to change.
+/// Of two refusals, the one that needs the smaller change of the document.
 fn milder(one: LimitError, other: LimitError) -> LimitError {
     let needs = |it: &LimitError| match it {
         LimitError::MemberMemory { needs, .. } => (0, *needs),
@@ -287,7 +289,8 @@ fn milder(one: LimitError, other: LimitError) -> LimitError {
     }
 }
 
-/// The part as an embedder takes it: its nodes, then one for each border that it uses.
+/// The part as a request to the embedder: its nodes, and one more node for each border that its
+/// links use.
 fn request(
     ground: &Ground,
     part: &PartRequest,
@@ -365,8 +368,8 @@ enum PartEndName<'a> {
     Border(&'a str),
 }
 
-/// What binds a part for which there is no room, and what would fit. This takes some ten to some
-/// hundred times as long as to find that there is no room.
+/// The reason why a part does not fit: the binding constraint, and what would fit. Takes some 10 to
+/// 100 times as long as detecting that the part does not fit.
 pub(super) fn why_not(
     ground: &Ground,
     residual: &Residual,
@@ -385,7 +388,8 @@ pub(super) fn why_not(
     crate::names::insufficient(residual, &request, &names)
 }
 
-/// Tags and outer addresses of a part's links: those that they had, where both ends stay.
+/// The tags and tunnel addresses of a part's links. A link keeps its old ones if both of its ends
+/// stay.
 fn tunnels(
     ground: &Ground,
     part: &PartRequest,
@@ -414,7 +418,7 @@ fn tunnels(
     Ok(tunnels)
 }
 
-/// The tag of a link that leaves the part, and has been there: the provider beyond knows it.
+/// The tag of a link that already left the part before: the other provider uses it.
 fn outer_tag(laid: &Laid, link: &PartLink) -> Option<u32> {
     let mut links = laid.part.links.iter();
     let place = links.position(|old| old.number == link.number && old.ends == link.ends);
@@ -422,7 +426,7 @@ fn outer_tag(laid: &Laid, link: &PartLink) -> Option<u32> {
     laid.placement.tunnels.get(place?).map(|tunnel| tunnel.tag)
 }
 
-/// The tunnel that a link had, if its carrier and the hosts of its ends are the same.
+/// The tunnel that a link had before, if its carrier and the hosts of its ends are unchanged.
 fn kept(laid: &Laid, link: &PartLink, hosts: &BTreeMap<String, String>) -> Option<Tunnel> {
     let mut links = laid.part.links.iter();
     let same = |old: &PartLink| {
@@ -471,5 +475,5 @@ fn outer_address(
     }
 }
 
-/// The largest tag: a VNI of VXLAN has 24 bits. (RFC 7348, section 5)
+/// The largest tag: a VXLAN VNI has 24 bits. (RFC 7348, section 5)
 pub(super) const TAG_MAX: u32 = (1 << 24) - 1;

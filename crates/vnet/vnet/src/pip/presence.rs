@@ -1,4 +1,4 @@
-//! Which hosts are there, which are not, and of which it is not known yet.
+//! Presence of hosts: present, gone, or not known yet.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::message::FromAgent;
 use crate::store::Store;
 
 impl<S: Store> Pip<S> {
-    /// What is free for a network.
+    /// The resources that are free for a network on present hosts.
     pub(super) fn free(&self, now: Instant, vnet: Option<VnetId>) -> Residual {
         let is_there = |host: HostId| match self.ground.host_entry(host) {
             Some(_) => self.is_there(now, host),
@@ -20,7 +20,7 @@ impl<S: Store> Pip<S> {
         self.books.free(&self.ground, vnet, is_there)
     }
 
-    /// The same, as if hosts that are not known yet to be there had all that they own.
+    /// Like [`Pip::free`], but hosts whose presence is not known yet count as present.
     pub(super) fn free_as_hoped(&self, now: Instant, vnet: Option<VnetId>) -> Residual {
         let may_be_there = |host: HostId| match self.ground.host_entry(host) {
             Some(_) => self.is_there(now, host) || self.is_unheard(now, host),
@@ -29,25 +29,25 @@ impl<S: Store> Pip<S> {
         self.books.free(&self.ground, vnet, may_be_there)
     }
 
-    /// Whether nothing is known yet of a host: it has not reported since this process began, and
-    /// there was not time enough for it to do so.
+    /// Whether the presence of a host is not known yet: it has not reported since this process
+    /// began, and has not had enough time to do so.
     pub(super) fn is_unheard(&self, now: Instant, host: HostId) -> bool {
         self.is_young(now) && !self.reports.contains_key(&host)
     }
 
-    /// Whether some host is not known yet to be there or not.
+    /// Whether the presence of some host is not known yet.
     pub(super) fn awaits_hosts(&self, now: Instant) -> bool {
         let mut hosts = (0..self.ground.inventory.hosts.len()).map(HostId::of);
         self.is_young(now) && hosts.any(|host| !self.reports.contains_key(&host))
     }
 
-    /// Whether this process has begun so lately that others may not have found it yet.
+    /// Whether this process began so recently that hosts and VNPs may not have connected yet.
     pub(super) fn is_young(&self, now: Instant) -> bool {
         let began = self.began.unwrap_or(now);
         now.since(began) < self.timing.silence
     }
 
-    /// What a host has said last, and when.
+    /// The last report of a host, and when it came.
     pub(super) fn report_of(&self, host: &str) -> Option<&(Instant, Arc<FromAgent>)> {
         self.reports.get(&self.ground.host(host)?)
     }

@@ -1,4 +1,4 @@
-//! Parts that a VNP wants to keep, and what else it asks again and again.
+//! Renewals: a VNP names the parts that it wants to keep.
 
 use std::collections::BTreeMap;
 
@@ -42,11 +42,11 @@ impl<S: Store> Pip<S> {
                     }
                     self.tell_status(now, key.vnet, true);
                 }
-                // Each costs a look into the store; the VNP names the others again.
+                // Each unknown part costs a read of the store; the VNP names the rest again later.
                 None if unknown == UNKNOWN_MAX => self.count("renewal of an unknown part"),
                 None => {
                     unknown += 1;
-                    // If this process is behind, the VNP asks again.
+                    // If the books are out of date, nothing is sent; the VNP asks again.
                     if self.books.is_current(&mut self.store, now, key.vnet)? {
                         self.tell(vnp, FromPip::Lapsed { key: *key });
                     }
@@ -68,5 +68,5 @@ impl<S: Store> Pip<S> {
     }
 }
 
-/// Parts in a renewal that are not known here; of more it is not looked where they are.
+/// Unknown parts of one renewal that are checked in the store; further ones are ignored.
 const UNKNOWN_MAX: u32 = 256;

@@ -1,8 +1,9 @@
 //! Links to other providers whose ends move with a node.
 //!
-//! The provider of the node asks those beyond through the VNP before it moves, and says it to them
-//! when it has; the tag of a link stays. What a provider beyond has agreed to binds it to nothing:
-//! where a link leads is decided by the provider at its end alone, and it follows in any case.
+//! Before a node moves, its provider asks the providers at the other ends of its links, through the
+//! VNP; when it has moved, it tells them. The tag of a link does not change. Agreeing does not bind
+//! the other provider: the provider of a link's end alone decides where that end is, and the other
+//! provider always follows.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +20,16 @@ use super::books::Made;
 use super::moving::{MoveOutcome, round_of};
 use super::{Pip, Step, far_ends, hosting};
 
-/// Ends of links that have moved, of which the providers beyond do not know yet.
+/// Link ends that have moved, and which the other providers have not acknowledged yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Untold {
-    /// The move.
+    /// Number of the move.
     pub(super) number: u64,
     pub(super) ends: Vec<EndPart>,
 }
 
-/// The ends at a node of links that leave the part.
+/// The ends, at a node, of links that leave the part.
 pub(super) fn outer_ends(part: &PartRequest, node: &str) -> Vec<EndPart> {
     let links = part.links.iter().filter(|link| link.border().is_some());
     let ends = links.flat_map(|link| &link.ends);
@@ -40,7 +41,8 @@ pub(super) fn outer_ends(part: &PartRequest, node: &str) -> Vec<EndPart> {
 }
 
 impl<S: Store> Pip<S> {
-    /// Asks providers beyond whether a node may move, or tells them that it has, if that is due.
+    /// If it is due, asks the other providers whether a node may move, or tells them that it has
+    /// moved.
     pub(super) fn tell_beyond(&mut self, now: Instant, vnet: VnetId) {
         let made = self.books.made(vnet).filter(|made| !made.is_leaving);
         let Some(made) = made else { return };
@@ -70,7 +72,8 @@ impl<S: Store> Pip<S> {
         self.tell(&vnp, message);
     }
 
-    /// Answers whether links of a part may lead elsewhere, or has its hosts let them.
+    /// Processes another provider's `Repoint`: answers whether links of a part may lead to another
+    /// host, or makes them lead there.
     pub(super) fn repoint(
         &mut self,
         now: Instant,
@@ -109,13 +112,14 @@ impl<S: Store> Pip<S> {
             return Ok(Step::Done);
         }
         if made.moving.as_ref().is_some_and(|it| it.is_decided) {
-            // Its destination counts the generations until it runs there; the VNP is heard again.
+            // The generation must not change until the node runs at its destination. The VNP
+            // repeats the message.
             return Ok(Step::Done);
         }
         self.lead(now, vnp, wanted, far)
     }
 
-    /// Writes down where links lead now, and tells the hosts.
+    /// Writes the links' new far ends to the store, orders the hosts to use them, and answers.
     fn lead(
         &mut self,
         now: Instant,
@@ -136,7 +140,8 @@ impl<S: Store> Pip<S> {
             self.count("link that has led elsewhere too often");
             return Ok(Step::Done);
         }
-        // It was not decided. What its destination awaits is of a generation that is over.
+        // A move of this part that is not decided ends here: its destination awaits an obsolete
+        // generation.
         let reason = "a node of another provider moved, to which a link leads; try again";
         let ended = then.end_move(MoveOutcome::Stayed {
             reason: reason.to_owned(),
@@ -164,7 +169,7 @@ impl<S: Store> Pip<S> {
         self.tell(vnp, message);
     }
 
-    /// Takes what a provider beyond says of a move.
+    /// Processes another provider's answer about a move.
     pub(super) fn take_repoint_answer(
         &mut self,
         now: Instant,
@@ -220,7 +225,7 @@ impl<S: Store> Pip<S> {
     }
 }
 
-/// Where the links of a part lead then; none if it has no such links.
+/// The far ends of a part after `ends` have changed; `None` if the part has no such links.
 fn led(made: &Made, ends: &[(EndPart, TunnelEnd)]) -> Option<Vec<(EndPart, TunnelEnd)>> {
     let mut far: BTreeMap<EndPart, TunnelEnd> = BTreeMap::new();
     for (near, there) in ends {

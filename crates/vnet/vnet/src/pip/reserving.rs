@@ -1,4 +1,4 @@
-//! Parts that are to be held: judged, placed, and written down with the lease of the store.
+//! Reservation: checks a part, places it, and writes it to the store on a lease.
 
 use carina_embed::Residual;
 use carina_time::Instant;
@@ -12,7 +12,8 @@ use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
 
 impl<S: Store> Pip<S> {
-    /// Holds a part, or says why not; a part that is held is held for longer.
+    /// Reserves a part or answers why not. Repeating the request renews the lease of the
+    /// reservation.
     pub(super) fn reserve(
         &mut self,
         now: Instant,
@@ -102,7 +103,7 @@ impl<S: Store> Pip<S> {
                 Ok(Step::Again)
             }
             Err(StoreError::Full(_)) => {
-                // Where the store is, and what it says, is the provider's own.
+                // The store's error text stays with the provider.
                 self.count("the store is full");
                 let words = "the provider cannot write it down: its store is full";
                 let reason = Reason::new(ReasonCode::Insufficient, words);
@@ -113,8 +114,8 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// A place for a part; or why it has none: no host can ever make it, there is no room, or it is
-    /// not known yet whether there is.
+    /// Places a part. The error says why it cannot be placed: no host can ever make it, resources
+    /// do not suffice, or the presence of some hosts is not known yet.
     fn place(
         &mut self,
         now: Instant,
@@ -154,7 +155,7 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// What binds a part for which there is no room.
+    /// The reason why a part does not fit, cached for a while.
     fn why_not(
         &mut self,
         now: Instant,

@@ -1,5 +1,5 @@
-//! What a provider shows to those who run it: its hosts and links with what is promised of them,
-//! and all parts of networks with where they are. There are names of the substrate in it.
+//! The provider's own view: its hosts and links with what is promised of them, and all parts with
+//! their placements. It contains names of the substrate, and is for the provider's operators only.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -17,148 +17,148 @@ use super::Pip;
 use super::books::Made;
 use super::placing::{Laid, Tunnel};
 
-/// All that a provider knows.
+/// Everything that a provider knows.
 #[derive(Clone, Debug, Serialize)]
 pub struct PipView {
-    /// Its hosts, in the order of the inventory.
+    /// The hosts, in the order of the inventory.
     pub hosts: Vec<HostView>,
-    /// Links between them, then those to other providers.
+    /// The links between hosts, followed by the borders.
     pub links: Vec<GroundLinkView>,
-    /// Parts of networks, by their uids.
+    /// The parts of networks, by uid.
     pub parts: Vec<PartView>,
-    /// What was discarded, by reason.
+    /// Number of discarded messages and failed operations, by reason.
     pub discarded: BTreeMap<&'static str, u64>,
-    /// Of what more is promised than there is.
+    /// The hosts and links of which more is promised than exists, as text.
     pub excess: Vec<String>,
 }
 
-/// A host.
+/// A host of the provider.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostView {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Where it is.
+    /// Name of the location.
     pub location: String,
-    /// Its address on the substrate.
+    /// The host's address on the substrate.
     pub address: Ipv4Addr,
-    /// What else it has.
+    /// Labels of the host, with their values.
     pub labels: BTreeMap<String, String>,
-    /// Whether its agent has reported lately.
+    /// Whether the host's agent has reported recently enough to count as present.
     pub is_there: bool,
-    /// Whether it takes no new nodes.
+    /// Whether the host is drained, so that it gets no new nodes.
     pub is_drained: bool,
-    /// How long ago that was, ms; never, since this process began, without it.
+    /// Time since the last report, ms; `None` if none came since this process began.
     pub heard_ms: Option<u64>,
     /// Processors.
     pub cpus: Share,
     /// Memory, MiB.
     pub memory_mib: Share,
-    /// Network cards of the host that are given to nodes, and how many there are.
+    /// Physical network cards available to networks.
     pub nics: Share,
 }
 
-/// Something of which there is so much.
+/// Amounts of one resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Share {
-    /// In all.
+    /// The amount that exists.
     pub all: u64,
-    /// Of parts that are held or made: what no one else can have.
+    /// The amount promised to parts that are reserved or made; no other part can get it.
     pub promised: u64,
-    /// Of parts that are made.
+    /// The amount of parts that are made.
     pub used: u64,
 }
 
 /// A link of the substrate.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroundLinkView {
-    /// Its name.
+    /// Name of the link.
     pub name: String,
-    /// The hosts at its ends; one, where it leads to another provider.
+    /// The hosts at its ends; only one for a border.
     pub hosts: Vec<String>,
-    /// Bits a second.
+    /// Rate, bits a second.
     pub rate_bps: Share,
-    /// Its delay, µs.
+    /// Delay, µs.
     pub delay_us: u64,
 }
 
 /// A part of a network.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartView {
-    /// The network.
+    /// The network's uid.
     pub vnet: VnetId,
-    /// Its name, which its operator chose.
+    /// The network's name, chosen by its operator.
     pub name: String,
-    /// The VNP that it is for.
+    /// Name of the VNP that the part is for.
     pub vnp: String,
-    /// The attempt of the VNP.
+    /// The VNP's round.
     pub round: u64,
-    /// How far it is.
+    /// State of the part.
     pub state: PartState,
-    /// When it goes unless its VNP names it again: in so many ms. Of one that is held the store
-    /// knows it.
+    /// Time until the part is removed unless its VNP renews it, ms; `None` for a reservation, whose
+    /// lease the store keeps.
     pub expires_in_ms: Option<u64>,
-    /// Its nodes.
+    /// The nodes of the part.
     pub nodes: Vec<NodeView>,
-    /// Its links.
+    /// The links of the part.
     pub links: Vec<LinkView>,
-    /// Hosts that have still to let go of what it was before.
+    /// Hosts that have not yet removed what belongs to an earlier placement.
     pub leaving_hosts: Vec<String>,
 }
 
-/// How far a part is.
+/// State of a part at its provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PartState {
-    /// It is held on a lease of the store, and not made.
+    /// The part is reserved on a lease of the store, and not made.
     Held,
-    /// It is made, or is being made.
+    /// Hosts make the part, or have made it.
     Made,
-    /// It is being removed.
+    /// The part is being removed.
     Leaving,
 }
 
-/// A node and where it is.
+/// A node and its host.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeView {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// What makes it.
+    /// Whether the node is a virtual machine or a namespace.
     pub kind: Kind,
-    /// Its image.
+    /// Name of the image that the node boots.
     pub image: String,
     /// Processors.
     pub cpus: u32,
     /// Memory, MiB.
     pub memory_mib: u64,
-    /// Its host.
+    /// Name of the host.
     pub host: String,
-    /// What that says of it; a reason is in the words of the host.
+    /// State that the host reports; a reason is in the host's own words.
     pub state: NodeState,
 }
 
-/// A link and what it is over the substrate.
+/// A link and its path over the substrate.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkView {
-    /// Its number.
+    /// Number of the link in its network.
     pub number: u32,
-    /// Its ends, `NODE:INTERFACE`, or `border NAME`.
+    /// The ends, each `NODE:INTERFACE` or `border NAME`.
     pub ends: [String; 2],
-    /// What carries it.
+    /// Encapsulation that carries the link.
     pub carrier: Carrier,
-    /// Its rate.
+    /// Rate in each direction.
     pub rate: Rate,
-    /// The tag of its tunnel.
+    /// Tag of the tunnel.
     pub tag: u32,
-    /// The outer address of each end at a node.
+    /// The tunnel address of each end; `None` for an end at a border.
     pub outer: [Option<Ipv4Addr>; 2],
-    /// The links of the substrate that it passes.
+    /// Names of the substrate links along the path.
     pub path: Vec<String>,
-    /// What the host of its first end here says of it.
+    /// State that the host of the link's first end reports.
     pub state: LinkState,
 }
 
 impl<S: Store> Pip<S> {
-    /// All that it knows now.
+    /// The view at this time.
     #[must_use]
     pub fn view(&self, now: Instant) -> PipView {
         let used = self.books.used(&self.ground);

@@ -1,6 +1,6 @@
-//! What every store keeps, whatever it is made of: one suite, run over each of them.
+//! Conformance tests that every kind of store must pass.
 //!
-//! A case panics with what it found. Cases of one store share it; each has keys of its own.
+//! A case panics with what it found. The cases run on one store, each with its own keys.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use super::{
     Entry, KeyRange, LeaseId, OPERATIONS_MAX, Outcome, Revision, Store, StoreError, Transaction,
 };
 
-/// A store under test, and its clock.
+/// A store under test, with its clock.
 pub trait Subject {
-    /// A further handle on the same store, as another process would have it.
+    /// Opens another handle on the same store, as another process would.
     fn open(&mut self) -> Box<dyn Store>;
 
-    /// The time.
+    /// The current time.
     fn now(&self) -> Instant;
 
-    /// Lets time pass: a clock is moved, or a thread sleeps.
+    /// Waits: advances a simulated clock, or sleeps.
     fn pass(&mut self, time: Duration);
 }
 
-/// A case: its claim, and what checks it.
+/// A case: its claim, and the function that checks it.
 pub type Case = (&'static str, fn(&mut dyn Subject));
 
 /// All cases.
@@ -70,7 +70,7 @@ pub const CASES: &[Case] = &[
     ),
 ];
 
-/// The shortest lease that a case takes: stores count in seconds, and have a least.
+/// A lease short enough for tests; stores count in seconds and have a least length.
 const TTL: Duration = Duration::from_secs(3);
 
 fn a_value_reads_as_written(subject: &mut dyn Subject) {
@@ -193,7 +193,7 @@ fn changes_bring_a_copy_up_to_date(subject: &mut dyn Subject) {
     for (number, step) in steps.iter().enumerate() {
         done(store.commit(now, step));
         if number % 3 == 1 {
-            continue; // Two steps at a time now and then.
+            continue; // Sometimes two steps are read at once.
         }
         let changes = reader
             .changes(now, &range, seen)
@@ -278,8 +278,8 @@ fn a_renewed_lease_stays(subject: &mut dyn Subject) {
     let lease = granted(&mut *store, subject.now(), TTL);
     let write = Transaction::new().put_leased("renewed/a", vec![], lease);
     done(store.commit(subject.now(), &write));
-    // Longer than the lease of any store: etcd has a least one, after the time that its members
-    // take to elect a leader.
+    // Longer than the lease of any store: etcd has a least length, and adds the time that its
+    // members take to elect a leader.
     for _ in 0..12 {
         subject.pass(Duration::from_secs(1));
         store
@@ -330,8 +330,8 @@ fn impossible_requests_are_refused(subject: &mut dyn Subject) {
     assert!(all(&mut *store, now, "refused/").is_empty());
 }
 
-/// Two handles do the same random work as a store in memory, and the copy that one keeps by its
-/// changes is what the range says.
+/// Two handles do the same random operations as a store in memory. A copy that one handle updates
+/// by `changes` must equal the result of `range`.
 fn random_work_agrees(subject: &mut dyn Subject) {
     let now = subject.now();
     let mut random = Random::new(17);
@@ -372,7 +372,7 @@ fn random_work_agrees(subject: &mut dyn Subject) {
     }
 }
 
-/// A transaction for the store under test and the same for the model, whose revisions differ.
+/// The same random transaction for the store under test and for the model, whose revisions differ.
 fn random_transaction(
     random: &mut Random,
     entries: &[Vec<Entry>; 2],
@@ -427,7 +427,7 @@ fn by_key(entries: Vec<Entry>) -> BTreeMap<String, Entry> {
     entries.into_iter().map(pair).collect()
 }
 
-/// Lets seconds pass, sixty at most, until what is there satisfies `is_right`.
+/// Waits in steps of a second, at most sixty, until the entries satisfy `is_right`.
 fn wait_until(
     subject: &mut dyn Subject,
     store: &mut dyn Store,

@@ -1,4 +1,4 @@
-//! A store in memory: for simulations, and as what other stores are compared with.
+//! A store in memory, for simulations and as a model for tests of other stores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +9,22 @@ use super::{
     Transaction, Write,
 };
 
-/// A store that lives as long as its process. The same calls give the same answers.
+/// A deterministic store in memory, which ends with its process.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     revision: Revision,
     compacted: Revision,
     entries: BTreeMap<String, Entry>,
-    /// Keys that are gone, each with the revision that deleted it, as far as the history goes.
+    /// Deleted keys, each with the revision that deleted it, as far back as the history goes.
     deleted: BTreeMap<String, Revision>,
-    /// The keys of both by their revisions, so that what has changed is found without a look at
-    /// all that there is.
+    /// All keys of `entries` and `deleted` by revision, so that changes are found without scanning
+    /// everything.
     changed: BTreeSet<(Revision, String)>,
     leases: BTreeMap<LeaseId, Lease>,
-    /// Leases by their ends.
+    /// Leases in the order in which they end.
     ends: BTreeSet<(Instant, LeaseId)>,
     leases_granted: u64,
-    /// Bytes of keys and values that are there, and that there may be.
+    /// Bytes of all keys and values, and below the most that are allowed.
     bytes: usize,
     bytes_max: usize,
 }
@@ -37,7 +37,7 @@ struct Lease {
 }
 
 impl MemoryStore {
-    /// An empty store with room for so many bytes of keys and values.
+    /// An empty store with room for `bytes_max` bytes of keys and values.
     #[must_use]
     pub fn new(bytes_max: usize) -> MemoryStore {
         MemoryStore {
@@ -54,13 +54,14 @@ impl MemoryStore {
         }
     }
 
-    /// Whether it has a key, unless the lease of that is over.
+    /// Whether the store has a key. Leases that have ended since the last operation are not taken
+    /// into account.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Ends the leases whose time is over.
+    /// Ends all leases whose time has passed.
     fn expire(&mut self, now: Instant) {
         let over = self.ends.iter().take_while(|(ends, _)| *ends <= now);
         let mut over: Vec<LeaseId> = over.map(|(_, id)| *id).collect();
@@ -94,7 +95,7 @@ impl MemoryStore {
         }
     }
 
-    /// The bytes that there are after a transaction.
+    /// The bytes of all keys and values after a transaction.
     fn bytes_after(&self, transaction: &Transaction) -> usize {
         let mut bytes = self.bytes;
         for write in &transaction.writes {
@@ -129,7 +130,7 @@ impl MemoryStore {
         self.entries.insert(key.clone(), entry);
     }
 
-    /// Takes a key away, and notes that it went by the revision that the store has now.
+    /// Removes a key, and records the current revision as the one that deleted it.
     fn delete(&mut self, key: &str) {
         let Some(entry) = self.entries.remove(key) else {
             return;
@@ -146,7 +147,7 @@ impl MemoryStore {
     }
 
     fn within(&self, range: &KeyRange) -> impl Iterator<Item = &Entry> {
-        // An end before the beginning, which `BTreeMap::range` does not take, holds nothing.
+        // `BTreeMap::range` panics on an end before the beginning; such a range is empty.
         let from = range.from.clone();
         let to = range.to.clone().max(from.clone());
         self.entries.range(from..to).map(|(_, entry)| entry)

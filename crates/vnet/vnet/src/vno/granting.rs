@@ -1,4 +1,4 @@
-//! Grants, which are kept with the network that they are for.
+//! Grants, which the store keeps in the record of their network.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::grant::Grant;
 use crate::store::Store;
 
 impl<S: Store> Vno<S> {
-    /// Lets someone do what a grant says with a network, in place of an earlier grant; without a
-    /// grant, nothing any more. Grants that have ended go when another one is made.
+    /// Gives a person a grant for a network, replacing an earlier one; `None` withdraws the
+    /// person's grant. Giving a grant also removes those that have expired.
     ///
     /// # Errors
-    /// No network has this name, the grant cannot be, there are too many, or it was not written
-    /// down.
+    /// There is no network of this name, the grant is invalid, there are too many grants, there is
+    /// none to withdraw, or the change was not written to the store.
     pub fn grant(
         &mut self,
         now: Instant,
@@ -45,13 +45,12 @@ impl<S: Store> Vno<S> {
         self.write(now, vnet, &record)
     }
 
-    /// The grants for a network, by the names of those who have them; none if there is no such
-    /// network.
+    /// The grants for a network, by the names of their holders; `None` if there is no such network.
     #[must_use]
     pub fn grants(&self, name: &str) -> Option<&BTreeMap<String, Grant>> {
         self.find(name).map(|(_, record)| &record.grants)
     }
 }
 
-/// Grants of a network.
+/// Most grants of a network.
 const GRANTS_MAX: usize = 256;

@@ -1,5 +1,5 @@
-//! How the making of a network comes to its end: it is ready; or a node of it can never be made; or
-//! the time of its queue has ended.
+//! The end of making a network: it is ready, some node of it can never be made, or its queueing
+//! time has ended.
 
 use carina_time::Instant;
 
@@ -14,7 +14,7 @@ use super::steps::LONG;
 use super::{Progress, Vnp};
 
 impl Record {
-    /// When the time of its queue ends, if it has any, ms since 1970.
+    /// When the network's queueing time ends, ms since 1970; `None` if the document has none.
     pub(super) fn queue_end_ms(&self, now: Instant) -> Option<u64> {
         match self.document.vnet.on_insufficient {
             OnInsufficient::Queue(time) => {
@@ -27,7 +27,7 @@ impl Record {
 }
 
 impl<S: Store> Vnp<S> {
-    /// Looks at a network of which a provider has said how far it is.
+    /// Processes a network after a provider has reported the state of its part.
     pub(super) fn follow_status(&mut self, now: Instant, vnet: VnetId) {
         let record = self.records.get(&vnet);
         if record
@@ -37,8 +37,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// The record of a network that is with its providers when its making has come to an end; none
-    /// while it goes on, or if it had ended before.
+    /// The record of a network whose making has just ended, by success or failure. `None` while the
+    /// making continues, or if it had already ended.
     pub(super) fn conclude(
         &mut self,
         now: Instant,
@@ -85,7 +85,8 @@ impl<S: Store> Vnp<S> {
         Some(end(record, reason))
     }
 
-    /// Of networks whose providers have not said anything for long, operators hear that.
+    /// Reports the states of networks whose providers have been silent since this process began,
+    /// once they had time enough to report.
     pub(super) fn end_waiting(&mut self, now: Instant) {
         if self.is_young(now) {
             return;
@@ -95,15 +96,15 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Whether this process has begun so lately that others may not have found it yet.
+    /// Whether this process began so recently that providers may not have connected yet.
     pub(super) fn is_young(&self, now: Instant) -> bool {
         let began = self.began.unwrap_or(now);
         now.since(began) < self.timing.silence
     }
 }
 
-/// Whether an obstacle is one that does not go by itself. What keeps links and consoles from
-/// answering shows only when all nodes run.
+/// Whether an obstacle counts as a failure when the queueing time ends. Silent links and consoles
+/// count only if all nodes run, because a node that starts explains them.
 fn has_failed(obstacle: &Obstacle, record: &Record, progress: &Progress) -> bool {
     match obstacle {
         Obstacle::NodeFailed(..) | Obstacle::NodeRefused(..) => true,
@@ -114,8 +115,8 @@ fn has_failed(obstacle: &Obstacle, record: &Record, progress: &Progress) -> bool
     }
 }
 
-/// The record of a network that cannot be made as it is wanted. One that was never ready goes; of
-/// one that was, what runs goes on, and its operator decides.
+/// The record of a network that cannot be made as requested. If it was never ready, it is released.
+/// If it was, its running parts stay, and its operator decides.
 fn end(record: &Record, reason: Reason) -> Record {
     let ended = Record {
         reason: Some(reason),

@@ -1,4 +1,4 @@
-//! Where links lead that go from one provider to another.
+//! Joins the tunnel ends of links between two providers.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::host_part::EndPart;
 use crate::layout::Layout;
 use crate::message::TunnelEnd;
 
-/// For each provider, where links lead that leave it. Of the tags that both ends of a link have
-/// offered, that of the provider with the lower name counts.
+/// For each provider, the far tunnel end of each link that leaves it. Both providers have offered a
+/// tag for the link; the tag of the provider whose name sorts first is used.
 pub(super) fn far(
     layout: &Layout,
     offers: &BTreeMap<String, Vec<(EndPart, TunnelEnd)>>,

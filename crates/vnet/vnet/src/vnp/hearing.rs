@@ -1,4 +1,4 @@
-//! What a VNP hears of its PIPs.
+//! Messages that a VNP receives from its PIPs.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::record::{Record, Step};
 use super::{Vnp, view};
 
 impl<S: Store> Vnp<S> {
-    /// Takes a message of a PIP.
+    /// Processes a message of a PIP.
     pub fn handle_pip(&mut self, now: Instant, pip: &str, message: FromPip) {
         if !self.pips.contains(pip) {
             return self.count("message of a provider that is not configured");
@@ -34,7 +34,7 @@ impl<S: Store> Vnp<S> {
             FromPip::Released { key } => {
                 self.take(now, pip, key, |step| matches!(step, Step::Releasing { .. }));
             }
-            // Not an answer to a release of all, which may have been lost.
+            // `Cancelled` does not answer a `Release`, which may have been lost.
             FromPip::Cancelled { key } => {
                 let is_over = |step: &Step| matches!(step, Step::Releasing { all: false, .. });
                 self.take(now, pip, key, is_over);
@@ -47,8 +47,8 @@ impl<S: Store> Vnp<S> {
                 let record = &self.records[&key.vnet];
                 let nodes = &record.document.node;
                 let is_known = |it: &Obstacle| it.node().is_none_or(|it| nodes.contains_key(it));
-                // Its words reach the operator: a name that is not the document's would be of the
-                // substrate.
+                // The operator sees the obstacle: a name that is not in the document might be one
+                // of the substrate.
                 if status.obstacle.take_if(|it| !is_known(it)).is_some() {
                     self.count("obstacle that is no node of the network");
                 }
@@ -98,7 +98,7 @@ impl<S: Store> Vnp<S> {
         let Some(part) = part else {
             return self.count("offer that is late");
         };
-        // Another provider's end would lead that one's link here.
+        // A tunnel end for another provider's link end would redirect that provider's link.
         if !ends.iter().all(|(near, _)| part.border_of(near).is_some()) {
             return self.count("offer for ends of others");
         }
@@ -107,7 +107,7 @@ impl<S: Store> Vnp<S> {
         self.advance(now, key.vnet);
     }
 
-    /// Notes that a provider has done what the step asks for.
+    /// Records that a provider has done what the current step asks for.
     fn take(&mut self, now: Instant, pip: &str, key: PartKey, is_right: impl Fn(&Step) -> bool) {
         let record = self.records.get(&key.vnet);
         if !record.is_some_and(|record| record.round == key.round && is_right(&record.step)) {

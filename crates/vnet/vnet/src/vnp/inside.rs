@@ -1,4 +1,4 @@
-//! At which providers nodes are, for what a VNO asks of them.
+//! Finds the providers of a network's nodes, for requests that a VNO forwards to nodes.
 
 use super::Vnp;
 use crate::host_part::VnetId;
@@ -6,8 +6,9 @@ use crate::layout::Layout;
 use crate::store::Store;
 
 impl<S: Store> Vnp<S> {
-    /// The provider of a node of a VNO's network; all providers of it where no node is named.
-    /// Nothing if there is no such network or node, it is another's, or it is not made.
+    /// The provider of a node of this VNO's network, or all its providers if `node` is `None`.
+    /// Empty if there is no such network or node, if it belongs to another VNO, or if it is not
+    /// made.
     #[must_use]
     pub fn pips_for(&self, vno: &str, vnet: VnetId, node: Option<&str>) -> Vec<String> {
         let record = self.records.get(&vnet);
@@ -23,8 +24,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Numbers, interfaces and addresses of the links of a VNO's network; nothing if there is no
-    /// such network, or it is another's.
+    /// The layout of a VNO's network: numbers, interfaces and addresses of its links. `None` if
+    /// there is no such network, or if it belongs to another VNO.
     #[must_use]
     pub fn layout(&self, vno: &str, vnet: VnetId) -> Option<&Layout> {
         let record = self.records.get(&vnet);

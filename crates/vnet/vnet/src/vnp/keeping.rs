@@ -1,4 +1,4 @@
-//! What providers are to keep, and what they have let go.
+//! Renews parts at providers, and releases parts that are not wanted.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::message::{PartKey, ToPip};
 use crate::store::Store;
 
 impl<S: Store> Vnp<S> {
-    /// Names to each provider what it is to keep.
+    /// Sends each provider a renewal of all its parts.
     pub(super) fn renew(&mut self) {
         let mut keys: BTreeMap<String, Vec<PartKey>> = BTreeMap::new();
         for pip in &self.pips {
@@ -30,7 +30,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// A provider has a part that was not named: it is let go unless it has just come to be.
+    /// Processes a provider's report of a part that was not named: releases it, unless it is live
+    /// or its network is just being changed.
     pub(super) fn judge_held(&mut self, now: Instant, pip: &str, key: PartKey) {
         if let Some(record) = self.records.get(&key.vnet) {
             let is_live = record
@@ -41,7 +42,8 @@ impl<S: Store> Vnp<S> {
                 return;
             }
         }
-        // What is known here may be behind; the provider says it again.
+        // Another process may have written the network since the last read. The provider reports
+        // the part again.
         match self.is_current(now, key.vnet) {
             Ok(true) => {}
             Ok(false) => return,

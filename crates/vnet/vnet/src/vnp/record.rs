@@ -1,4 +1,4 @@
-//! What a VNP knows of a network, as the store has it.
+//! The store's record of a network at its VNP.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,35 +9,36 @@ use crate::host_part::{EndPart, VnetId};
 use crate::layout::Layout;
 use crate::message::{PartKey, PartRequest, Reason, TunnelEnd};
 
-/// What a VNP knows of a network.
+/// The record of a network at its VNP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
-    /// Who wants it.
+    /// Name of the VNO that requests the network.
     pub(super) vno: String,
-    /// What is wanted.
+    /// The requested generation and its document.
     pub(super) generation: u64,
     pub(super) document: Document,
-    /// Whether it is wanted still.
+    /// Whether the VNO still wants the network.
     pub(super) is_wanted: bool,
-    /// Numbers and interfaces of its links, which stay while it lives.
+    /// Numbers, interfaces and addresses of the links; they stay the same as long as the network
+    /// exists.
     pub(super) layout: Layout,
-    /// The last attempt.
+    /// Number of the last attempt.
     pub(super) round: u64,
-    /// Attempts since something was new.
+    /// Number of attempts since the request last changed.
     pub(super) tries: u32,
-    /// When it is refused if it is not ready, ms since 1970.
+    /// When the queueing time ends and the network is refused unless it is ready, ms since 1970.
     pub(super) queued_until_ms: Option<u64>,
-    /// Nodes and the providers that have refused them.
+    /// Pairs of a node and a provider that has refused it.
     pub(super) refusals: BTreeSet<(String, String)>,
-    /// Providers that may have something that does not belong to `live`.
+    /// Providers that may have something of the network other than its `live` round.
     pub(super) may_hold: BTreeSet<String>,
-    /// What is made.
+    /// The round that the providers make or have made.
     pub(super) live: Option<Live>,
-    /// The provider of each node of it.
+    /// The provider of each node of `live`.
     pub(super) at: BTreeMap<String, String>,
     pub(super) step: Step,
-    /// Why the last attempt was none.
+    /// Why the last attempt failed.
     pub(super) reason: Option<Reason>,
     /// The generation that was refused.
     pub(super) refused: Option<u64>,
@@ -46,7 +47,7 @@ pub(super) struct Record {
     pub(super) ready: Option<u64>,
 }
 
-/// A network that its providers make or have made.
+/// The round of a network that its providers make or have made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Live {
@@ -55,56 +56,57 @@ pub(super) struct Live {
     pub(super) pips: BTreeSet<String>,
 }
 
-/// A network that is being reserved or committed: written before the first message goes out.
+/// An attempt to reserve and commit a network; written before the first message is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Intent {
-    /// The generation that is meant.
+    /// The generation that the attempt makes.
     pub(super) generation: u64,
-    /// What each provider is asked for.
+    /// The part that each provider is asked for.
     pub(super) parts: BTreeMap<String, PartRequest>,
-    /// When it is given up, ms since 1970.
+    /// When the reservation is given up, ms since 1970.
     pub(super) until_ms: u64,
 }
 
-/// How far a VNP is with a network.
+/// The current step of a VNP for a network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Step {
-    /// It is to be split among providers.
+    /// Split the network among providers.
     Planning,
-    /// It is to be planned again later; nothing is held meanwhile.
+    /// Wait before planning again; nothing is reserved meanwhile.
     Waiting {
-        /// When, ms since 1970.
+        /// When to plan again, ms since 1970.
         until_ms: u64,
     },
-    /// Providers are asked to hold their parts.
+    /// Wait until all providers have reserved their parts.
     Reserving(Intent),
-    /// All hold; they are to make them now. There is no way back but to release all.
+    /// All parts are reserved: wait until all providers make them. From here the only way back is
+    /// to release everything.
     Committing {
         intent: Intent,
-        /// For each provider, where links lead that leave it.
+        /// For each provider, the far tunnel end of each link that leaves it.
         far: BTreeMap<String, Vec<(EndPart, TunnelEnd)>>,
     },
-    /// There is nothing to do, unless something changes.
+    /// Nothing to do until something changes.
     Settled,
-    /// Providers let go.
+    /// Wait until providers have released their parts.
     Releasing {
-        /// Whether also of what is made.
+        /// Whether parts that are made are released, too.
         all: bool,
         then: Then,
     },
 }
 
-/// What comes after providers have let go.
+/// The step after providers have released their parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Then {
-    /// Another attempt, now.
+    /// Plan another attempt at once.
     Plan,
-    /// Another attempt later, or none, by the reason that was noted.
+    /// Plan another attempt later, or refuse the network, depending on the recorded reason.
     Judge,
-    /// The record goes.
+    /// Delete the record.
     Forget,
 }
 
@@ -130,24 +132,24 @@ impl Record {
         }
     }
 
-    /// The key of the last attempt.
+    /// The network and its last round, as messages name them.
     pub(super) fn key(&self, vnet: VnetId) -> PartKey {
         let round = self.round;
         PartKey { vnet, round }
     }
 
-    /// Whether the generation that is wanted is neither made nor refused.
+    /// Whether the requested generation is neither made nor refused.
     pub(super) fn is_behind(&self) -> bool {
         let live = self.live.as_ref().map(|live| live.generation);
         live != Some(self.generation) && self.refused != Some(self.generation)
     }
 
-    /// Whether all of it is with its providers, and nothing is to be changed.
+    /// Whether all of the network is at its providers and no step is in progress.
     pub(super) fn is_running(&self) -> bool {
         self.live.is_some() && matches!(self.step, Step::Settled)
     }
 
-    /// The providers that have to let go, and whether of all that they have.
+    /// The providers that have to release something, and whether all of it or only reservations.
     pub(super) fn to_release(&self, all: bool) -> BTreeMap<&str, bool> {
         let live = self.live.iter().flat_map(|live| &live.pips);
         let is_live = |pip: &str| live.clone().any(|it| it == pip);

@@ -1,4 +1,4 @@
-//! Links between providers whose ends move with a node: what one provider says, the other hears.
+//! Forwards messages between two providers about links whose ends move with a node.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::message::{PartKey, Reason, Repoint, RepointAnswer, ToPip, TunnelEnd};
 use crate::store::Store;
 
 impl<S: Store> Vnp<S> {
-    /// Tells the providers at the other ends of links where these ends are, or are to be.
+    /// Forwards a `Repoint` to the providers at the other ends of the links.
     pub(super) fn pass_repoint(&mut self, pip: &str, wanted: Repoint) {
         let Some(record) = self.live_at(pip, wanted.key) else {
             return self.count("end of a link that moves, of a part that is not live");
         };
         let mut beyond: BTreeMap<String, Vec<(EndPart, TunnelEnd)>> = BTreeMap::new();
         for (near, there) in wanted.ends {
-            // Another provider's end would lead that one's link here.
+            // A tunnel end for another provider's link end would redirect that provider's link.
             let Some((end, other)) = across(record, pip, &near) else {
                 return self.count("move of ends of others");
             };
@@ -29,7 +29,7 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Tells the providers of nodes that move what those at the other ends of their links say.
+    /// Forwards the answer to a `Repoint` to the providers of the moving nodes.
     pub(super) fn pass_repoint_answer(&mut self, pip: &str, answer: RepointAnswer) {
         let Some(record) = self.live_at(pip, answer.key) else {
             return self.count("end of a link that moves, of a part that is not live");
@@ -55,7 +55,7 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// The record of a network of which a provider has a part that is live.
+    /// The record of a network, if `key` names its live round and this provider has a part of it.
     fn live_at(&self, pip: &str, key: PartKey) -> Option<&Record> {
         let record = self.records.get(&key.vnet)?;
         let live = record.live.as_ref()?;
@@ -64,7 +64,8 @@ impl<S: Store> Vnp<S> {
     }
 }
 
-/// The other end of the link that ends there at a node of a provider, and its provider.
+/// The other end of the link that ends at `near`, a node of provider `pip`, and that end's
+/// provider. `None` if the link does not lead to another provider.
 fn across<'a>(record: &'a Record, pip: &str, near: &EndPart) -> Option<(&'a EndPart, &'a str)> {
     let of = |end: &EndPart| record.at.get(&end.node).map(String::as_str);
     let mut ends = record.layout.links().map(|(_, link)| &link.ends);

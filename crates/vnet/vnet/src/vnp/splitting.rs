@@ -18,16 +18,16 @@ use crate::names::{DocumentNames, insufficient};
 
 use super::view::View;
 
-/// Which provider may not, or must, have a node.
+/// Restrictions on which provider may get which node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds<'a> {
-    /// Nodes and the providers that have refused them.
+    /// Pairs of a node and a provider that has refused it.
     pub(super) refusals: &'a BTreeSet<(String, String)>,
-    /// The providers that nodes are at, and stay at if that is possible.
+    /// The provider that each node has now, and keeps if possible.
     pub(super) at: &'a BTreeMap<String, String>,
 }
 
-/// What each provider is asked for.
+/// The part for each provider.
 pub(super) fn split(
     vnet: VnetId,
     document: &Document,
@@ -42,7 +42,7 @@ pub(super) fn split(
     let residual = Residual::new(substrate);
     let anywhere = BTreeMap::new();
     let mut last = None;
-    // Where no node has a place yet, both would be the same.
+    // If no node has a provider yet, both tries would be the same.
     let tries = if bounds.at.is_empty() { 1 } else { 2 };
     for at in [bounds.at, &anywhere].into_iter().take(tries) {
         let request = request(document, &nodes, view, Bounds { at, ..bounds })?;
@@ -67,16 +67,16 @@ pub(super) fn split(
     })))
 }
 
-/// Why a network was not split.
+/// Why a network could not be split.
 #[derive(Debug)]
 pub(super) enum Unsplit {
-    /// There is no room.
+    /// Resources do not suffice.
     NoRoom(Box<NoRoom>),
     /// Another reason.
     Because(Reason),
 }
 
-/// A network for which there is no room.
+/// A network for which resources do not suffice, with all that [`Unsplit::reason`] needs.
 #[derive(Debug)]
 pub(super) struct NoRoom {
     residual: Residual,
@@ -91,8 +91,8 @@ impl From<Reason> for Unsplit {
 }
 
 impl Unsplit {
-    /// The reason in words. What binds takes some ten to some hundred times as long to find out as
-    /// that there is no room.
+    /// The reason with its text. Finding the binding constraint takes some 10 to 100 times as long
+    /// as detecting that the network does not fit.
     pub(super) fn reason(self) -> Reason {
         let it = match self {
             Unsplit::Because(reason) => return reason,
@@ -231,7 +231,7 @@ impl Split<'_> {
         }
     }
 
-    /// What of a link is within each provider that its path passes.
+    /// The piece of a link within each provider along its path.
     fn pieces(
         &self,
         (number, link): (u32, &Link),

@@ -1,4 +1,4 @@
-//! How far a network is, for its operator: no name of a host or a provider is in it.
+//! The state of a network for its operator, without names of hosts or providers.
 
 use crate::host_part::VnetId;
 use crate::message::{Condition, FromVnp, Obstacle, PartStatus, Reason, ReasonCode, Standing};
@@ -8,14 +8,14 @@ use super::record::{Record, Step};
 use super::{Output, Progress, Vnp};
 
 impl<S: Store> Vnp<S> {
-    /// Tells the VNO how far a network is: when that has changed, or `always`.
+    /// Sends the VNO the state of a network, if it has changed or if `always`.
     pub(super) fn tell_standing(&mut self, vnet: VnetId, always: bool) {
         let record = self.records.get(&vnet);
         let (Some(record), Some(progress)) = (record, self.progress.get_mut(&vnet)) else {
             return;
         };
         if self.unheard.contains(&vnet) {
-            // The VNO knows how far it was before this process began.
+            // The VNO still has the state from before this process began.
             if statuses(record, progress).any(|it| it.is_none()) {
                 return;
             }
@@ -36,8 +36,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Tells a VNO that has not asked for long: one that no longer has the network, because what it
-    /// asked was late, says so.
+    /// Sends a VNO the state of a network about which it has not asked for long. If the VNO no
+    /// longer has the network, because its earlier removal came late, it answers by removing it.
     pub(super) fn tell_again(&mut self, vnet: VnetId) {
         if let Some(progress) = self.progress.get_mut(&vnet) {
             progress.looks += 1;
@@ -47,12 +47,11 @@ impl<S: Store> Vnp<S> {
     }
 }
 
-/// So often a network is looked at before its VNO hears of it again: with the usual times, for two
-/// and a half minutes. A VNO asks every minute.
+/// Checks of a network until its VNO gets its state again unasked: with the default timing, two and
+/// a half minutes. A VNO asks every minute.
 const LOOKS_MAX: u32 = 30;
 
-/// What providers have said last of the parts that they make; none of one that has not said
-/// anything.
+/// The last status of each provider of the live round; `None` for a provider that has not reported.
 pub(super) fn statuses<'a>(
     record: &'a Record,
     progress: &'a Progress,
@@ -67,13 +66,13 @@ pub(super) fn statuses<'a>(
     })
 }
 
-/// What most keeps a network from being ready.
+/// The most important obstacle of a network.
 pub(super) fn obstacle<'a>(record: &'a Record, progress: &'a Progress) -> Option<&'a Obstacle> {
     let parts = statuses(record, progress).flatten();
     Obstacle::heaviest(parts.filter_map(|it| it.obstacle.as_ref()))
 }
 
-/// An obstacle for the operator.
+/// An obstacle as a reason for the operator.
 pub(super) fn reason_of(obstacle: &Obstacle) -> Reason {
     let code = match obstacle {
         Obstacle::NodeFailed(..) | Obstacle::NodeRefused(..) => ReasonCode::Failed,

@@ -1,4 +1,4 @@
-//! What comes next for a network.
+//! The steps of a network at its VNP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::splitting::{Bounds, split};
 use super::view::View;
 
 impl<S: Store> Vnp<S> {
-    /// Does what comes next for a network, as far as it goes at once.
+    /// Executes the steps of a network until one has to wait.
     pub(super) fn advance(&mut self, now: Instant, vnet: VnetId) {
         for _ in 0..STEPS_MAX {
             let Some(record) = self.records.get(&vnet).cloned() else {
@@ -30,12 +30,12 @@ impl<S: Store> Vnp<S> {
             self.write(now, vnet, &then);
             let is_written = |now: &Arc<Record>| **now == then;
             if !self.records.get(&vnet).is_some_and(is_written) {
-                return; // Another wrote, or it is gone.
+                return; // Another process wrote, or the record is deleted.
             }
         }
     }
 
-    /// The record after the next step; `None` while there is something to wait for.
+    /// The record after the next step; `None` if the step has to wait.
     fn next(&mut self, now: Instant, vnet: VnetId, record: &Record) -> Option<Record> {
         match &record.step {
             Step::Planning | Step::Waiting { .. } if !record.is_wanted => {
@@ -58,7 +58,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Splits the network once it is known what providers have.
+    /// Plans an attempt: splits the network, once the providers' advertisements are fresh or the
+    /// time to wait for them has passed.
     fn plan(&mut self, now: Instant, vnet: VnetId, record: &Record) -> Option<Record> {
         let since = self.progress_of(now, vnet).since;
         let oldest = now - self.timing.advertisement;
@@ -85,7 +86,7 @@ impl<S: Store> Vnp<S> {
         };
         match split(vnet, &record.document, &layout, &view, bounds) {
             Ok(parts) => Some(self.intend(now, record, layout, parts)),
-            // Those that are silent may have what the others do not.
+            // The silent providers may have what the others lack.
             Err(_) if fresh.len() < self.pips.len() && record.tries + 1 < PASSING_MAX => {
                 Some(self.judge(now, record, Record::unreachable()))
             }
@@ -104,7 +105,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// A provider's own reason says more than that there is no other provider.
+    /// The reason of a provider's refusal, if there was one: it says more than that no other
+    /// provider has room.
     fn better(&self, record: &Record, reason: Reason) -> Reason {
         let known = record.reason.clone();
         known
@@ -134,7 +136,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Asks the providers of which nothing fresh is known, unless they were asked just now.
+    /// Asks the providers without a fresh advertisement for one, unless they were asked a moment
+    /// ago.
     fn ask(&mut self, now: Instant, fresh: &BTreeSet<String>) {
         let repeat = self.timing.repeat;
         let asked = &self.asked;
@@ -147,8 +150,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// What comes after an attempt that led to nothing: another one later, or a refusal. Nothing is
-    /// held any more.
+    /// The record after an attempt that failed and holds no reservations any more: another attempt
+    /// later, or a refusal.
     fn judge(&mut self, now: Instant, record: &Record, reason: Reason) -> Record {
         let tries = record.tries + 1;
         let back_off = self.timing.back_off(tries, &mut self.random);
@@ -236,7 +239,8 @@ impl<S: Store> Vnp<S> {
         None
     }
 
-    /// Takes a provider's refusal: the rest lets go, and another split is tried.
+    /// Processes a provider's refusal: the other providers release their parts, and another split
+    /// is tried if that can help.
     pub(super) fn take_refusal(&mut self, now: Instant, pip: &str, key: PartKey, reason: Reason) {
         self.seen.remove(pip);
         let record = self
@@ -246,7 +250,8 @@ impl<S: Store> Vnp<S> {
         let (record, intent) = match record.map(|record| (record, &record.step)) {
             Some((record, Step::Reserving(intent))) => (record, intent),
             Some((record, Step::Committing { intent, .. })) if intent.parts.contains_key(pip) => {
-                // It does not make what it holds; others may have made their parts already.
+                // The provider cannot make what it has reserved. Others may already have made their
+                // parts, so that all is released.
                 let then = Record {
                     reason: Some(reason),
                     ..Record::clone(record)
@@ -267,13 +272,13 @@ impl<S: Store> Vnp<S> {
             .filter(|node| nodes.iter().any(|it| it.node.name == *node));
         let node = named.or(largest.map(|it| it.node.name.clone()));
         let is_worth = self.pips.len() > 1 && record.refusals.len() < SPLITS_MAX;
-        // What one provider can never make another may.
+        // What one provider can never make, another one may be able to.
         let may_fit_elsewhere = match reason.code {
             ReasonCode::Insufficient => true,
             ReasonCode::Impossible => reason.node.is_some() && node == reason.node,
             _ => false,
         };
-        // Of several refusals one that may pass counts more.
+        // Of several refusals, one for lack of resources is reported rather than one that is final.
         let passing = record.reason.clone().filter(|known| {
             let is_passing = known.code == ReasonCode::Insufficient;
             !record.refusals.is_empty() && is_passing && reason.code == ReasonCode::Impossible
@@ -342,7 +347,8 @@ impl<S: Store> Vnp<S> {
         None
     }
 
-    /// A provider has no such part: if it should, the whole is made anew.
+    /// Processes a provider's message that it has no such part: if it should have it, the whole
+    /// network is released and made again.
     pub(super) fn take_loss(&mut self, now: Instant, pip: &str, key: PartKey) {
         let Some(record) = self.records.get(&key.vnet) else {
             return self.count("answer that is late");
@@ -370,7 +376,7 @@ impl<S: Store> Vnp<S> {
             return Some(release(record, true, Then::Forget));
         }
         if !record.may_hold.is_empty() {
-            // Providers that had a part before, and have none of this round.
+            // Providers of the previous round that have no part in this one must release theirs.
             return Some(release(record, false, Then::Plan));
         }
         if record.is_behind() {
@@ -443,7 +449,7 @@ impl<S: Store> Vnp<S> {
         None
     }
 
-    /// Sends messages if they are due, and says when to send them again.
+    /// Sends messages if they are due, and schedules the next repetition.
     fn repeat(
         &mut self,
         now: Instant,
@@ -468,7 +474,7 @@ impl<S: Store> Vnp<S> {
     }
 }
 
-/// The record with providers to let go.
+/// The record with the step that makes providers release their parts.
 fn release(record: &Record, all: bool, then: Then) -> Record {
     Record {
         step: Step::Releasing { all, then },
@@ -476,14 +482,14 @@ fn release(record: &Record, all: bool, then: Then) -> Record {
     }
 }
 
-/// Steps that follow one another at once.
+/// Steps executed in one call at most.
 const STEPS_MAX: u32 = 8;
 
-/// Attempts that pass by, for want of an answer or because of a conflict, before a refusal.
+/// Attempts that may fail for a silent provider or a conflict before the network is refused.
 const PASSING_MAX: u32 = 8;
 
 /// Other splits that are tried after providers have refused.
 const SPLITS_MAX: usize = 6;
 
-/// Between two looks at a network with which all is well.
+/// Time between two checks of a network without problems.
 pub(super) const LONG: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! The substrate of all providers, as far as they show it.
+//! The combined substrate of all providers, as far as they disclose it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +9,17 @@ use carina_time::Duration;
 
 use crate::message::{AdvertisedBorder, AdvertisedHost, Advertisement};
 
-/// The substrate of all providers.
+/// The combined substrate of all providers.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) substrate: Substrate,
     pips: Vec<String>,
-    /// For each host, its number in its provider's advertisement if that is exact.
+    /// For each host, its number in its provider's advertisement; `None` if that is not exact.
     numbers: Vec<Option<u32>>,
     borders: BTreeMap<LinkId, Border>,
     locations: BTreeMap<(String, String), u32>,
     labels: BTreeMap<String, u32>,
-    /// Whether every host is what it seems.
+    /// Whether every advertised host is one real host.
     pub(super) is_exact: bool,
 }
 
@@ -27,11 +27,12 @@ pub(super) struct View {
 #[derive(Clone, Debug)]
 pub(super) struct Border {
     pub(super) name: String,
-    /// Each provider's share of its delay, µs, in the order of the link's ends.
+    /// Each provider's share of the border's delay, µs, in the order of the link's ends.
     pub(super) delays_us: [u64; 2],
 }
 
-/// Whether an advertisement can be true: numbers are those of hosts, and the sizes are bounded.
+/// Whether an advertisement is valid: all host numbers exist, names of borders are unique, and
+/// sizes are bounded.
 pub(super) fn is_sound(seen: &Advertisement) -> bool {
     let hosts = seen.hosts.len();
     let there = |host: u32| (host as usize) < hosts;
@@ -48,8 +49,9 @@ pub(super) fn is_sound(seen: &Advertisement) -> bool {
 }
 
 impl View {
-    /// What several providers show. What `roomy` ones have free is taken for boundless: a network
-    /// lives there already, and what it has is not shown as free.
+    /// Combines the advertisements of several providers. The free resources of providers in `roomy`
+    /// count as unlimited: the network already has resources there, which the advertisement does
+    /// not show as free.
     pub(super) fn new(seen: &BTreeMap<&str, &Advertisement>, roomy: &BTreeSet<String>) -> View {
         let mut view = View {
             substrate: Substrate::new(vec![], vec![], 0).expect("nothing is sound"),
@@ -63,7 +65,8 @@ impl View {
         let (mut hosts, mut links) = (Vec::new(), Vec::new());
         let mut ways: BTreeMap<&str, Vec<(HostId, &AdvertisedBorder)>> = BTreeMap::new();
         for (number, (pip, seen)) in seen.iter().enumerate() {
-            // Several of the largest are more than an embedder takes: the last are not seen.
+            // Several very large advertisements exceed what the embedder accepts: the last ones are
+            // ignored.
             if hosts.len() + seen.hosts.len() > HOSTS_MAX {
                 continue;
             }
@@ -94,7 +97,8 @@ impl View {
             }
         }
         for (name, ends) in ways {
-            // One end alone leads to a provider that is not seen; more than two contradict.
+            // A border with one end leads to a provider without an advertisement; more than two
+            // ends are contradictory.
             let [(a, one), (b, other)] = ends[..] else {
                 continue;
             };
@@ -137,25 +141,25 @@ impl View {
         &self.pips[self.substrate.hosts()[host.index()].provider.index()]
     }
 
-    /// The number of a host for its provider, if that wants to know.
+    /// The number of a host in its provider's advertisement, if that is exact.
     pub(super) fn number(&self, host: HostId) -> Option<u32> {
         self.numbers[host.index()]
     }
 
-    /// The border that a link is, if it leads to another provider.
+    /// The border that a link crosses; `None` for a link within a provider.
     pub(super) fn border(&self, link: LinkId) -> Option<&Border> {
         self.borders.get(&link)
     }
 
-    /// A label by its text; one that no host has if it is unknown.
+    /// The number of a label; for an unknown text, a label that no host has.
     pub(super) fn label(&self, text: &str) -> Label {
         self.labels
             .get(text)
             .map_or(Label(u32::MAX), |it| Label(*it))
     }
 
-    /// The locations of these names at the providers that `takes` says; all names if there are
-    /// none.
+    /// The locations of these names at the providers that `takes` accepts; all their locations if
+    /// `names` is empty.
     pub(super) fn locations(
         &self,
         names: &[String],
@@ -166,7 +170,7 @@ impl View {
             .filter(|((pip, name), _)| takes(pip) && (names.is_empty() || names.contains(name)));
         let right: Vec<Location> = right.map(|(_, number)| Location(*number)).collect();
         if right.is_empty() {
-            // No list at all would mean anywhere.
+            // An empty list would mean anywhere.
             vec![Location(u32::MAX)]
         } else {
             right
@@ -174,10 +178,10 @@ impl View {
     }
 }
 
-/// What a unit of rate costs on a link to another provider, beside what it costs within one.
+/// Additional price of a unit of rate on a link between providers.
 const BORDER_PRICE: u32 = 9;
 
-/// Hosts, links and borders of one advertisement.
+/// Most hosts, links and borders of one advertisement.
 const ADVERTISED_MAX: usize = 20_000;
 
 #[cfg(test)]

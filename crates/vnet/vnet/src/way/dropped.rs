@@ -1,27 +1,27 @@
-//! What hosts have dropped of a direction of a link, by reason.
+//! Counts of frames that hosts have dropped in one direction of a link, by reason.
 
 use serde::{Deserialize, Serialize};
 
-/// Frames that were dropped on their way from one end of a link to the other.
+/// Frames dropped on their way from one end of a link to the other, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dropped {
-    /// Above the rate of the link.
+    /// Frames that exceeded the rate of the link.
     pub rate: u64,
-    /// By its impairment.
+    /// Frames that the link's impairment dropped.
     pub impairment: u64,
-    /// For which an impaired line had no room.
+    /// Frames that did not fit into the queue of an impairment.
     pub line: u64,
-    /// For which there was no room between the apps of the engine.
+    /// Frames for which a link between apps of the engine had no room.
     pub room: u64,
-    /// While the link had no flow to the other host.
+    /// Frames that came while the link had no flow to the other host.
     pub no_flow: u64,
-    /// For which that flow had no room.
+    /// Frames for which that flow had no room.
     pub flow: u64,
 }
 
 impl Dropped {
-    /// Both together. What a host says may be any number.
+    /// The sums of both counts. They saturate, because a host may report any number.
     #[must_use]
     pub fn and(self, other: Dropped) -> Dropped {
         Dropped {
@@ -36,7 +36,7 @@ impl Dropped {
 }
 
 impl std::fmt::Display for Dropped {
-    /// `; dropped meanwhile: 2 by its impairment`; nothing where nothing was dropped.
+    /// Writes `; dropped meanwhile: 2 by its impairment`; nothing if no frame was dropped.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let counts = [
             (self.rate, "above its rate"),

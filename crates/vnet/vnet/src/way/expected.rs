@@ -1,30 +1,30 @@
-//! The way that the routes of a network lead.
+//! Computes the path that the routes of a network lead.
 
 use std::net::Ipv4Addr;
 
 use super::{Act, Direction, Spot};
 use crate::host_part::{EndPart, Far, HostPart};
 
-/// A way by routes.
+/// A path according to routes.
 #[derive(Debug)]
 pub struct Route {
-    /// The address of the node at its end.
+    /// The address of the node at the end of the path.
     pub address: Ipv4Addr,
-    /// What an echo passes on its way there, and its answer on its way back.
+    /// The ports that an echo request passes, followed by those that its reply passes.
     pub spots: Vec<(Direction, Spot)>,
 }
 
-/// No route of a network leads from a node to another, or to an address.
+/// The network has no route from a node to another node or address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("tracing from {from} to {to}: no route of the network leads there")]
 pub struct NoRoute {
-    /// The node that asks.
+    /// The node that sends.
     pub from: String,
-    /// The node or the address that is asked.
+    /// The destination: a node or an address.
     pub to: String,
 }
 
-/// The shortest way from a node to any address of another, and back.
+/// The shortest path from a node to any address of another node, and back.
 ///
 /// # Errors
 /// No route leads there.
@@ -42,7 +42,7 @@ pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route, NoRoute>
     })?;
     let mut spots = Vec::new();
     passes(&mut spots, Direction::There, &there);
-    // Answers go to the address of the interface over which the first hop leads.
+    // Replies go to the address of the interface through which the request leaves.
     let source = there
         .first()
         .and_then(|(link, side)| address_at(part, *link, *side));
@@ -51,8 +51,8 @@ pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route, NoRoute>
     Ok(Route { address, spots })
 }
 
-/// The way to an address, also behind a link that leads to another host: what of it is on this one.
-/// Answers are taken to come back the same way.
+/// The path to an address, which may be beyond a link to another host: the ports of this host along
+/// it. Replies are assumed to take the same path back.
 ///
 /// # Errors
 /// No route leads there.
@@ -73,7 +73,7 @@ pub fn expected_at(part: &HostPart, from: &str, address: Ipv4Addr) -> Result<Rou
     Ok(Route { address, spots })
 }
 
-/// Each hop is a link that is entered at one of its sides.
+/// Adds the two ports of each hop. A hop is a link and the side at which it is entered.
 fn passes(spots: &mut Vec<(Direction, Spot)>, way: Direction, hops: &[(u32, usize)]) {
     for (link, side) in hops {
         let spot = |side, act| Spot {
@@ -91,7 +91,7 @@ fn hops(part: &HostPart, from: &str, to: Ipv4Addr) -> Option<Vec<(u32, usize)>> 
     let mut here = part.node(from)?;
     while here.interfaces.iter().all(|it| it.address.address() != to) {
         if hops.len() > part.links.len() {
-            // Routes that go in a circle.
+            // The routes form a loop.
             return None;
         }
         let next = here.next_hop(to);
@@ -102,7 +102,7 @@ fn hops(part: &HostPart, from: &str, to: Ipv4Addr) -> Option<Vec<(u32, usize)>> 
         let far: &EndPart = match &link.far {
             Far::Here(far) if is_near => far,
             Far::Here(_) => &link.near,
-            // The way goes on at another host, or at a user.
+            // The path continues at another host, a user or a card.
             Far::Host(_) | Far::Users(_) | Far::Nic(_) => return Some(hops),
         };
         here = part.node(&far.node)?;

@@ -1,4 +1,4 @@
-//! Where echos or answers were dropped, in words.
+//! Describes where echo requests or replies were dropped.
 
 use std::net::Ipv4Addr;
 
@@ -7,8 +7,9 @@ use super::sightings::Sightings;
 use super::{Act, Direction, Place};
 use crate::host_part::{HostPart, LinkEnd};
 
-/// What was found: each place behind which fewer were seen than before it, and what routers said.
-/// `dropped` says what was dropped of what an end of a link has sent meanwhile.
+/// The findings of a trace as text: each expected port that saw fewer frames than the one before
+/// it, and the ICMP errors that routers sent. `dropped` returns, for a link end, the drops among
+/// the frames that it has sent meanwhile.
 pub(super) fn findings(
     part: &HostPart,
     places: &[Place],
@@ -78,7 +79,8 @@ fn node(place: &Place) -> &str {
     place.end.split(':').next().unwrap_or_default()
 }
 
-/// Whether the node at a place has asked there for MAC addresses, so that nothing else goes out.
+/// A note that the node at a port sends only ARP requests there, with the addresses; empty if it
+/// sent none.
 fn asks(place: &Place, sightings: &Sightings) -> String {
     let here = sightings.asked_for.iter();
     let here = here.filter(|((spot, _), _)| {
@@ -92,7 +94,7 @@ fn asks(place: &Place, sightings: &Sightings) -> String {
     }
 }
 
-/// The node that has an address.
+/// The node that has an address, as text; the address itself if no node has it.
 fn owner(part: &HostPart, address: Ipv4Addr) -> String {
     let has = |node: &&crate::host_part::NodePart| {
         let mut interfaces = node.interfaces.iter();

@@ -1,9 +1,9 @@
-//! A way over nodes of several hosts: each host watches the ports that it has, and one who knows
-//! the whole network puts together what they have seen. All words are those of the network: nodes,
+//! A trace over nodes of several hosts. Each host watches its own ports, and a role that knows the
+//! whole network combines what they have seen. All messages use names of the network: nodes,
 //! interfaces and their addresses.
 //!
-//! Clocks of hosts differ: times are those of the host that has the asking node, and places on
-//! other hosts have none.
+//! The clocks of hosts differ. Times are those of the host of the sending node, and ports on other
+//! hosts have none.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -16,89 +16,90 @@ use super::sightings::{Sighting, Sightings};
 use super::{Act, Direction, Echoes, Spot, Way, WayQuery, addresses_of, end_of, way_of};
 use crate::host_part::{EndPart, HostPart, LinkEnd};
 
-/// What is looked for: echos between two nodes.
+/// What each host has to look for: echo requests and replies between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sought {
-    /// The node that asks.
+    /// The node that sends echo requests.
     pub from: String,
-    /// Its addresses.
+    /// The addresses of that node.
     pub own: Vec<Ipv4Addr>,
-    /// The address that is asked.
+    /// The address to which the requests are sent.
     pub to: Ipv4Addr,
-    /// Ends of links on the expected way, which are watched where there are too many for all.
+    /// Link ends on the expected path; hosts watch only these if they have too many ends to watch
+    /// all.
     pub ends: Vec<String>,
 }
 
-/// What a host has seen at an end of a link.
+/// What a host has seen at a link end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sight {
-    /// Echos or answers.
+    /// Whether the frames are echo requests or replies.
     pub way: Direction,
-    /// The end, `NODE:INTERFACE`.
+    /// The link end, `NODE:INTERFACE`.
     pub end: String,
-    /// What the node does there.
+    /// Whether the node sends or receives the frames there.
     pub act: Act,
-    /// How many.
+    /// Number of frames.
     pub frames: u64,
-    /// From the first echo that the asking node sent until the first one here, µs; none on another
-    /// host than the asking node's.
+    /// Time from the first echo request that the sending node emitted until the first frame here,
+    /// µs; `None` on a host other than the sending node's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_us: Option<u64>,
 }
 
-/// What a router has said that it cannot do.
+/// ICMP errors that a router has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusals {
-    /// The type of its message (RFC 792).
+    /// The ICMP type (RFC 792).
     pub kind: u8,
-    /// Its address.
+    /// Address of the router.
     pub router: Ipv4Addr,
-    /// How often.
+    /// Number of errors.
     pub count: u64,
 }
 
-/// MAC addresses that a node has asked for.
+/// ARP requests that a node has sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedFor {
-    /// Where, `NODE:INTERFACE`.
+    /// The link end, `NODE:INTERFACE`.
     pub end: String,
-    /// Whose.
+    /// The address for which the node asked.
     pub address: Ipv4Addr,
-    /// How often.
+    /// Number of requests.
     pub count: u64,
 }
 
-/// What a host has dropped at an end of a link.
+/// Frames that a host has dropped at a link end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndDropped {
-    /// The end.
+    /// The link end, `NODE:INTERFACE`.
     pub end: String,
-    /// Of what its node has sent there.
+    /// Drops among the frames that the node there has sent.
     pub sent: Dropped,
-    /// Of what was sent to it.
+    /// Drops among the frames that were sent to the node there.
     pub received: Dropped,
 }
 
-/// What hosts have seen.
+/// What one host, or several, have seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PieceSeen {
-    /// Echos and answers.
+    /// Echo requests and replies.
     pub sights: Vec<Sight>,
-    /// What routers have said.
+    /// ICMP errors of routers.
     pub refusals: Vec<Refusals>,
-    /// MAC addresses that were asked for.
+    /// ARP requests.
     pub asked_for: Vec<AskedFor>,
-    /// What was dropped.
+    /// Dropped frames.
     pub dropped: Vec<EndDropped>,
 }
 
-/// A whole network, and the way that its routes lead from a node to another.
+/// A whole network, and the path that its routes lead from one node to another.
 #[derive(Debug)]
 pub struct Together {
     part: HostPart,
@@ -117,7 +118,8 @@ impl PieceSeen {
 }
 
 impl Together {
-    /// The way between two nodes of a network, all of whose links have both ends in `part`.
+    /// The path between two nodes of a network. `part` must be the whole network, with both ends of
+    /// every link.
     ///
     /// # Errors
     /// There is no such node, or no route leads there.
@@ -130,13 +132,13 @@ impl Together {
         })
     }
 
-    /// The address that is asked.
+    /// The address to which echo requests are sent.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         self.route.address
     }
 
-    /// What hosts have to look for.
+    /// What each host has to look for.
     #[must_use]
     pub fn sought(&self) -> Sought {
         let spots = self.route.spots.iter();
@@ -153,12 +155,13 @@ impl Together {
         }
     }
 
-    /// The way, by what hosts have seen of `query.echoes` echos, of which `rtts` were answered.
+    /// The result of the trace, from what the hosts have seen of `query.echoes` requests; `rtts`
+    /// are the round trips of the answered ones.
     #[must_use]
     pub fn way(&self, query: &WayQuery, rtts: &[Duration], seen: &PieceSeen) -> Way {
         let mut sightings = Sightings::default();
         for sight in &seen.sights {
-            // A host that names an end which there is not has seen nothing of this network.
+            // An end that the network does not have is ignored.
             if let Some((link, side)) = spot_of(&self.part, &sight.end) {
                 let spot = Spot {
                     link,
@@ -207,7 +210,7 @@ impl Together {
     }
 }
 
-/// The link and side of an end that is named `NODE:INTERFACE`.
+/// The link and side of an end `NODE:INTERFACE`; `None` if there is no such end.
 #[must_use]
 pub fn spot_of(part: &HostPart, end: &str) -> Option<LinkEnd> {
     let (node, interface) = end.split_once(':')?;
@@ -246,7 +249,7 @@ mod tests {
         let together = Together::of(part(&["a b", "b c"]), ["a", "c"]).unwrap();
         let sought = together.sought();
         assert_eq!(sought.ends, ["a:eth0", "b:eth0", "b:eth1", "c:eth0"]);
-        // What each host has seen; the link from b to c has lost all at c's host.
+        // What each host has seen: the host of c lost all frames of the link from b to c.
         let there = Direction::There;
         let mut seen = PieceSeen {
             sights: vec![sight(there, "a:eth0", Act::Sends, 3)],

@@ -1,53 +1,54 @@
-//! What was seen of echos, by the spots where it was seen.
+//! Frames that a trace has seen, by port.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use super::{Direction, Spot};
 
-/// What was seen where.
+/// What a trace has seen, by port.
 #[derive(Debug, Default)]
 pub struct Sightings {
     echoes: BTreeMap<(Direction, Spot), Sighting>,
-    /// Refusals of routers: type and code, and the address of the router.
+    /// Number of ICMP errors by type and code, and address of the router.
     pub errors: BTreeMap<(u8, Ipv4Addr), u64>,
-    /// Addresses for which a node asked, and the spot where it did.
+    /// Number of ARP requests by the port where a node sent them and the address asked for.
     pub asked_for: BTreeMap<(Spot, Ipv4Addr), u64>,
 }
 
-/// Frames that were seen at a spot.
+/// The frames seen at a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sighting {
-    /// How many.
+    /// Number of frames.
     pub frames: u64,
-    /// From the first echo that the asking node sent until the first frame here, µs.
+    /// Time from the first echo request that the sending node emitted until the first frame here,
+    /// µs.
     pub after_us: Option<u64>,
 }
 
 impl Sightings {
-    /// What was seen at a spot.
+    /// What was seen at a port.
     #[must_use]
     pub fn at(&self, way: Direction, spot: Spot) -> Sighting {
         self.echoes.get(&(way, spot)).copied().unwrap_or_default()
     }
 
-    /// All that was seen of echos and answers.
+    /// All ports with what was seen there.
     pub fn all(&self) -> impl Iterator<Item = (Direction, Spot, Sighting)> {
         let echoes = self.echoes.iter();
         echoes.map(|((way, spot), sighting)| (*way, *spot, *sighting))
     }
 
-    /// What was seen at a spot, to be added to.
+    /// What was seen at a port, for counting more.
     pub fn entry(&mut self, way: Direction, spot: Spot) -> &mut Sighting {
         self.echoes.entry((way, spot)).or_default()
     }
 
-    /// Notes what was seen elsewhere at a spot.
+    /// Sets what was seen at a port, for instance by another host.
     pub fn add(&mut self, way: Direction, spot: Spot, sighting: Sighting) {
         self.echoes.insert((way, spot), sighting);
     }
 
-    /// Where something was seen.
+    /// The ports where something was seen.
     pub fn spots(&self) -> impl Iterator<Item = (Direction, Spot)> {
         self.echoes.keys().copied()
     }

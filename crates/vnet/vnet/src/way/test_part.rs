@@ -7,7 +7,7 @@ use crate::document::{Document, Form};
 use crate::host_part::{HostPart, VnetId};
 use crate::layout::Layout;
 
-/// The part of the only host, of nodes a, b, c and these links.
+/// The part of a single host with nodes a, b, c and these links.
 pub(super) fn part(links: &[&str]) -> HostPart {
     let mut text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\n[node.c]\n\n\
                     [defaults]\nkind = \"namespace\"\n"

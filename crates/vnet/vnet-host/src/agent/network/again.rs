@@ -1,11 +1,11 @@
-//! When something that has failed is tried again.
+//! Schedules retries with growing waiting times.
 
 use std::time::{Duration, Instant};
 
-/// When something that has failed is tried again: after longer and longer times.
+/// Schedules retries of a failed operation, with growing waiting times.
 #[derive(Debug)]
 pub struct Again {
-    /// How long it waits.
+    /// Current waiting time.
     pub(super) wait: Duration,
     failed_at: Instant,
 }

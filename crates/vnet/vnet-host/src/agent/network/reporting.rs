@@ -1,4 +1,4 @@
-//! What is known of a network, for those who ask.
+//! Reports about a network.
 
 use carina_frame_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, HostStatus};
@@ -11,7 +11,7 @@ use carina_vnet::impairment::{Impairments, LinkImpairment};
 use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
 
 impl Network {
-    /// What is known of it.
+    /// The report of the network.
     pub fn report(&self) -> VnetReport {
         let (record, vnet, outcome, ready_after) = {
             let state = self.shared.lock();
@@ -26,12 +26,12 @@ impl Network {
         let status = self.shared.progress.status();
         let counts = vnet.as_ref().and_then(|vnet| vnet.counts().ok());
         let counts = counts.unwrap_or_default();
-        // Without the file nothing was dropped.
+        // Without a counter file nothing was dropped yet.
         let counters = counter_file::read(&self.dir.counters()).unwrap_or_default();
         let passed = |link: u32, side: usize| {
             let rate = rate_app(link, side);
-            // Not what has come to the bucket and has not left it: a link behind it that is new
-            // counts from nothing.
+            // The difference between frames into and out of the bucket would not do: a link behind
+            // the bucket that was just made counts from zero.
             let mut passed = Passed {
                 dropped: dropped_by(&counters, &rate),
                 ..Passed::default()
@@ -57,7 +57,7 @@ impl Network {
                     });
                 }
             }
-            // The bucket of the other direction is at the other host.
+            // Frames of the other direction pass the bucket on the other host.
             from_afar.unwrap_or(passed)
         };
         let (state, obstacles) = match outcome {
@@ -136,7 +136,7 @@ fn links_of(
     links
 }
 
-/// Notes what impairs links, and what they have lost by it.
+/// Adds to each link its impairments and the frames that they have dropped.
 fn note_impairments(links: &mut [LinkReport], all: &Impairments, counters: &[Reading]) {
     for link in links {
         if let Some(impaired) = all.get(&link.number) {

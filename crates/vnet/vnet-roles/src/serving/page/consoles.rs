@@ -1,4 +1,4 @@
-//! Consoles that a page watches: all who look at the page watch one session together.
+//! Consoles that a page watches: all viewers of the page share one session per console.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use carina_vnet::report::ConsoleSaid;
 use crate::inside::{Answer, Ask};
 use crate::numbers::Numbers;
 
-/// A way to ask.
+/// A function that sends a request and returns its answer or refusal.
 type Asking<'a> = dyn Fn(Ask) -> Result<Answer, ErrorBody> + 'a;
 
 /// The sessions, by network and node.
@@ -20,17 +20,17 @@ pub(super) struct Consoles(Mutex<BTreeMap<[String; 2], Session>>);
 #[derive(Clone, Copy, Debug)]
 struct Session {
     number: u64,
-    /// Bytes of it so far, as was heard last.
+    /// Number of bytes that the session has returned so far.
     known: u64,
     used: Instant,
 }
 
 impl Consoles {
-    /// What the console of a node has said after so many bytes, when there is something, at the
-    /// latest after a time.
+    /// The output of a node's console after byte `since`. Returns as soon as there is any, or after
+    /// `wait` without any.
     ///
     /// # Errors
-    /// There is no such node, or its provider lets no one in.
+    /// There is no such node, or its provider refuses access.
     pub(super) fn said(
         &self,
         place: [&str; 2],
@@ -51,7 +51,7 @@ impl Consoles {
             session.used = Instant::now() + wait;
             *session
         };
-        // Who comes back after a long time has counted bytes of a session that has gone.
+        // A viewer who comes back after a long time refers to a session that has ended.
         let since = if since > session.known { 0 } else { since };
         let said = ask(Ask::Watch {
             node: place[1].to_owned(),
@@ -67,7 +67,7 @@ impl Consoles {
             }) => {
                 let mut all = self.lock();
                 match all.get_mut(&key) {
-                    // The next one who looks begins another.
+                    // The next viewer starts another session.
                     Some(_) if has_ended => drop(all.remove(&key)),
                     Some(session) => session.known = session.known.max(next),
                     None => {}
@@ -85,10 +85,10 @@ impl Consoles {
         }
     }
 
-    /// Types at the console of a node, which is watched already.
+    /// Types at the console of a node, in a session that watches it.
     ///
     /// # Errors
-    /// It is not watched, or another writes there.
+    /// The console is not being watched, or another viewer is the writer.
     pub(super) fn type_in(
         &self,
         place: [&str; 2],
@@ -109,10 +109,10 @@ impl Consoles {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<[String; 2], Session>> {
-        // Every critical section leaves the map whole.
+        // Every critical section leaves the map consistent, even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The host forgets a session that was not asked for in a minute.
+/// Idle time after which a session is not used again; the host forgets it after a minute.
 const UNUSED: Duration = Duration::from_secs(45);

@@ -1,4 +1,4 @@
-//! Frames that a host copies, for a capture of the page.
+//! Frames captured by a remote host, for a capture of the page.
 
 use std::io;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use carina_vnet_web::FrameSource;
 use crate::inside::copied::Copied;
 use crate::inside::{Answer, Ask};
 
-/// A way to ask.
+/// A function that sends a request and returns its answer or refusal.
 pub(super) type Asking = Box<dyn Fn(Ask) -> Result<Answer, ErrorBody> + Send>;
 
-/// The copies of one link.
+/// The capture of one link.
 pub(super) struct RemoteFrames {
     copied: Copied,
     ask: Asking,
-    /// Where to go on asking.
+    /// The position of the next portion.
     next: u64,
-    /// What has come and was not read.
+    /// Received bytes that were not read yet.
     waiting: Vec<u8>,
     has_ended: bool,
 }
 
 impl RemoteFrames {
-    /// Begins to copy.
+    /// Starts a capture.
     ///
     /// # Errors
     /// There is no such link, or its host does not answer.
@@ -59,7 +59,8 @@ impl RemoteFrames {
 impl FrameSource for RemoteFrames {
     fn read(&mut self, bytes: &mut [u8], within: Duration) -> io::Result<Option<usize>> {
         if self.waiting.is_empty() && !self.has_ended {
-            // Each question takes a connection at every role: fewer are better.
+            // Each request occupies a connection at every role, so that fewer, longer ones are
+            // better.
             let fetched = self.fetch(within.max(WAIT));
             fetched.map_err(|refusal| io::Error::other(refusal.message))?;
         }

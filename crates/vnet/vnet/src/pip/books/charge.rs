@@ -1,4 +1,4 @@
-//! What a network takes of what there is.
+//! The share of the substrate that a network is charged for.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::message::PartRequest;
 use crate::pip::inventory::Ground;
 use crate::pip::placing::Placement;
 
-/// What one network has of the substrate, by the numbers of hosts and links.
+/// The resources of one network on the substrate, by the numbers of hosts and links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charge {
     pub(super) hosts: BTreeMap<usize, Amounts>,
@@ -35,7 +35,8 @@ impl Charge {
         charge
     }
 
-    /// Grows to what is needed for either: two states of one network are never there at once.
+    /// Raises every amount to the larger of the two charges. Two states of one network never exist
+    /// at the same time, so that their maximum suffices.
     pub(super) fn cover(&mut self, other: &Charge) {
         for (host, amounts) in &other.hosts {
             let own = self.hosts.entry(*host).or_default();

@@ -1,4 +1,4 @@
-//! Whether a node can move to another host, and where all is then.
+//! Plans moves: checks whether a node can move to a host, and computes the new placement.
 
 use carina_embed::Residual;
 use carina_time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::pip::placing::{self, Laid, Taken};
 use crate::pip::repointing::outer_ends;
 use crate::store::Store;
 
-/// What a network finds free, and the tags and addresses that are taken.
+/// The resources that are free for a network, and the tags and addresses in use.
 #[derive(Debug)]
 pub(in crate::pip) struct Room {
     free: Residual,
@@ -21,7 +21,7 @@ pub(in crate::pip) struct Room {
 }
 
 impl<S: Store> Pip<S> {
-    /// The part with the move that is asked for, if that can be.
+    /// The network and its part with this move begun, or the reason why the node cannot move.
     pub(in crate::pip) fn planned(
         &self,
         now: Instant,
@@ -32,7 +32,8 @@ impl<S: Store> Pip<S> {
         self.planned_in(now, names, number, limit, &mut None)
     }
 
-    /// The same, where several hosts are tried for one node: `room` is filled by the first.
+    /// Like [`Pip::planned`], for callers that try several hosts for one node: the first call fills
+    /// `room`, later ones reuse it.
     pub(in crate::pip) fn planned_in(
         &self,
         now: Instant,
@@ -221,7 +222,7 @@ impl<S: Store> Pip<S> {
     }
 }
 
-/// What keeps a node on its host.
+/// Why a node can never move from its host; `None` if it can.
 fn why_it_stays(laid: &Laid, wanted: &PartNode) -> Option<&'static str> {
     let node = &wanted.node;
     if node.kind == Kind::Namespace {
