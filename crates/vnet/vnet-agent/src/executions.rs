@@ -1,5 +1,4 @@
-//! Commands that run in nodes for remote callers. A command is ended when its caller no longer
-//! waits for it.
+//! Commands that run in nodes for others, which end when no one waits for them any more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,36 +7,35 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// Identifies a command: the parties on whose behalf it runs, the network's name on this host, the
-/// node, and the command's number.
+/// On whose behalf, the network's name here, the node, and a number that was drawn for the command.
 pub(super) type Key = (Vec<String>, String, String, u64);
 
-/// All commands that have a number.
+/// All commands with a number.
 #[derive(Debug, Default)]
 pub(super) struct Executions(Mutex<BTreeMap<Key, State>>);
 
 #[derive(Debug)]
 enum State {
-    /// The command runs until this flag is set.
+    /// It runs until this is set.
     Runs(Arc<AtomicBool>),
-    /// The request to end the command arrived at this time, before the command itself.
+    /// Its end has overtaken it, at this time.
     Ended(Instant),
 }
 
-/// A command that runs. Its entry is removed when this is dropped.
+/// A command that runs.
 #[derive(Debug)]
 pub(super) struct Execution<'a> {
     all: &'a Executions,
     key: Key,
-    /// Set when the command must end.
+    /// Set when it is to end.
     pub(super) is_ended: Arc<AtomicBool>,
 }
 
 impl Executions {
-    /// Adds a command that is about to run.
+    /// Notes that a command runs.
     ///
     /// # Errors
-    /// The request to end the command arrived before, or another command has the same key.
+    /// It is to end already, or another one has its number.
     pub(super) fn begin(&self, key: Key) -> Result<Execution<'_>, Error> {
         let mut all = self.lock();
         if all.contains_key(&key) {
@@ -55,7 +53,7 @@ impl Executions {
         })
     }
 
-    /// Ends a command. If the command has not arrived yet, it will be refused when it arrives.
+    /// Has a command end, also one that comes only later.
     pub(super) fn end(&self, key: Key) {
         let mut all = self.lock();
         let is_late = |it: &State| matches!(it, State::Ended(at) if at.elapsed() > LATE);
@@ -70,7 +68,7 @@ impl Executions {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, State>> {
-        // Each critical section leaves the map consistent, so a poisoned lock is usable.
+        // Every critical section leaves the map whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,9 +79,9 @@ impl Drop for Execution<'_> {
     }
 }
 
-/// How long after the request to end it a command may still arrive.
+/// How much later than its end a command may come.
 const LATE: Duration = Duration::from_secs(60);
-/// Largest number of kept requests to end commands that have not arrived.
+/// Ends that are kept for commands which have not come.
 const ENDED_MAX: usize = 256;
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ impl Inside {
         })
     }
 
-    /// Runs or ends a command. Does nothing for other requests.
+    /// Runs a command, or ends one; of all else it does nothing.
     fn execute(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
         let key = |node: &String, session: u64| {
             (wanted.who.clone(), name.to_owned(), node.clone(), session)

@@ -323,19 +323,18 @@ impl Agent {
         way::trace(&*network.vnet()?, &part, &self.vnets.vnet(name), query)
     }
 
-    /// Runs a shell command in a node, and returns its output when it has ended.
+    /// Runs a shell command in a node.
     ///
     /// # Errors
-    /// There is no such network or node, it does not answer, or the command does not end within
-    /// `limit`.
+    /// There is no such network or node, or it does not answer.
     pub fn run(&self, name: &str, node: &str, command: &str, limit: Duration) -> Result<Output> {
         self.network(name)?.vnet()?.run(node, command, limit)
     }
 
-    /// Like [`Agent::run`], but also kills the command when the caller no longer waits for it.
+    /// As [`Agent::run`], until no one waits for it any more: then it is killed.
     ///
     /// # Errors
-    /// Those of [`Agent::run`], or the caller no longer waits.
+    /// As there.
     pub fn run_until(
         &self,
         name: &str,

@@ -178,7 +178,7 @@ impl Client {
         http.post(&path_of(name, "/trace"), query)
     }
 
-    /// Runs a command in a node, and returns its exit status and outputs.
+    /// Runs a command in a node.
     ///
     /// # Errors
     /// [`ClientError`].

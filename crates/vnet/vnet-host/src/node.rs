@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    /// Runs a shell command in the node, and returns its output when it has ended.
+    /// Runs a shell command in it to its end.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         let is_cancelled = &AtomicBool::new(false);
         match &self.system {
@@ -144,7 +144,7 @@ impl Node {
         }
     }
 
-    /// Like [`Node::run`], but also kills the command when the caller no longer waits for it.
+    /// As [`Node::run`], until no one waits for it any more: then it is killed.
     pub fn run_until(&self, command: &str, until: Until<'_>) -> Result<Output> {
         match &self.system {
             System::Namespace(node) => node.run(command, until),

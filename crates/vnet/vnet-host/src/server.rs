@@ -1,5 +1,4 @@
-//! The agent's HTTP server: HTTP/1.1 with JSON bodies over the Unix socket `vnet.sock`.
-//! `docs/reference/vnet.md` lists the paths.
+//! `vnet.sock`: HTTP/1.1 and JSON over a Unix socket. `docs/reference/vnet.md` lists the paths.
 
 mod access;
 mod refusals;
@@ -28,28 +27,28 @@ use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
 use carina_vnet::way::WayQuery;
 
-/// A handle that ends a server when it is dropped.
+/// What ends a server when it is dropped.
 #[derive(Debug)]
 pub struct Stop(
     #[expect(dead_code, reason = "its end is what the other side waits for")] oneshot::Sender<()>,
 );
 
-/// The server's side of a [`Stop`]: completes when the [`Stop`] is dropped.
+/// What a server waits for to end.
 #[derive(Debug)]
 pub struct Stopped(oneshot::Receiver<()>);
 
-/// Makes a [`Stop`] and the [`Stopped`] that belongs to it.
+/// Both ends of what stops a server.
 #[must_use]
 pub fn stop_handle() -> (Stop, Stopped) {
     let (stop, stopped) = oneshot::channel();
     (Stop(stop), Stopped(stopped))
 }
 
-/// Serves requests at `listener` until its [`Stop`] is dropped. If `is_transient`, the server also
-/// ends when the agent has no networks and has not received a request for a while.
+/// Serves `listener` until its [`Stop`] is dropped, or, if `is_transient`, there is no network and
+/// nothing was asked for a while.
 ///
 /// # Errors
-/// The listener or the server fails, or the runtime cannot be made.
+/// The runtime cannot be made.
 pub fn serve(
     listener: UnixListener,
     agent: Arc<Agent>,
@@ -73,7 +72,7 @@ pub fn serve(
     run(serving, stopped)
 }
 
-/// Runs a server until it ends by itself or its [`Stop`] is dropped.
+/// Serves until it ends by itself, or its [`Stop`] is dropped.
 pub(crate) fn run(
     serving: impl Future<Output = io::Result<()>>,
     stopped: Stopped,
@@ -88,37 +87,36 @@ pub(crate) fn run(
             _ = stopped.0 => Ok(()),
         }
     });
-    // Commands in nodes may still run on blocking threads. Their results are no longer needed, so
-    // the shutdown does not wait until they end.
+    // A command in a node may run on; its answer interests no one any more.
     runtime.shutdown_timeout(Duration::from_millis(100));
     served
 }
 
-/// The number of requests that are being answered, and the time when the last one ended.
+/// Requests that are being answered.
 #[derive(Debug)]
 struct Requests(Mutex<(usize, Instant)>);
 
 impl Default for Requests {
     fn default() -> Requests {
-        // The process that started the agent has the time [`FIRST`] to send the first request.
+        // The process that has started the agent has some time for the first one.
         Requests(Mutex::new((0, Instant::now() + FIRST)))
     }
 }
 
 impl Requests {
-    /// Whether no request is being answered, and the last one ended more than [`LINGER`] ago.
+    /// Whether none is, and none was for [`LINGER`].
     fn are_over(&self) -> bool {
         let (count, last) = *self.lock();
         count == 0 && last.elapsed() > LINGER
     }
 
     fn lock(&self) -> MutexGuard<'_, (usize, Instant)> {
-        // A panic while the lock is held cannot leave these two numbers inconsistent.
+        // Two numbers are whole whatever has panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Counts a request as being answered until it is dropped.
+/// A request that is being answered, also after its caller has gone.
 struct Request(Arc<Requests>);
 
 impl Request {
@@ -144,8 +142,8 @@ async fn count(
     next.run(request).await
 }
 
-/// For a transient agent: returns when the agent has no networks and has not received a request for
-/// [`LINGER`]. From then on, the agent refuses new networks. Otherwise this never returns.
+/// Waits until nothing was asked for [`LINGER`] of an agent without networks, which makes none from
+/// then on.
 async fn end(agent: Arc<Agent>, is_transient: bool, requests: Arc<Requests>) {
     if !is_transient {
         return std::future::pending().await;
@@ -158,14 +156,13 @@ async fn end(agent: Arc<Agent>, is_transient: bool, requests: Arc<Requests>) {
     }
 }
 
-/// Removes networks whose leases have ended, and networks whose callers stopped waiting for them
-/// before they were ready. Repeats this forever.
+/// Removes networks whose leases have ended, and those that no one waits for, without end.
 async fn end_leases(agent: Arc<Agent>) {
     loop {
         tokio::time::sleep(LEASES).await;
         let agent = Arc::clone(&agent);
         let remove = move || (agent.remove_expired(), agent.remove_abandoned());
-        // A network whose removal fails is removed in a later round.
+        // What cannot be removed is tried again.
         let _ = tokio::task::spawn_blocking(remove).await;
     }
 }
@@ -177,7 +174,7 @@ struct Service {
 
 type Shared = State<Service>;
 
-/// Routes of an agent's networks, for a server at a socket other than the agent's own.
+/// What is answered of an agent's networks, for another socket than its own.
 pub(crate) fn router_of(agent: Arc<Agent>) -> Router {
     router(Service { agent })
 }
@@ -322,8 +319,7 @@ async fn exec(State(service): Shared, Path(name): Path<String>, body: Bytes) -> 
     .await
 }
 
-/// Exists while a client waits for an answer. If the connection closes earlier, the server drops
-/// this value, and `is_gone` becomes true.
+/// Someone who waits for an answer. When the connection ends before, this value goes with it.
 #[derive(Default)]
 struct Caller {
     is_gone: Arc<AtomicBool>,
@@ -386,8 +382,7 @@ async fn restore(State(service): Shared, body: Bytes) -> Response {
     answer(move || Ok(service.agent.restore(&path_in(&body)?)?)).await
 }
 
-/// The path in a request's body. It must be absolute, because the agent's working directory differs
-/// from the caller's.
+/// The path that a request names; the agent's own directory is nothing to callers.
 fn path_in(body: &[u8]) -> Result<std::path::PathBuf, ErrorBody> {
     let at: AtPath = json_in(body)?;
     if at.path.is_absolute() {
@@ -401,7 +396,7 @@ fn path_in(body: &[u8]) -> Result<std::path::PathBuf, ErrorBody> {
 }
 
 async fn remove(State(service): Shared, Path(name): Path<String>) -> Response {
-    // The removal continues even if the caller closes the connection.
+    // Also when who asked has gone meanwhile.
     answer(move || Ok(service.agent.remove(&name)?)).await
 }
 
@@ -410,16 +405,15 @@ async fn unknown_path() -> Response {
     refusal(&ErrorBody::new(ErrorCode::NotFound, what))
 }
 
-/// Interval between two searches for networks to remove.
+/// How often is looked whether leases have ended.
 const LEASES: Duration = Duration::from_secs(1);
-/// How long a transient agent without networks waits for a request before it ends.
+/// How long a transient agent without networks waits for a request.
 const LINGER: Duration = Duration::from_secs(1);
-/// How much longer a transient agent waits for its first request.
+/// How much longer it waits for the first one.
 const FIRST: Duration = Duration::from_secs(20);
-/// Interval between two checks whether a transient agent ends.
+/// How often it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
-/// Largest number of requests that block at the same time, such as requests for events, commands
-/// and removals.
+/// Requests that wait at a time: events, commands, removals.
 const BLOCKING_MAX: usize = 64;
-/// Longest time that a command in a node may run.
+/// How long a command in a node may take at most.
 const EXEC_MAX: Duration = Duration::from_secs(3600);

@@ -44,22 +44,21 @@ pub enum Ask {
     Look {},
     /// Run a command in a node.
     Exec {
-        /// Name of the node.
+        /// The node.
         node: String,
-        /// The command line, which a shell interprets.
+        /// The command, for a shell.
         command: String,
-        /// Time in milliseconds after which the command is killed.
+        /// How long it may take, ms.
         limit_ms: u64,
-        /// Number of the command, drawn by the VNO. With it, the VNO can end the command.
+        /// A number that the VNO has drawn, by which it ends the command.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<u64>,
     },
-    /// End a command that runs in a node. This may arrive before the command itself; the host then
-    /// refuses the command.
+    /// End a command that runs in a node, or has not come yet.
     EndExec {
-        /// Name of the node.
+        /// The node.
         node: String,
-        /// Number of the command.
+        /// The number.
         session: u64,
     },
     /// Return output of a node's console. The first request of a session registers the viewer.

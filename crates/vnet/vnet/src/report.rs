@@ -143,39 +143,37 @@ pub struct PoolReport {
     pub ready: usize,
 }
 
-/// A request to run a command in a node.
+/// A command to be run in a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exec {
-    /// Name of the node.
+    /// The node.
     pub node: String,
-    /// The command line, which a shell interprets.
+    /// The command, for a shell.
     pub command: String,
-    /// Time in milliseconds after which the command is killed.
+    /// How long it may take, ms.
     pub limit_ms: u64,
 }
 
-/// The result of a command that ran in a node.
+/// What a command has said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecReply {
-    /// The command's exit status.
+    /// Its exit status.
     pub status: i32,
-    /// The beginning of the standard output, at most [`ExecReply::STDOUT_MAX`] bytes; in JSON as
-    /// base64.
+    /// Its standard output, in base64.
     #[serde(with = "base64_text")]
     pub stdout: Vec<u8>,
-    /// The beginning of the standard error, at most [`ExecReply::STDERR_MAX`] bytes; in JSON as
-    /// base64.
+    /// Its standard error, in base64.
     #[serde(with = "base64_text")]
     pub stderr: Vec<u8>,
-    /// Number of bytes of both outputs that were cut off.
+    /// Bytes of its outputs that are not there, as they were too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
 }
 
 impl ExecReply {
-    /// The reply for a command's exit status and outputs. Outputs that are too long are cut off.
+    /// What fits into an answer of the exit status and the outputs of a command.
     #[must_use]
     pub fn of(status: i32, stdout: Vec<u8>, stderr: Vec<u8>) -> ExecReply {
         let mut reply = ExecReply {
@@ -195,9 +193,9 @@ impl ExecReply {
         reply
     }
 
-    /// Largest number of bytes of standard output in a reply.
+    /// Bytes of standard output that come at most.
     pub const STDOUT_MAX: usize = 7 << 20;
-    /// Largest number of bytes of standard error in a reply.
+    /// Bytes of standard error that come at most.
     pub const STDERR_MAX: usize = 1 << 20;
 }
 

@@ -1,5 +1,4 @@
-//! Runs a command in a node that is a namespace. The command is killed when its time is over, or
-//! when the caller no longer waits for it.
+//! A command that runs in a node that is a namespace, until it ends or no one waits for it.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -14,25 +13,24 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::error::{Attempt, Error, Result};
 use crate::node::Output;
 
-/// The conditions under which a running command is killed.
+/// How long a command may run.
 #[derive(Clone, Copy, Debug)]
 pub struct Until<'a> {
-    /// Longest time that the command may run.
+    /// At most so long.
     pub limit: Duration,
-    /// Set by another thread when the caller no longer waits for the command, which is then killed.
+    /// Not after this is set: no one waits for it.
     pub is_cancelled: &'a AtomicBool,
 }
 
-/// The part of an output stream that has been read so far.
+/// What has come of an output so far.
 #[derive(Debug, Default)]
 struct Said {
     bytes: Vec<u8>,
     has_ended: bool,
 }
 
-/// Runs a command and returns its output. If the command does not end in time, or the caller no
-/// longer waits for it, its process group is killed and an error is returned. Processes that it
-/// leaves in the background do not delay the result.
+/// Runs a command. Where it does not end in time, it is killed with all that it has started but for
+/// what has made a session of its own. What it leaves in the background keeps no one waiting.
 pub fn run(command: &mut Command, what: &str, until: Until<'_>) -> Result<Output> {
     let mut child = end_with_parent(command)
         .stdin(Stdio::null())
@@ -41,8 +39,7 @@ pub fn run(command: &mut Command, what: &str, until: Until<'_>) -> Result<Output
         .process_group(0)
         .spawn()
         .attempt(format!("running {what}"))?;
-    // Both outputs are read while the command runs; otherwise the command could block on a full
-    // pipe.
+    // Both are read while it runs: it must not wait for room in one of them.
     let said = [reader(child.stdout.take()), reader(child.stderr.take())];
     let deadline = Instant::now() + until.limit;
     let status = loop {
@@ -72,7 +69,7 @@ pub fn run(command: &mut Command, what: &str, until: Until<'_>) -> Result<Output
     })
 }
 
-/// The exit status of a process; [`SIGNALLED`] if a signal killed it.
+/// A command that a signal has ended has the status that a shell gives it.
 fn status_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or(SIGNALLED)
 }
@@ -80,21 +77,20 @@ fn status_of(status: ExitStatus) -> i32 {
 fn end(child: &mut Child) {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
-        // The kill fails if the process group ends at the same moment.
+        // It may end at this very moment.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.wait();
 }
 
-/// Starts a thread that reads a stream to its end. The thread continues after the command has ended
-/// if a background process keeps the stream open.
+/// Reads a stream to its end on a thread, which goes on while something in the background writes.
 fn reader(stream: Option<impl Read + Send + 'static>) -> Arc<Mutex<Said>> {
     let said = Arc::new(Mutex::new(Said::default()));
     let shared = Arc::clone(&said);
     std::thread::spawn(move || {
         let mut buffer = [0; 16 << 10];
         if let Some(mut stream) = stream {
-            // Bytes that were read before an error are kept.
+            // What was read before an error is kept.
             while let Ok(length @ 1..) = stream.read(&mut buffer) {
                 lock(&shared).bytes.extend_from_slice(&buffer[..length]);
             }
@@ -104,8 +100,7 @@ fn reader(stream: Option<impl Read + Send + 'static>) -> Arc<Mutex<Said>> {
     said
 }
 
-/// The output of a command that has ended. Waits until the reader has all bytes that the command
-/// wrote.
+/// What was said by a command that has ended: all that it has written before.
 fn all_of(said: &Mutex<Said>) -> Vec<u8> {
     let (mut length, mut since) = (usize::MAX, Instant::now());
     loop {
@@ -113,7 +108,7 @@ fn all_of(said: &Mutex<Said>) -> Vec<u8> {
         if now.bytes.len() != length {
             (length, since) = (now.bytes.len(), Instant::now());
         }
-        // A background process may keep the stream open without writing to it.
+        // Something in the background has the other end, and says nothing.
         if now.has_ended || since.elapsed() > QUIET {
             return std::mem::take(&mut now.bytes);
         }
@@ -123,13 +118,13 @@ fn all_of(said: &Mutex<Said>) -> Vec<u8> {
 }
 
 fn lock(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
-    // Each critical section leaves the value consistent, so a poisoned lock is usable.
+    // Every critical section leaves it whole.
     said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const SIGNALLED: i32 = 128;
 const LOOK: Duration = Duration::from_millis(5);
-/// After a command has ended, its output counts as complete when no byte was read for this long.
+/// How long nothing more comes of a command that has ended until its output counts as whole.
 const QUIET: Duration = Duration::from_millis(300);
 
 #[cfg(test)]

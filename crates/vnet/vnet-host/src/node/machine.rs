@@ -195,7 +195,7 @@ impl MachineNode {
         id.map_or(Ok(()), |id| running.set_link(id, is_up).attempt(what))
     }
 
-    /// Runs a shell command in the guest, and returns its output when it has ended.
+    /// Runs a shell command in it.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &*self.access() {
             Access::Found(guest) => Ok(guest.run(command, limit)?),
@@ -210,8 +210,7 @@ impl MachineNode {
         }
     }
 
-    /// Like [`MachineNode::run`], but in a process group of its own, which is killed when the
-    /// caller no longer waits for the command.
+    /// As [`MachineNode::run`], in a session of its own, which is killed when no one waits for it.
     pub fn run_until(&self, command: &str, until: Until<'_>) -> Result<Output> {
         let number = u64::from_le_bytes(random_bytes()?);
         let note = format!("/run/exec.{number:016x}");
@@ -228,8 +227,7 @@ impl MachineNode {
             let runs = scope.spawn(|| self.run(&script, until.limit));
             while !runs.is_finished() {
                 if until.is_cancelled.load(Ordering::Acquire) {
-                    // The command may have ended at this moment, or may not have started yet. In
-                    // the second case, the next pass of the loop kills it.
+                    // It may have ended at this moment, or not begun: then it is looked for again.
                     let _ = self.run(&kill, ANSWER);
                     std::thread::sleep(LOOK);
                 }
@@ -253,8 +251,7 @@ impl MachineNode {
             Asks::Again => again()?,
             Asks::Once => {
                 let output = self.run(&format!("{command} once"), limit + ANSWER)?;
-                // A guest that an earlier version of Carina started does not know the argument
-                // `once`.
+                // A guest that an earlier version has started.
                 if output.error_text().starts_with("not understood") {
                     again()?
                 } else {
@@ -449,9 +446,9 @@ const PLUG: Duration = Duration::from_secs(60);
 pub const PORTS_MAX: usize = 16;
 pub(super) const PORTS_FREE: usize = 4;
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
-/// How much longer than its own limit a command in a guest may take to answer.
+/// How much later than its own limit a command in a guest may answer.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Interval between two checks whether a command has ended or the caller no longer waits for it.
+/// How often is looked whether someone still waits for a command.
 const LOOK: Duration = Duration::from_millis(20);
 /// Longest time for reaching a machine that may be paused.
 const AWAY: Duration = Duration::from_secs(2);

@@ -83,7 +83,7 @@ impl NamespaceNode {
         &self.namespace
     }
 
-    /// Runs a shell command in the namespace, and returns its output when it has ended.
+    /// Runs a shell command in it.
     pub fn run(&self, command: &str, until: Until<'_>) -> Result<Output> {
         let mut shell = NamespaceAccess::of_root().command_in(&self.namespace, "sh");
         shell.args(["-c", command]).envs(surroundings(&self.carina));

@@ -1,4 +1,4 @@
-//! Operations inside the nodes of a network: commands, consoles, echo requests and TCP streams.
+//! Work inside of the nodes of a network: commands, consoles, echos, streams.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -10,25 +10,24 @@ use crate::probe::Asks;
 use carina_vnet::report::ConsoleSaid;
 
 impl Vnet {
-    /// Runs a shell command in a node, and returns its output when it has ended.
+    /// Runs a shell command in a node to its end.
     ///
     /// # Errors
-    /// There is no such node, it does not answer, or the command does not end within `limit`. A
-    /// command that fails is no error: its output contains its exit status.
+    /// There is no such node, or it does not answer. A command that fails is reported by its
+    /// status.
     pub fn run(&self, node: &str, command: &str, limit: Duration) -> Result<Output> {
         self.node(node)?.run(command, limit)
     }
 
-    /// Like [`Vnet::run`], but also kills the command when the caller no longer waits for it.
+    /// As [`Vnet::run`], until no one waits for it any more.
     ///
     /// # Errors
-    /// Those of [`Vnet::run`], or the caller no longer waits.
+    /// As there.
     pub fn run_until(&self, node: &str, command: &str, until: Until<'_>) -> Result<Output> {
         self.node(node)?.run_until(command, until)
     }
 
-    /// The output of a node's console after byte `since`. Returns as soon as there is any, or after
-    /// `wait` without any.
+    /// What the console of a node has said since so many bytes.
     ///
     /// # Errors
     /// There is no such node.
@@ -37,18 +36,18 @@ impl Vnet {
         Ok(ConsoleSaid { next, bytes })
     }
 
-    /// Types text at the console of a node.
+    /// Types at the console of a node.
     ///
     /// # Errors
-    /// There is no such node, or a viewer of the console is typing.
+    /// There is no such node, or a viewer types there.
     pub fn console_type(&self, node: &str, text: &str) -> Result<()> {
         self.node(node)?.console().type_in(text.as_bytes())
     }
 
-    /// Round trip of an echo request from a node to an address.
+    /// The round trip of an echo from one node to an address.
     ///
     /// # Errors
-    /// There is no such node, or no reply comes within `limit`.
+    /// There is no such node, or nothing answers within `limit`.
     pub fn echo(&self, from: &str, to: Ipv4Addr, limit: Duration, asks: Asks) -> Result<Duration> {
         let own = {
             let part = lock(&self.part);
@@ -58,11 +57,10 @@ impl Vnet {
         self.node(from)?.echo(own, to, limit, asks)
     }
 
-    /// Sends a TCP stream from one node to an address of another for the given time, and returns
-    /// how much the receiver read.
+    /// What arrives of a stream that one node sends to an address of another for some time.
     ///
     /// # Errors
-    /// There is no such node, or the stream does not reach the receiver.
+    /// There is no such node, or the stream does not get there.
     pub fn throughput(
         &self,
         [from, to]: [&str; 2],
@@ -80,24 +78,24 @@ impl Vnet {
         })
     }
 
-    /// Receives a TCP stream at a port of a node, until the stream ends.
+    /// Takes a stream at a port of a node.
     ///
     /// # Errors
-    /// There is no such node, or no stream arrives within `limit`.
+    /// There is no such node, or no stream comes.
     pub fn receive(&self, node: &str, port: u16, limit: Duration) -> Result<Arrived> {
         self.node(node)?.receive(port, limit)
     }
 
-    /// Sends a TCP stream from a node for a given time.
+    /// Sends a stream from a node for some time, if someone takes it within a limit.
     ///
     /// # Errors
-    /// There is no such node, or the receiver does not accept the stream within the limit.
+    /// There is no such node, or no one takes the stream.
     pub fn send(&self, node: &str, to: SocketAddrV4, [time, limit]: [Duration; 2]) -> Result<()> {
         self.node(node)?.send(to, time, limit)
     }
 }
 
-/// TCP port at which a node receives a stream.
+/// The port of TCP at which a node takes a stream.
 const STREAM_PORT: u16 = 49_210;
-/// How much longer than its duration a stream may take to arrive.
+/// How long a stream may take to get there.
 const STREAM: Duration = Duration::from_secs(30);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub enum Answer {
     /// The state of nodes and links.
     Looked(Look),
-    /// Exit status and outputs of a command.
+    /// What a command has said.
     Ran(ExecReply),
     /// Output of a console.
     Said {

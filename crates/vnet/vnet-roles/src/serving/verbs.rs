@@ -257,15 +257,14 @@ async fn ask<S: Store + Send + 'static>(
     answered(asked.await)
 }
 
-/// Ends a command in a node when it is dropped because the caller no longer waits for the answer.
+/// Has a command end when the caller who waits for it goes away, by a number that is drawn for it.
 struct Waits {
     below: Below,
     vnp: String,
     end: Option<Wanted>,
 }
 
-/// Draws a number for a command, with which the returned value can end it. Returns `None` for other
-/// requests.
+/// Gives a command its number; none if it is another ask.
 fn waits_for<S>(verbs: &Verbs<S>, wanted: &mut Wanted) -> Result<Option<Waits>, ErrorBody> {
     let Ask::Exec { node, session, .. } = &mut wanted.ask else {
         return Ok(None);
@@ -294,10 +293,9 @@ impl Drop for Waits {
     fn drop(&mut self) {
         let Some(end) = self.end.take() else { return };
         let (below, vnps) = (self.below.clone(), vec![self.vnp.clone()]);
-        // The command counts as a request of its caller until it has ended. The request to end it
-        // does not count.
+        // The command takes a place of its caller until it has ended; its end needs none.
         tokio::task::spawn_blocking(move || {
-            // A host that this request does not reach ends the command at the command's time limit.
+            // A host that does not hear of it ends the command at its limit.
             let _ = below.ask_and_wait(&vnps, &end);
         });
     }
