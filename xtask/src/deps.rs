@@ -253,8 +253,8 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-node",
         "carina-text carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-dialects carina-ipcp \
          carina-protect \
-         carina-netdev carina-engine carina-frame-engine carina-dataplane carina-shims carina-apps \
-         carina-ports rustix serde serde_json toml thiserror tracing tokio axum wildmatch",
+         carina-netdev carina-engine carina-frame-engine carina-dataplane carina-gateway carina-shims \
+         carina-apps carina-ports rustix serde serde_json toml thiserror tracing tokio axum wildmatch",
     ),
     (
         "carina-client",
@@ -265,6 +265,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api carina-sys rustix serde serde_json thiserror wildmatch",
     ),
     ("carina-preload", "carina-wrap libc rustix"),
+    (
+        "carina-gateway",
+        "carina-api carina-client carina-sys rustix serde thiserror tracing",
+    ),
     ("carina-guest", ""),
     ("carina-namespaces", "carina-sys rustix serde thiserror"),
     (
@@ -320,7 +324,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-node carina-vm carina-wrap \
+        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-node carina-vm carina-wrap \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),

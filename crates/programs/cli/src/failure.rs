@@ -5,6 +5,7 @@ use std::fmt;
 use carina_api::ErrorBody;
 use carina_api::control::ClientError;
 use carina_client::Error;
+use carina_gateway::GatewayError;
 use carina_measure::figure::FigureError;
 use carina_measure::transport::TransportError;
 use carina_measure::trial::TrialError;
@@ -141,7 +142,13 @@ macro_rules! failures {
     )*};
 }
 
-failures!(TransportError, TrialError, FigureError, carina_vm::Error);
+failures!(
+    TransportError,
+    TrialError,
+    FigureError,
+    GatewayError,
+    carina_vm::Error
+);
 
 /// Whether an error is a refusal of a node for a lasting reason, or a configuration that no node
 /// can carry out.

@@ -58,7 +58,7 @@ struct Cli {
     command: Command,
 }
 
-/// Run a node inside a VM, and the programs that use its flows: ping, perf, cat
+/// Run a node inside a VM, and the programs that use its flows: ping, perf, cat, connect
 ///
 /// This small program is installed as `carina` in a guest. Graphs, virtual machines, virtual
 /// networks, labs and tools are commands of the full `carina` on the host.
@@ -196,6 +196,8 @@ enum NodeCommand {
     Cat(commands::cat::CatArgs),
     Bridge(commands::bridge::BridgeArgs),
     Wrap(commands::wrap::WrapArgs),
+    Expose(commands::expose::ExposeArgs),
+    Connect(commands::connect::ConnectArgs),
     #[command(hide = true)]
     BenchPeer(commands::bench_peer::BenchPeerArgs),
 }
@@ -289,6 +291,8 @@ fn run_of_node(shared: &Shared, command: NodeCommand) -> Outcome {
         NodeCommand::Cat(args) => commands::cat::run(shared, args),
         NodeCommand::Bridge(args) => commands::bridge::run(shared, args),
         NodeCommand::Wrap(args) => commands::wrap::run(shared, args),
+        NodeCommand::Expose(args) => commands::expose::run(shared, args),
+        NodeCommand::Connect(args) => commands::connect::run(shared, args),
         NodeCommand::BenchPeer(args) => commands::bench_peer::run(shared, args),
     }
 }

@@ -209,7 +209,7 @@ fn flow_of(answer: Answer, mode: Mode) -> Result<(ipc::Flow, Vec<OwnedFd>), Erro
     }
 }
 
-fn info_of(flow: ipc::Flow) -> FlowInfo {
+pub(crate) fn info_of(flow: ipc::Flow) -> FlowInfo {
     FlowInfo {
         port: flow.port,
         local: flow.local,

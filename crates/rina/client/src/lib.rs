@@ -75,9 +75,9 @@ pub use carina_api::{AppName, DifName, ErrorBody, FlowSpec, PortId};
 pub use error::Error;
 pub use flow::{Flow, SocketFlow, StreamFlow};
 pub use link::FlowInfo;
-pub use node::{Allocation, Node, StreamAllocation};
+pub use node::{Allocation, Node, SocketAllocation, StreamAllocation};
 pub use recv::{FlowReceiver, Fragment};
-pub use registration::{FlowRequest, Registration};
+pub use registration::{FlowRequest, Registration, RegistrationEvent};
 pub use send::{FlowSender, SendSlot};
 pub use stats::FlowStats;
 

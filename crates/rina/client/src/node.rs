@@ -28,6 +28,12 @@ pub struct Allocation {
     connection: Connection,
 }
 
+/// A requested flow in socket mode whose answer has not been read yet.
+#[derive(Debug)]
+pub struct SocketAllocation {
+    connection: Connection,
+}
+
 /// A requested flow in stream mode whose answer has not been read yet.
 #[derive(Debug)]
 pub struct StreamAllocation {
@@ -137,8 +143,25 @@ impl Node {
         dif: Option<&DifName>,
         spec: &FlowSpec,
     ) -> Result<SocketFlow, Error> {
-        let mut connection = self.ask(local, remote, dif, spec, Mode::Socket)?;
-        ipc::socket_flow(connection.receive(ALLOCATION)?)
+        self.start_allocate_socket(local, remote, dif, spec)?
+            .finish()
+    }
+
+    /// Asks for a flow as [`Self::allocate_socket`] does and returns without waiting for the
+    /// answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNode`] when the node has gone.
+    pub fn start_allocate_socket(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+    ) -> Result<SocketAllocation, Error> {
+        self.ask(local, remote, dif, spec, Mode::Socket)
+            .map(|connection| SocketAllocation { connection })
     }
 
     /// Allocates a flow that is a byte stream; see [`StreamFlow`]. `spec` must ask for a flow that
@@ -272,6 +295,35 @@ impl StreamAllocation {
 
 impl AsFd for StreamAllocation {
     /// The descriptor is readable when the answer has arrived.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+impl SocketAllocation {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::allocate_socket`].
+    pub fn finish(mut self) -> Result<SocketFlow, Error> {
+        ipc::socket_flow(self.connection.receive(ALLOCATION)?)
+    }
+
+    /// Gives the flow if the answer is there. After an answer, of whatever kind, the allocation is
+    /// over and must be dropped.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::allocate_socket`].
+    pub fn try_finish(&mut self) -> Result<Option<SocketFlow>, Error> {
+        let answer = self.connection.try_hear()?;
+        answer.map(ipc::socket_flow).transpose()
+    }
+}
+
+impl AsFd for SocketAllocation {
+    /// Readable when the answer is there.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }

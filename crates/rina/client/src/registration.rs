@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use carina_api::ipc::{Mode, Reply, Request};
-use carina_api::{AppName, DifName, FlowSpec};
+use carina_api::ipc::{Mode, Refusal, Reply, Request};
+use carina_api::{AppName, DifName, ErrorBody, FlowSpec};
 
 use crate::error::Error;
 use crate::flow::{Flow, SocketFlow, StreamFlow};
 use crate::ipc::{self, Answer, Connection};
+use crate::link::FlowInfo;
 
 /// A name of this application. It stays registered while this value lives.
 #[derive(Debug)]
@@ -34,6 +35,39 @@ pub struct FlowRequest {
     /// The flow specification that the caller requests.
     pub spec: FlowSpec,
     request: u32,
+}
+
+/// What a registration gives an event loop.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RegistrationEvent {
+    /// A remote application asks for a flow.
+    Request(FlowRequest),
+    /// The request of that number, accepted by [`Registration::start_accept_stream`] or
+    /// [`Registration::start_accept_socket`], is a flow.
+    Accepted {
+        /// The number of the request.
+        number: u32,
+        /// The socket; `None` when this end attached one.
+        socket: Option<OwnedFd>,
+        /// The names at the ends.
+        info: FlowInfo,
+    },
+    /// The request of that number was accepted and is no flow.
+    NotAccepted {
+        /// The number of the request.
+        number: u32,
+        /// Why.
+        error: ErrorBody,
+    },
+}
+
+impl FlowRequest {
+    /// The number of the request, unique within its registration.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.request
+    }
 }
 
 impl Registration {
@@ -175,6 +209,61 @@ impl Registration {
         ipc::stream_flow(answer)
     }
 
+    /// Accepts a request as [`Self::accept_request_stream`] does and returns without waiting; the
+    /// flow comes from [`Self::try_next_event`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`] when the node ends.
+    pub fn start_accept_stream(
+        &mut self,
+        request: &FlowRequest,
+        attached: Option<OwnedFd>,
+    ) -> Result<(), Error> {
+        let accepted = accepted(request, Mode::Stream, false);
+        self.connection.send_attaching(&accepted, attached)
+    }
+
+    /// Accepts a request as [`Self::accept_request_socket`] does and returns without waiting; the
+    /// flow comes from [`Self::try_next_event`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`] when the node ends.
+    pub fn start_accept_socket(&mut self, request: &FlowRequest) -> Result<(), Error> {
+        let accepted = accepted(request, Mode::Socket, false);
+        self.connection.send_request(&accepted)
+    }
+
+    /// Takes the next event, if there is one: a request for a flow, or the outcome of one that was
+    /// accepted without waiting. In an event loop, call it until it gives `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`] when the node ends; [`Error::Refused`] when the registration has ended.
+    pub fn try_next_event(&mut self) -> Result<Option<RegistrationEvent>, Error> {
+        if let Some(request) = self.waiting.pop_front() {
+            return Ok(Some(RegistrationEvent::Request(request)));
+        }
+        let Some(mut answer) = self.connection.try_hear()? else {
+            return Ok(None);
+        };
+        let event = match answer.reply {
+            Reply::FlowRequest(request) => RegistrationEvent::Request(request.into()),
+            Reply::Flow(flow) if flow.request.is_some() => RegistrationEvent::Accepted {
+                number: flow.request.unwrap_or_default(),
+                socket: answer.fds.pop(),
+                info: ipc::info_of(flow),
+            },
+            Reply::Error(Refusal {
+                request: Some(number),
+                error,
+            }) => RegistrationEvent::NotAccepted { number, error },
+            _ => return Err(ipc::unexpected(answer, "a request for a flow")),
+        };
+        Ok(Some(event))
+    }
+
     /// Refuses a request; the calling application receives `reason`.
     ///
     /// # Errors
@@ -199,13 +288,7 @@ impl Registration {
         attached: Option<OwnedFd>,
     ) -> Result<Answer, Error> {
         let number = request.request;
-        let accepted = Request::Respond {
-            request: number,
-            accept: true,
-            reason: None,
-            mode,
-            membarrier,
-        };
+        let accepted = accepted(request, mode, membarrier);
         self.connection.send_attaching(&accepted, attached)?;
         loop {
             let answer = self.connection.receive("the acceptance of a flow")?;
@@ -216,6 +299,16 @@ impl Registration {
                 _ => return Err(ipc::unexpected(answer, "the accepted flow")),
             }
         }
+    }
+}
+
+fn accepted(request: &FlowRequest, mode: Mode, membarrier: bool) -> Request {
+    Request::Respond {
+        request: request.request,
+        accept: true,
+        reason: None,
+        mode,
+        membarrier,
     }
 }
 

@@ -10,9 +10,11 @@ pub mod blast;
 pub mod bridge;
 pub mod capture;
 pub mod cat;
+pub mod connect;
 pub mod demo;
 pub mod dif;
 pub mod dissect;
+pub mod expose;
 pub mod flow;
 #[cfg(feature = "packet")]
 pub mod forward;

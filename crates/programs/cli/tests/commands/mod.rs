@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod forward;
+mod gateway;
 mod graph;
 mod lwaftr;
 mod members;

@@ -1,0 +1,112 @@
+//! `carina expose`: a server outside of DIFs becomes reachable by a name.
+
+use std::time::Duration;
+
+use carina_api::{AppName, DifName};
+use carina_client::Node;
+use carina_gateway::{
+    CONNECTIONS_MAX, Endpoint, EndpointError, Expose, Gateway, GatewayError, IDLE_MS,
+};
+use clap::ValueEnum;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome};
+use crate::interrupt::TAKING_SIGNALS;
+use crate::report::{print_json, print_line};
+
+/// Make a server reachable by a name: each flow becomes a connection to it
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  carina expose tcp 127.0.0.1:22 --as ssh.vm1\n  \
+    carina expose unix /run/app.sock --as app --dif net\n  \
+    carina expose udp 127.0.0.1:53 --as dns\n\nThe command runs until Ctrl-C. Connections of TCP \
+    and of Unix sockets do not pass through it, and stay when it ends."
+)]
+pub struct ExposeArgs {
+    /// What the server listens on
+    kind: Kind,
+    /// Its address: HOST:PORT, or the path of a Unix socket
+    address: String,
+    /// The name to register
+    #[arg(long = "as", value_name = "NAME")]
+    name: AppName,
+    /// The DIF to register in [default: all]
+    #[arg(long)]
+    dif: Option<DifName>,
+    /// Send a PROXY protocol header (version 2) with the names in front of each connection
+    #[arg(long)]
+    proxy_protocol: bool,
+    /// Connections at a time; more are refused
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
+    connections_max: usize,
+    /// Time after which a silent peer is forgotten (udp)
+    #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns,
+        default_value = "60s")]
+    idle: u64,
+}
+
+/// The kind of socket that a server or a listener has.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    Tcp,
+    Unix,
+    Udp,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The node refuses the name or ends, or the address is wrong.
+pub fn run(shared: &Shared, args: ExposeArgs) -> Outcome {
+    let kind = match args.kind {
+        Kind::Tcp => "tcp",
+        Kind::Unix => "unix",
+        Kind::Udp => "udp",
+    };
+    let settings = Expose {
+        name: args.name,
+        dif: args.dif,
+        to: endpoint(kind, &args.address)?,
+        proxy_protocol: args.proxy_protocol,
+        connections_max: args.connections_max,
+        idle_ms: idle_ms(args.idle),
+    };
+    settings.check().map_err(wrong)?;
+    let stop = carina_sys::StopSignal::new().attempt(TAKING_SIGNALS)?;
+    let mut gateway = Gateway::new(node(shared)?).attempt("starting")?;
+    let (name, to) = (settings.name.clone(), settings.to.clone());
+    let difs = gateway.expose(settings)?;
+    if shared.json {
+        print_json(&serde_json::json!({ "exposed": name, "to": to, "difs": difs }))?;
+    } else {
+        let difs: Vec<String> = difs.iter().map(ToString::to_string).collect();
+        print_line(format!("{to} is exposed as {name} in {}", difs.join(", ")))?;
+    }
+    Ok(gateway.run(stop)?)
+}
+
+/// The node, for a gateway: which must not wait for one that is stuck for longer than a signal may
+/// be left unseen.
+pub(super) fn node(shared: &Shared) -> Result<Node, Failure> {
+    shared.node()?;
+    let socket = shared.run_dir().ipc_sock();
+    Node::connect_within(socket, NODE_LIMIT).attempt("reaching the node")
+}
+
+/// The address of a socket, as a command line has it in two words.
+pub(super) fn endpoint(kind: &str, address: &str) -> Result<Endpoint, Failure> {
+    let endpoint = format!("{kind}:{address}").parse();
+    endpoint.map_err(|error: EndpointError| Failure::Usage(error.to_string()))
+}
+
+/// A wrong setting of a command line.
+pub(super) fn wrong(error: GatewayError) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+pub(super) fn idle_ms(ns: u64) -> u64 {
+    debug_assert_eq!(IDLE_MS, 60_000, "the default in words");
+    ns / 1_000_000
+}
+
+const NODE_LIMIT: Duration = Duration::from_millis(1500);

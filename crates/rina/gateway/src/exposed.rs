@@ -1,0 +1,220 @@
+//! A name whose flows lead to a server of TCP or of a Unix socket.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use carina_api::DifName;
+use carina_client::{FlowRequest, Node, Registration, RegistrationEvent};
+use carina_sys::Interest;
+use rustix::net::{SendFlags, send};
+
+use crate::connection::prepare;
+use crate::dial::{Dial, Progress, silence, words};
+use crate::endpoint::Resolved;
+use crate::error::GatewayError;
+use crate::live::Live;
+use crate::proxy_protocol::header;
+use crate::refusals::Refusals;
+use crate::service::{Service, Watch};
+use crate::settings::Expose;
+
+/// An exposed server.
+pub(crate) struct Exposed {
+    settings: Expose,
+    server: Resolved,
+    registration: Registration,
+    watch: Watch,
+    /// Connections that are being made.
+    dials: BTreeMap<u32, Dial>,
+    last_item: u32,
+    live: Live,
+    refusals: Refusals,
+}
+
+impl Exposed {
+    pub fn new(
+        node: &Node,
+        settings: Expose,
+        watch: Watch,
+    ) -> Result<(Exposed, Vec<DifName>), GatewayError> {
+        let server = settings
+            .to
+            .resolve()
+            .map_err(GatewayError::resolving(&settings.to))?;
+        let registered = node.register(&settings.name, settings.dif.as_ref());
+        let registration = registered.map_err(|source| GatewayError::Register {
+            name: settings.name.clone(),
+            source,
+        })?;
+        let system = || GatewayError::system("waiting for flows");
+        watch
+            .add(&registration, REGISTRATION, Interest::Read)
+            .map_err(system())?;
+        let difs = registration.difs().to_vec();
+        let exposed = Exposed {
+            server,
+            registration,
+            watch,
+            dials: BTreeMap::new(),
+            last_item: REGISTRATION,
+            live: Live::new(settings.connections_max).map_err(system())?,
+            refusals: Refusals::new(format_args!("{} to {}", settings.name, settings.to)),
+            settings,
+        };
+        Ok((exposed, difs))
+    }
+
+    fn ended(&self) -> impl FnOnce(carina_client::Error) -> GatewayError + use<> {
+        let name = self.settings.name.clone();
+        move |source| GatewayError::Ended { name, source }
+    }
+
+    fn begin(&mut self, request: FlowRequest, now: Instant) -> Result<(), GatewayError> {
+        if !self.live.has_room(self.dials.len(), now) {
+            let max = self.settings.connections_max;
+            let why = format!(
+                "{} has {max} connections; that is the limit",
+                self.settings.to
+            );
+            return self.refuse(&request, &why, now);
+        }
+        let (dial, progress) = match Dial::start(&self.server, request.clone(), now) {
+            Ok(started) => started,
+            Err(why) => return self.refuse(&request, &why, now),
+        };
+        match progress {
+            Progress::Waiting => self.keep(dial, now),
+            other => self.advance(dial, other, now),
+        }
+    }
+
+    /// Waits for a connection that is being made.
+    fn keep(&mut self, dial: Dial, now: Instant) -> Result<(), GatewayError> {
+        self.last_item = self.last_item.checked_add(1).unwrap_or(REGISTRATION + 1);
+        let item = self.last_item;
+        // A socket that is to be asked again has no events.
+        if dial.retry_at.is_none()
+            && let Err(error) = self.watch.add(&dial, item, Interest::Write)
+        {
+            return self.refuse(&dial.request, &error.to_string(), now);
+        }
+        self.dials.insert(item, dial);
+        Ok(())
+    }
+
+    fn advance(
+        &mut self,
+        dial: Dial,
+        progress: Progress,
+        now: Instant,
+    ) -> Result<(), GatewayError> {
+        match progress {
+            Progress::Connected => self.accept(dial, now),
+            Progress::Waiting => self.keep(dial, now),
+            Progress::Failed(why) => self.refuse(&dial.request, &self.of_server(&why), now),
+        }
+    }
+
+    /// The server has accepted: its connection is the end of the flow.
+    fn accept(&mut self, dial: Dial, now: Instant) -> Result<(), GatewayError> {
+        let (socket, request) = dial.into_parts();
+        let is_tcp = matches!(self.server, Resolved::Tcp(_));
+        let made = prepare(&socket, is_tcp).map_err(words);
+        let made = made.and_then(|()| self.introduce(&socket, &request));
+        let made = made.and_then(|()| self.live.add(&socket).map_err(|error| error.to_string()));
+        match made {
+            Ok(()) => {
+                let accepted = self
+                    .registration
+                    .start_accept_stream(&request, Some(socket));
+                accepted.map_err(self.ended())
+            }
+            Err(why) => self.refuse(&request, &self.of_server(&why), now),
+        }
+    }
+
+    /// Tells the server who is at the other end.
+    fn introduce(
+        &self,
+        socket: impl std::os::fd::AsFd,
+        request: &FlowRequest,
+    ) -> Result<(), String> {
+        if !self.settings.proxy_protocol {
+            return Ok(());
+        }
+        let header = header(request);
+        // The buffer of a new connection holds it.
+        match send(socket, &header, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(bytes) if bytes == header.len() => Ok(()),
+            Ok(_) => Err("it took no header of the PROXY protocol".to_owned()),
+            Err(error) => Err(words(error)),
+        }
+    }
+
+    fn of_server(&self, why: &str) -> String {
+        format!("{}: {why}", self.settings.to)
+    }
+
+    fn refuse(
+        &mut self,
+        request: &FlowRequest,
+        why: &str,
+        now: Instant,
+    ) -> Result<(), GatewayError> {
+        self.refusals.note(why, now);
+        let refused = self.registration.refuse(request, why);
+        refused.map_err(self.ended())
+    }
+}
+
+impl Service for Exposed {
+    fn handle(&mut self, item: u32, now: Instant) -> Result<(), GatewayError> {
+        if let Some(dial) = self.dials.remove(&item) {
+            self.watch.remove(&dial);
+            let progress = dial.progress();
+            return self.advance(dial, progress, now);
+        }
+        if item != REGISTRATION {
+            return Ok(());
+        }
+        for _ in 0..EVENTS_MAX {
+            let event = self.registration.try_next_event();
+            match event.map_err(self.ended())? {
+                Some(RegistrationEvent::Request(request)) => self.begin(request, now)?,
+                Some(RegistrationEvent::NotAccepted { error, .. }) => {
+                    self.refusals.note(error, now);
+                }
+                // The node has the connection.
+                Some(_) => {}
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_due(&mut self, now: Instant) -> Result<(), GatewayError> {
+        self.refusals.log(now);
+        let due = self.dials.extract_if(.., |_, dial| dial.deadline() <= now);
+        for (_, mut dial) in due.collect::<Vec<_>>() {
+            self.watch.remove(&dial);
+            let progress = if dial.until <= now {
+                Progress::Failed(silence())
+            } else {
+                dial.connect(&self.server, now)
+            };
+            self.advance(dial, progress, now)?;
+        }
+        Ok(())
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let dials = self.dials.values().map(Dial::deadline).min();
+        dials.into_iter().chain(self.refusals.deadline()).min()
+    }
+}
+
+/// The item of the registration.
+const REGISTRATION: u32 = 0;
+
+/// Events handled in a row, before those of other services.
+const EVENTS_MAX: usize = 64;

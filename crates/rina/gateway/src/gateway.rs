@@ -1,0 +1,185 @@
+//! The loop of a gateway: one thread and one epoll set for all its services.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+use carina_api::DifName;
+use carina_client::Node;
+use carina_sys::{Epoll, Interest, Ready};
+
+use crate::connector::Connector;
+use crate::endpoint::Endpoint;
+use crate::error::GatewayError;
+use crate::exposed::Exposed;
+use crate::service::{Service, Watch};
+use crate::settings::{Connect, Expose, Setting};
+use crate::udp_connector::UdpConnector;
+use crate::udp_exposed::UdpExposed;
+
+/// Services that one thread serves.
+pub struct Gateway {
+    node: Node,
+    epoll: Rc<Epoll>,
+    services: BTreeMap<u32, Box<dyn Service>>,
+    last_id: u32,
+}
+
+/// Why a service of a gateway has ended, and its number.
+pub(crate) struct Ended {
+    pub service: Option<u32>,
+    pub error: GatewayError,
+}
+
+impl Gateway {
+    /// A gateway without services, over a node.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn new(node: Node) -> Result<Gateway, GatewayError> {
+        let epoll = Epoll::new().map_err(GatewayError::system(WAITING))?;
+        Ok(Gateway {
+            node,
+            epoll: Rc::new(epoll),
+            services: BTreeMap::new(),
+            last_id: 0,
+        })
+    }
+
+    /// Registers a name for a server; gives the DIFs in which it is registered now.
+    ///
+    /// # Errors
+    /// A setting makes no sense, the server's host is unknown, or the node refuses the name.
+    pub fn expose(&mut self, settings: Expose) -> Result<Vec<DifName>, GatewayError> {
+        self.add_exposed(settings).map(|(_, difs)| difs)
+    }
+
+    /// Listens for a name; gives the address with the port that the kernel has chosen, where 0 was
+    /// asked for.
+    ///
+    /// # Errors
+    /// A setting makes no sense, or the address cannot be listened on.
+    pub fn connect(&mut self, settings: Connect) -> Result<Endpoint, GatewayError> {
+        self.add_connector(settings).map(|(_, endpoint)| endpoint)
+    }
+
+    /// Adds a service; gives its number.
+    pub(crate) fn add(&mut self, service: Setting) -> Result<u32, GatewayError> {
+        match service {
+            Setting::Expose(settings) => self.add_exposed(settings).map(|(id, _)| id),
+            Setting::Connect(settings) => self.add_connector(settings).map(|(id, _)| id),
+        }
+    }
+
+    /// Ends a service. Connections that it has made stay.
+    pub(crate) fn remove(&mut self, service: u32) {
+        self.services.remove(&service);
+    }
+
+    fn add_exposed(&mut self, settings: Expose) -> Result<(u32, Vec<DifName>), GatewayError> {
+        settings.check()?;
+        let (id, watch) = self.next();
+        let (service, difs): (Box<dyn Service>, _) = if matches!(settings.to, Endpoint::Udp(_)) {
+            let (service, difs) = UdpExposed::new(&self.node, settings, watch)?;
+            (Box::new(service), difs)
+        } else {
+            let (service, difs) = Exposed::new(&self.node, settings, watch)?;
+            (Box::new(service), difs)
+        };
+        self.services.insert(id, service);
+        Ok((id, difs))
+    }
+
+    fn add_connector(&mut self, settings: Connect) -> Result<(u32, Endpoint), GatewayError> {
+        settings.check()?;
+        let (id, watch) = self.next();
+        let node = self.node.clone();
+        let (service, endpoint): (Box<dyn Service>, _) =
+            if matches!(settings.listen, Endpoint::Udp(_)) {
+                let service = UdpConnector::new(node, settings, watch)?;
+                let endpoint = service.endpoint();
+                (Box::new(service), endpoint)
+            } else {
+                let service = Connector::new(node, settings, watch)?;
+                let endpoint = service.endpoint();
+                (Box::new(service), endpoint)
+            };
+        self.services.insert(id, service);
+        Ok((id, endpoint))
+    }
+
+    fn next(&mut self) -> (u32, Watch) {
+        // The highest number would be that of `STOP`.
+        self.last_id = (self.last_id + 1) % (u32::MAX - 1);
+        let watch = Watch::new(Rc::clone(&self.epoll), self.last_id);
+        (self.last_id, watch)
+    }
+
+    /// Serves until `stop` is readable. Connections that were made stay.
+    ///
+    /// # Errors
+    /// A registration has ended, as that of a node that ended, or the system refuses to wait.
+    pub fn run(&mut self, stop: impl AsFd) -> Result<(), GatewayError> {
+        self.serve(stop, None).map_err(|ended| ended.error)
+    }
+
+    /// Serves until `stop` is readable, the time has come or a service has ended.
+    pub(crate) fn serve(&mut self, stop: impl AsFd, until: Option<Instant>) -> Result<(), Ended> {
+        let system = |error| Ended {
+            service: None,
+            error: GatewayError::system(WAITING)(error),
+        };
+        self.epoll
+            .add(&stop, STOP, Interest::Read)
+            .map_err(system)?;
+        let served = self.serve_until(until, system);
+        self.epoll.del(&stop).map_err(system)?;
+        served
+    }
+
+    fn serve_until(
+        &mut self,
+        until: Option<Instant>,
+        system: impl Fn(std::io::Error) -> Ended,
+    ) -> Result<(), Ended> {
+        let mut ready: Vec<Ready> = Vec::new();
+        loop {
+            let deadlines = self.services.values().filter_map(|s| s.deadline());
+            let deadline = deadlines.chain(until).min();
+            let now = Instant::now();
+            // Not before it is due: an empty turn would be the next one too.
+            let wait = deadline.map(|at| at.saturating_duration_since(now).as_nanos() as u64 + 1);
+            self.epoll.wait(&mut ready, wait).map_err(&system)?;
+            let now = Instant::now();
+            for ready in &ready {
+                if ready.token == STOP {
+                    return Ok(());
+                }
+                let (id, item) = ((ready.token >> 32) as u32, ready.token as u32);
+                if let Some(service) = self.services.get_mut(&id) {
+                    service.handle(item, now).map_err(ended(id))?;
+                }
+            }
+            for (id, service) in &mut self.services {
+                if service.deadline().is_some_and(|at| at <= now) {
+                    service.handle_due(now).map_err(ended(*id))?;
+                }
+            }
+            if until.is_some_and(|until| until <= now) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn ended(id: u32) -> impl FnOnce(GatewayError) -> Ended {
+    move |error| Ended {
+        service: Some(id),
+        error,
+    }
+}
+
+const STOP: u64 = u64::MAX;
+
+const WAITING: &str = "waiting for sockets";

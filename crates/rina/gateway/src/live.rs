@@ -1,0 +1,77 @@
+//! How many connections of a service are alive, which this process holds no longer.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use carina_sys::SocketWatch;
+
+/// The connections that a service has attached to flows, and their limit.
+#[derive(Debug)]
+pub(crate) struct Live {
+    watch: SocketWatch,
+    last_token: u64,
+    /// At least as many as are alive: those that ended since the last look are among them.
+    count: usize,
+    max: usize,
+    looked_at: Option<Instant>,
+}
+
+impl Live {
+    pub fn new(max: usize) -> io::Result<Live> {
+        Ok(Live {
+            watch: SocketWatch::new()?,
+            last_token: 0,
+            count: 0,
+            max,
+            looked_at: None,
+        })
+    }
+
+    /// Adds a connection, before its descriptors here are closed.
+    pub fn add(&mut self, socket: impl AsFd) -> io::Result<()> {
+        self.last_token += 1;
+        self.watch.add(socket, self.last_token)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Whether there is room for one connection beside those that are `under_way`.
+    pub fn has_room(&mut self, under_way: usize, now: Instant) -> bool {
+        if self.count + under_way < self.max {
+            return true;
+        }
+        // A look costs as much as there are connections.
+        if self.looked_at.is_none_or(|at| now >= at + LOOK_AGAIN)
+            && let Ok(open) = self.watch.open()
+        {
+            self.looked_at = Some(now);
+            self.count = open.len();
+        }
+        self.count + under_way < self.max
+    }
+}
+
+/// Time between two looks for connections that have ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_end_make_room() {
+        let mut live = Live::new(2).unwrap();
+        let (a, b) = carina_sys::socketpair_stream().unwrap();
+        let start = Instant::now();
+        assert!(live.has_room(1, start));
+        assert!(!live.has_room(2, start));
+        live.add(&a).unwrap();
+        live.add(&b).unwrap();
+        let later = start + LOOK_AGAIN;
+        assert!(!live.has_room(0, later));
+        drop(a);
+        assert!(!live.has_room(0, later), "it has just looked");
+        assert!(live.has_room(0, later + LOOK_AGAIN));
+    }
+}

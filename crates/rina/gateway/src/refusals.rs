@@ -1,0 +1,85 @@
+//! Refused connections in the log: one line a second at most, with their number.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+/// What a service has to say of connections that were refused.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    service: String,
+    said_at: Option<Instant>,
+    unsaid: u64,
+    last: String,
+}
+
+impl Refusals {
+    pub fn new(service: impl Display) -> Refusals {
+        Refusals {
+            service: service.to_string(),
+            said_at: None,
+            unsaid: 0,
+            last: String::new(),
+        }
+    }
+
+    /// Notes a refused connection.
+    pub fn note(&mut self, why: impl Display, now: Instant) {
+        self.unsaid += 1;
+        self.last = why.to_string();
+        self.log(now);
+    }
+
+    /// Logs what has not been said for a second.
+    pub fn log(&mut self, now: Instant) {
+        if let Some((count, why)) = self.take_due(now) {
+            let service = &self.service;
+            tracing::warn!(target: "carina::gateway", service, count, reason = why, "refused");
+        }
+    }
+
+    /// When [`Refusals::log`] has something to say.
+    pub fn deadline(&self) -> Option<Instant> {
+        let said_at = self.said_at?;
+        (self.unsaid > 0).then(|| said_at + INTERVAL)
+    }
+
+    fn take_due(&mut self, now: Instant) -> Option<(u64, String)> {
+        if self.unsaid == 0 || self.said_at.is_some_and(|at| now < at + INTERVAL) {
+            return None;
+        }
+        self.said_at = Some(now);
+        Some((
+            std::mem::take(&mut self.unsaid),
+            std::mem::take(&mut self.last),
+        ))
+    }
+}
+
+/// Time between two lines.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_refusals_is_one_line_a_second() {
+        let mut refusals = Refusals::new("ssh");
+        let start = Instant::now();
+        let (mut lines, mut counted) = (0, 0);
+        for ms in 0..3_000 {
+            let now = start + Duration::from_millis(ms);
+            refusals.unsaid += 1;
+            refusals.last = "no".to_owned();
+            if let Some((count, why)) = refusals.take_due(now) {
+                assert_eq!(why, "no");
+                (lines, counted) = (lines + 1, counted + count);
+            }
+        }
+        assert_eq!((lines, counted), (3, 2001));
+        assert_eq!(refusals.deadline(), Some(start + Duration::from_secs(3)));
+        let last = refusals.take_due(start + Duration::from_secs(3));
+        assert_eq!(last, Some((999, "no".to_owned())));
+        assert_eq!(refusals.deadline(), None);
+    }
+}

@@ -1,0 +1,201 @@
+//! The services of a node's configuration, in a thread of their own.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carina_client::Node;
+use carina_sys::EventFd;
+
+use crate::error::GatewayError;
+use crate::gateway::Gateway;
+use crate::settings::Setting;
+
+/// Services that follow a list of wanted ones. A service that cannot be started, or has ended, is
+/// tried again every second. They end when this is dropped.
+#[derive(Debug)]
+pub struct Services {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// `None` when the services are to end.
+    wanted: Mutex<Option<Vec<Setting>>>,
+    /// Signalled for each change.
+    changed: EventFd,
+}
+
+impl Services {
+    /// Starts the thread, for the node whose applications' socket has this path. The node need not
+    /// answer yet.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn start(ipc_sock: PathBuf) -> io::Result<Services> {
+        let shared = Arc::new(Shared {
+            wanted: Mutex::new(Some(Vec::new())),
+            changed: EventFd::new()?,
+        });
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("gateway".to_owned());
+        let thread = thread.spawn(move || {
+            let mut runner = Runner::new(ipc_sock);
+            while let Some(wanted) = of_thread.wanted() {
+                runner.follow(&wanted);
+                runner.serve(&of_thread.changed);
+            }
+        })?;
+        Ok(Services {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// States the services that are wanted from here on. The others end; their connections stay.
+    pub fn set(&self, wanted: Vec<Setting>) {
+        self.change(Some(wanted));
+    }
+
+    fn change(&self, wanted: Option<Vec<Setting>>) {
+        let lock = self.shared.wanted.lock();
+        *lock.unwrap_or_else(PoisonError::into_inner) = wanted;
+        self.shared.changed.signal();
+    }
+}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        self.change(None);
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
+            tracing::error!(target: "carina::gateway", "the thread of the services panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn wanted(&self) -> Option<Vec<Setting>> {
+        self.changed.drain();
+        let lock = self.wanted.lock();
+        lock.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What the thread has.
+struct Runner {
+    ipc_sock: PathBuf,
+    gateway: Option<Gateway>,
+    running: Vec<(Setting, u32)>,
+    /// A service is missing and is tried again.
+    is_incomplete: bool,
+    /// What was logged last, so that it is not repeated every second.
+    said: String,
+}
+
+impl Runner {
+    fn new(ipc_sock: PathBuf) -> Runner {
+        Runner {
+            ipc_sock,
+            gateway: None,
+            running: Vec::new(),
+            is_incomplete: false,
+            said: String::new(),
+        }
+    }
+
+    /// Ends what is not wanted and starts what is missing.
+    fn follow(&mut self, wanted: &[Setting]) {
+        self.is_incomplete = false;
+        if let Some(gateway) = &mut self.gateway {
+            self.running.retain(|(setting, id)| {
+                let stays = wanted.contains(setting);
+                if !stays {
+                    gateway.remove(*id);
+                    tracing::info!(target: "carina::gateway", service = %setting, "ended");
+                }
+                stays
+            });
+        }
+        let is_running = |setting: &&Setting| self.running.iter().any(|(one, _)| one == *setting);
+        let missing: Vec<_> = wanted
+            .iter()
+            .filter(|one| !is_running(one))
+            .cloned()
+            .collect();
+        for setting in missing {
+            match self.add(&setting) {
+                Ok(id) => {
+                    tracing::info!(target: "carina::gateway", service = %setting, "started");
+                    self.running.push((setting, id));
+                }
+                Err(error) => {
+                    self.is_incomplete = true;
+                    self.say(&setting, &error);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, setting: &Setting) -> Result<u32, GatewayError> {
+        let gateway = match &mut self.gateway {
+            Some(gateway) => gateway,
+            None => {
+                let node = Node::connect_within(&self.ipc_sock, NODE_LIMIT);
+                let node = node.map_err(|error| GatewayError::System {
+                    action: "reaching the node",
+                    source: io::Error::other(error),
+                })?;
+                self.gateway.insert(Gateway::new(node)?)
+            }
+        };
+        gateway.add(setting.clone())
+    }
+
+    /// Serves until the list has changed, or until what is missing is due again.
+    fn serve(&mut self, changed: &EventFd) {
+        let until = self.is_incomplete.then(|| Instant::now() + RETRY_INTERVAL);
+        let Some(gateway) = &mut self.gateway else {
+            let limit = until.map(|_| RETRY_INTERVAL.as_nanos() as u64);
+            if let Err(error) = changed.wait(limit) {
+                tracing::error!(target: "carina::gateway", %error, "services cannot be followed");
+                std::thread::sleep(RETRY_INTERVAL);
+            }
+            return;
+        };
+        let Err(ended) = gateway.serve(changed, until) else {
+            return;
+        };
+        let Some(id) = ended.service else {
+            tracing::error!(target: "carina::gateway", error = %ended.error, "services stand still");
+            return std::thread::sleep(RETRY_INTERVAL);
+        };
+        gateway.remove(id);
+        if let Some(at) = self.running.iter().position(|(_, one)| *one == id) {
+            let (setting, _) = self.running.swap_remove(at);
+            self.say(&setting, &ended.error);
+        }
+        // A node that has ended would be asked without a pause.
+        let _ = changed.wait(Some(RETRY_INTERVAL.as_nanos() as u64));
+    }
+
+    fn say(&mut self, setting: &Setting, error: &GatewayError) {
+        let text = format!("{setting}: {error}");
+        if text != self.said {
+            tracing::warn!(target: "carina::gateway", service = %setting, %error, "not served");
+            self.said = text;
+        }
+    }
+}
+
+/// How long the node may take to answer: the thread must see the end of the node.
+const NODE_LIMIT: Duration = Duration::from_millis(1500);
+
+/// How soon a service that is missing is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
