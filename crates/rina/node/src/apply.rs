@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::{Applied, EventKind, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, IpcpId, LocalName};
+use carina_gateway::{Services, Setting};
 use toml::Spanned;
 
 use crate::apply::plan::Plan;
@@ -40,6 +41,7 @@ impl Core {
     /// before: an IPCP that had to be removed before its replacement was created exists again, but
     /// its flows have ended.
     pub fn apply(&mut self, config: Config) -> Result<Applied, ErrorBody> {
+        let services = config.services();
         // The error is permanent until the text or the node changes.
         let (settings, plan) = Plan::of(self, config).map_err(ErrorBody::for_good)?;
         let mut steps = Steps {
@@ -56,6 +58,7 @@ impl Core {
             let message = format!("{}; {undone}", error.message);
             return Err(ErrorBody { message, ..error });
         }
+        self.put_services(services);
         let applied = steps.applied;
         let what = format!(
             "{} created, {} extended, {} retracted, {} destroyed",
@@ -66,6 +69,24 @@ impl Core {
         );
         self.journal.note(EventKind::Applied, "configuration", what);
         Ok(applied)
+    }
+}
+
+impl Core {
+    /// Has these servers and sockets served, and no others.
+    fn put_services(&mut self, wanted: Vec<Setting>) {
+        if self.services.is_none() && !wanted.is_empty() {
+            match Services::start(self.run_dir_lock.dir().ipc_sock()) {
+                Ok(services) => self.services = Some(services),
+                Err(error) => {
+                    let what = format!("nothing is exposed or connected: {error}");
+                    return self.journal.note(EventKind::Notice, "configuration", what);
+                }
+            }
+        }
+        if let Some(services) = &self.services {
+            services.set(wanted);
+        }
     }
 }
 

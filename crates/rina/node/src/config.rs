@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
 use carina_api::{DifName, LocalName};
 use carina_dataplane::{WORKERS_MAX, Workers};
+use carina_gateway::{Connect, Expose, Setting};
 use carina_text::toml_fault::TomlFault;
 use serde::Deserialize;
 use thiserror::Error;
@@ -43,6 +44,12 @@ pub struct Config {
     /// Members of normal DIFs. The node creates them after all other IPCPs, in this order.
     #[serde(default, rename = "dif")]
     pub difs: Vec<Spanned<MemberSpec>>,
+    /// Servers outside of DIFs that are reachable by names.
+    #[serde(default, rename = "expose")]
+    pub exposes: Vec<Spanned<Expose>>,
+    /// Names that are reachable by sockets.
+    #[serde(default, rename = "connect")]
+    pub connects: Vec<Spanned<Connect>>,
     /// Access rules; the first rule that matches decides.
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
@@ -265,7 +272,47 @@ impl Config {
             region_bytes(new.region_bytes).map_err(|error| (at, error.to_string()))?;
             check_socket(new).map_err(|error| (at, format!("VM {}: {error}", new.name)))?;
         }
+        self.check_services()
+    }
+
+    /// Checks `[[expose]]` and `[[connect]]`; an error carries its byte offset.
+    fn check_services(&self) -> Result<(), (usize, String)> {
+        for (n, expose) in self.exposes.iter().enumerate() {
+            let (at, new) = (expose.span().start, expose.get_ref());
+            new.check().map_err(|error| (at, error.to_string()))?;
+            let is_same = |other: &Spanned<Expose>| {
+                let other = other.get_ref();
+                let same_dif = other.dif == new.dif || other.dif.is_none() || new.dif.is_none();
+                other.name == new.name && same_dif
+            };
+            if self.exposes[..n].iter().any(is_same) {
+                let what = format!("{} is exposed twice; give each server its name", new.name);
+                return Err((at, what));
+            }
+        }
+        for (n, connect) in self.connects.iter().enumerate() {
+            let (at, new) = (connect.span().start, connect.get_ref());
+            new.check().map_err(|error| (at, error.to_string()))?;
+            let is_same = |other: &Spanned<Connect>| other.get_ref().listen == new.listen;
+            if self.connects[..n].iter().any(is_same) {
+                let what = format!("{} is listened on twice; use another address", new.listen);
+                return Err((at, what));
+            }
+        }
         Ok(())
+    }
+
+    /// What is exposed and connected.
+    pub(crate) fn services(&self) -> Vec<Setting> {
+        let exposes = self
+            .exposes
+            .iter()
+            .map(|one| Setting::Expose(one.get_ref().clone()));
+        let connects = self
+            .connects
+            .iter()
+            .map(|one| Setting::Connect(one.get_ref().clone()));
+        exposes.chain(connects).collect()
     }
 
     fn too_long(path: Option<&Path>, bytes: usize) -> ConfigError {

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use carina_api::{DifName, IpcpId, PortId};
 use carina_dataplane::{DataPlane, Workers};
+use carina_gateway::Services;
 use carina_sys::{Epoll, EventFd, Interest, SocketWatch};
 
 use crate::config::{Limits, Placement};
@@ -57,6 +58,8 @@ pub struct Core {
     /// Detects when sockets that the node handed over are closed.
     pub socket_watch: SocketWatch,
     pub last_watched: u64,
+    /// What `[[expose]]` and `[[connect]]` ask for, from the first time that there is any.
+    pub services: Option<Services>,
     pub next_socket_poll: Instant,
     pub plane: DataPlane,
     /// Memory barriers of other processes cost this node nothing: the process has registered for

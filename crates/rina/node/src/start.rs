@@ -284,6 +284,7 @@ impl CoreParts {
             has_socket_flows: false,
             socket_watch: SocketWatch::new().map_err(io_error("epoll"))?,
             last_watched: 0,
+            services: None,
             next_socket_poll: self.start,
             plane,
             barrier_is_free: cpus_possible() == Some(1) && membarrier_register(),

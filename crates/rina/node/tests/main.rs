@@ -21,6 +21,7 @@ mod relay;
 mod rlite_stations;
 #[path = "../../../io/netdev/tests/room/mod.rs"]
 mod room;
+mod services;
 mod stations;
 mod stopping;
 mod streams;

@@ -123,6 +123,31 @@ fn bad_values_show_their_line() {
         ("[[rule]]\nuid = 1\nallow = true\n", 1, "register"),
         ("[limits]\nanswer_ms = -1\n", 2, "-1"),
         ("[limits]\nring_bytes = 5000\n", 2, "power of two"),
+        (
+            "[[expose]]\nname = \"a\"\nto = \"tcp:localhost\"\n",
+            3,
+            "tcp:HOST:PORT",
+        ),
+        (
+            "[[expose]]\nname = \"a\"\nto = \"unix:/s\"\n[[expose]]\nname = \"a\"\nto = \"unix:/t\"\n",
+            4,
+            "exposed twice",
+        ),
+        (
+            "[[expose]]\nname = \"a\"\nto = \"udp:h:1\"\nproxy_protocol = true\n",
+            1,
+            "proxy_protocol",
+        ),
+        (
+            "[[connect]]\nname = \"a\"\nlisten = \"unix:/s\"\nconnections_max = 0\n",
+            1,
+            "1 or more",
+        ),
+        (
+            "[[connect]]\nname = \"a\"\nlisten = \"unix:/s\"\n[[connect]]\nname = \"b\"\nlisten = \"unix:/s\"\n",
+            4,
+            "listened on twice",
+        ),
         ("node = 5 5", 1, ""),
     ] {
         let shown = refusal(text);
