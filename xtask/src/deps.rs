@@ -253,8 +253,9 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-node",
         "carina-text carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-dialects carina-ipcp \
          carina-protect \
-         carina-netdev carina-engine carina-frame-engine carina-dataplane carina-gateway carina-shims \
-         carina-apps carina-ports rustix serde serde_json toml thiserror tracing tokio axum wildmatch",
+         carina-netdev carina-engine carina-frame-engine carina-dataplane carina-gateway \
+         carina-shims carina-apps carina-ports rustix serde serde_json toml thiserror tracing \
+         tokio axum wildmatch",
     ),
     (
         "carina-client",

@@ -261,3 +261,87 @@ fn wrong_uses_say_what_would_be_right() {
     let (_, error) = site.fails(&["connect", "a", "--tcp", &connector.address()]);
     assert!(error.contains("the port is in use"), "{error}");
 }
+
+/// A server of ssh for the user of the test, its port and the client's key.
+struct Sshd {
+    child: Child,
+    port: u16,
+    key: PathBuf,
+}
+
+impl Sshd {
+    /// None where there is no ssh, or this user may not start a server.
+    fn start(directory: &Path) -> Option<Sshd> {
+        let (key, host_key) = (directory.join("key"), directory.join("host_key"));
+        for file in [&key, &host_key] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(file);
+            keygen.status().ok().filter(|status| status.success())?;
+        }
+        // A port that was free a moment ago.
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\n\
+             StrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\n",
+            host_key.display(),
+            key.with_extension("pub").display()
+        );
+        let file = directory.join("sshd_config");
+        std::fs::write(&file, config).unwrap();
+        let mut sshd = Command::new("/usr/sbin/sshd");
+        sshd.args(["-D", "-e", "-f"]).arg(file);
+        let child = sshd.stderr(Stdio::null()).spawn().ok()?;
+        let mut sshd = Sshd { child, port, key };
+        loop {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Some(sshd);
+            }
+            if sshd.child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn ssh_runs_over_stdio_and_over_a_passed_descriptor() {
+    let site = Site::new();
+    let Some(sshd) = Sshd::start(site.directory.path()) else {
+        eprintln!("SKIP: no sshd is installed, or this user may not start one");
+        return;
+    };
+    let server = format!("127.0.0.1:{}", sshd.port);
+    let _exposed = site.serve(&["expose", "tcp", &server, "--as", "ssh.here"]);
+    let run = site.run();
+    let payload = vec![b'x'; 4 << 20];
+    for (way, fdpass) in [("--stdio", "no"), ("--fdpass", "yes")] {
+        let proxy = format!("{CARINA} --run {} connect ssh.here {way}", run.display());
+        let mut ssh = Command::new("ssh")
+            .args(["-F", "/dev/null", "-o", "StrictHostKeyChecking=no"])
+            .args(["-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"])
+            .args(["-o", &format!("ProxyCommand={proxy}")])
+            .args(["-o", &format!("ProxyUseFdpass={fdpass}"), "-i"])
+            .arg(&sshd.key)
+            .args(["here", "cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut input, sent) = (ssh.stdin.take().unwrap(), payload.clone());
+        let writer = std::thread::spawn(move || input.write_all(&sent));
+        let output = ssh.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(output.status.success(), "{way}: {}", said(&output));
+        assert!(output.stdout == payload, "{way}");
+    }
+}
