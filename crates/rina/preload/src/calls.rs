@@ -1,6 +1,7 @@
 //! `bind`, `listen`, `connect`, `accept`, and the calls that carry an address beside data.
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 
 use carina_wrap::calls::{AcceptFlags, Call, is_pending, local_address, remote_address};
 use carina_wrap::mark::Mark;
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::address;
 use crate::process::{ThisProcess, borrowed, last_error};
-use crate::{result, wrap};
+use crate::{listeners, result, wrap};
 
 /// `bind(2)`.
 ///
@@ -41,7 +42,10 @@ pub unsafe extern "C" fn listen(socket: c_int, backlog: c_int) -> c_int {
     if let (Some(wrap), Some(socket)) = (wrap(), descriptor) {
         match wrap.listen(&ThisProcess, socket) {
             Ok(Call::Kernel) => {}
-            Ok(Call::Done(())) => return 0,
+            Ok(Call::Done(())) => {
+                listeners::note(socket.as_raw_fd());
+                return 0;
+            }
             Err(error) => return result(Err(error)),
         }
     }
@@ -285,6 +289,45 @@ pub unsafe extern "C" fn recvfrom(
         unsafe { *length = 0 };
     }
     received as ssize_t
+}
+
+/// `recv(2)`: on a registration it fails as on a TCP socket that listens, and takes no message.
+///
+/// # Safety
+/// As of `recv(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(
+    socket: c_int,
+    bytes: *mut c_void,
+    count: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // Data takes this way: the kernel is asked only for numbers that were registrations.
+    if listeners::may_be(socket) && is_listener(socket) {
+        return result(Err(Errno::NOTCONN)) as ssize_t;
+    }
+    let (from, length) = (
+        std::ptr::null_mut::<sockaddr>(),
+        std::ptr::null_mut::<socklen_t>(),
+    );
+    // SAFETY: the arguments are the caller's, and the kernel checks them.
+    unsafe {
+        libc::syscall(
+            libc::SYS_recvfrom,
+            socket,
+            bytes,
+            count,
+            flags,
+            from,
+            length,
+        ) as ssize_t
+    }
+}
+
+fn is_listener(socket: c_int) -> bool {
+    // SAFETY: used during this call only.
+    let mark = unsafe { borrowed(socket) }.and_then(Mark::of);
+    wrap().is_some() && mark.is_some_and(|mark| mark.has(Mark::LISTENER))
 }
 
 /// `recvfrom` of programs that are compiled with checks of buffers (`_FORTIFY_SOURCE`).

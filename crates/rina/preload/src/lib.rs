@@ -8,12 +8,14 @@
 //!                                           +-- Kernel: the system call, with the same arguments
 //! ```
 //!
-//! The library has no threads, opens no descriptor that outlives a call, and keeps two things in
-//! memory: the settings, read once, and which sockets the program has put into which epoll.
+//! The library has no threads and opens no descriptor that outlives a call. It keeps the settings in
+//! memory, read once, and two kinds of hints: which sockets the program has put into which epoll,
+//! and which numbers were listening sockets.
 
 mod address;
 mod calls;
 mod epoll;
+mod listeners;
 mod lookup;
 mod options;
 mod process;

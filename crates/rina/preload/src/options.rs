@@ -40,10 +40,10 @@ pub unsafe extern "C" fn setsockopt(
     if value.is_null() || (length as usize) < size_of::<c_int>() {
         return result(Err(Errno::INVAL));
     }
-    if (level, option) == (libc::IPPROTO_TCP, libc::TCP_NODELAY) {
+    if let Some(bit) = remembered(level, option) {
         // SAFETY: the caller promises `length` readable bytes, which are enough.
         let is_set = unsafe { std::ptr::read_unaligned(value.cast::<c_int>()) } != 0;
-        let mark = mark.without(Mark::NODELAY).with_if(is_set, Mark::NODELAY);
+        let mark = mark.without(bit).with_if(is_set, bit);
         // SAFETY: used during this call only.
         let set = unsafe { borrowed(socket) }.map_or(Err(Errno::BADF), |socket| mark.set(socket));
         return result(set.map(|()| 0));
@@ -79,12 +79,13 @@ pub unsafe extern "C" fn getsockopt(
     let Some(mark) = mark_of(socket) else {
         return result(Err(Errno::OPNOTSUPP));
     };
+    if let Some(bit) = remembered(level, option) {
+        // SAFETY: the caller's promise about the room.
+        return result(unsafe { put(mark.has(bit).into(), value, length) });
+    }
     // SAFETY: the caller's promise about the room.
     result(unsafe {
         match (level, option) {
-            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
-                put(mark.has(Mark::NODELAY).into(), value, length)
-            }
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => put(SEGMENT_BYTES, value, length),
             (libc::IPPROTO_TCP, libc::TCP_INFO) => put_state(value, length),
             // No options: OpenSSH refuses a connection that has any.
@@ -100,8 +101,19 @@ pub unsafe extern "C" fn getsockopt(
     })
 }
 
+/// The bit of a mark that remembers an option which `AF_UNIX` sockets lack.
+fn remembered(level: c_int, option: c_int) -> Option<Mark> {
+    match (level, option) {
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Some(Mark::NODELAY),
+        (libc::SOL_SOCKET, libc::SO_REUSEPORT) => Some(Mark::REUSEPORT),
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => Some(Mark::V6ONLY),
+        _ => None,
+    }
+}
+
 /// The options of a socket that are not the kernel's to answer.
-const ANSWERED: [c_int; 5] = [
+const ANSWERED: [c_int; 6] = [
+    libc::SO_REUSEPORT,
     libc::SO_ERROR,
     libc::SO_TYPE,
     libc::SO_DOMAIN,
@@ -115,6 +127,7 @@ fn of_socket(socket: c_int, option: c_int, mark: Mark) -> Option<Result<c_int, E
         libc::SO_PROTOCOL => libc::IPPROTO_TCP,
         libc::SO_DOMAIN if mark.has(Mark::IPV6) => libc::AF_INET6,
         libc::SO_DOMAIN => libc::AF_INET,
+        libc::SO_REUSEPORT => mark.has(Mark::REUSEPORT).into(),
         libc::SO_ACCEPTCONN => mark.has(Mark::LISTENER).into(),
         _ => {
             // SAFETY: used during this call only.

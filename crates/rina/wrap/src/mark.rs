@@ -10,6 +10,8 @@
 //! bit  2       PENDING  the flow was asked for and is not known to be there
 //! bit  3       FAILED   the flow was refused after `connect` had given EINPROGRESS
 //! bit  4       NODELAY  the program has set TCP_NODELAY
+//! bit  5       REUSEPORT  the program has set SO_REUSEPORT
+//! bit  6       V6ONLY   the program has set IPV6_V6ONLY
 //! ```
 
 use std::os::fd::BorrowedFd;
@@ -32,6 +34,10 @@ impl Mark {
     pub const FAILED: Mark = Mark(1 << 3);
     /// The program has set `TCP_NODELAY`.
     pub const NODELAY: Mark = Mark(1 << 4);
+    /// The program has set `SO_REUSEPORT`.
+    pub const REUSEPORT: Mark = Mark(1 << 5);
+    /// The program has set `IPV6_V6ONLY`.
+    pub const V6ONLY: Mark = Mark(1 << 6);
     /// No bit.
     pub const NONE: Mark = Mark(0);
 

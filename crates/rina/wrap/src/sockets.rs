@@ -77,11 +77,7 @@ pub(crate) fn take_over(
     new: OwnedFd,
     mark: Mark,
 ) -> Result<(), Errno> {
-    let has_no_delay = Mark::of(old).map_or_else(
-        || sockopt::tcp_nodelay(old).unwrap_or(false),
-        |mark| mark.has(Mark::NODELAY),
-    );
-    mark.with_if(has_no_delay, Mark::NODELAY).set(new.as_fd())?;
+    remembered(old, mark).set(new.as_fd())?;
     for which in [Timeout::Send, Timeout::Recv] {
         let limit = sockopt::socket_timeout(old, which).ok().flatten();
         sockopt::set_socket_timeout(&new, which, limit)?;
@@ -94,6 +90,19 @@ pub(crate) fn take_over(
     let flags = rustix::fs::fcntl_getfl(old)? & OFlags::NONBLOCK;
     rustix::fs::fcntl_setfl(&new, flags)?;
     process.replace(old, new)
+}
+
+/// `mark` with the options that the program has set on `old` and that an `AF_UNIX` socket lacks.
+fn remembered(old: BorrowedFd<'_>, mark: Mark) -> Mark {
+    let options = [Mark::NODELAY, Mark::REUSEPORT, Mark::V6ONLY];
+    let is_set = |option| match Mark::of(old) {
+        Some(former) => former.has(option),
+        None if option == Mark::NODELAY => sockopt::tcp_nodelay(old) == Ok(true),
+        None if option == Mark::REUSEPORT => sockopt::socket_reuseport(old) == Ok(true),
+        None => sockopt::ipv6_v6only(old) == Ok(true),
+    };
+    let with = |mark: Mark, option| mark.with_if(is_set(option), option);
+    options.into_iter().fold(mark, with)
 }
 
 pub(crate) fn set_flags(socket: BorrowedFd<'_>, flags: AcceptFlags) -> Result<(), Errno> {

@@ -24,8 +24,8 @@ impl<T: PartialEq> Lately<T> {
         Lately { known }
     }
 
-    /// The cached reason for a network; `None` if there is none, if it has expired, or if it was
-    /// for a request other than `asked`.
+    /// The cached reason for a network; `None` if there is no reason, if it has expired, or if it
+    /// was for a request other than `asked`.
     pub(crate) fn reason(&self, now: Instant, vnet: VnetId, asked: &T) -> Option<Reason> {
         let (since, known, reason) = self.known.get(&vnet)?;
         let is_same = known == asked && now < *since + Self::KEPT;

@@ -15,8 +15,8 @@
 //!
 //! - The record of what each provider is asked for is written before the first message is sent.
 //! - All providers are asked at the same time. If one refuses, all release their parts before the
-//!   next attempt: a VNP never waits while it has reservations, so that two VNPs never wait for each
-//!   other.
+//!   next attempt: a VNP never waits while it has reservations, so that two VNPs never wait for
+//!   each other.
 //! - Each attempt has a number, the round, by which late messages are recognized.
 //! - The VNP repeatedly names to each provider the parts that it wants, and providers report the
 //!   parts that were not named.

@@ -171,6 +171,7 @@ fn library() -> Result<PathBuf, Failure> {
     let directory = program.parent().unwrap_or(Path::new("/"));
     let candidates = [
         directory.join("libcarina_preload.so"),
+        directory.join("deps/libcarina_preload.so"),
         directory.join("../lib/carina/libcarina_preload.so"),
         PathBuf::from("/usr/lib/carina/libcarina_preload.so"),
     ];
@@ -180,7 +181,7 @@ fn library() -> Result<PathBuf, Failure> {
             "the library that is put into programs, libcarina_preload.so, is neither beside {} nor \
              in {}; install carina whole, or set {LIBRARY_VARIABLE} to the file",
             program.display(),
-            candidates[1].display(),
+            candidates[2].display(),
         ))),
     }
 }

@@ -52,7 +52,7 @@ impl Obstacle {
     }
 
     /// The obstacle with the highest weight; of several with the same weight the first; `None` if
-    /// there are none.
+    /// there are no obstacles.
     #[must_use]
     pub fn heaviest<'a>(all: impl Iterator<Item = &'a Obstacle>) -> Option<&'a Obstacle> {
         all.reduce(|one, other| {
