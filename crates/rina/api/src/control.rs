@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use self::capture::{CaptureCreate, CaptureEnd, CaptureInfo};
-pub use self::client::reply::read_reply;
+pub use self::client::reply::{LINES, StreamReply, read_reply, read_stream};
 pub use self::client::{Client, ClientError, Server, escape};
 pub use self::dif::{
     Catalogue, Dialect, DifCreate, DifExtend, DifRole, MemberInfo, MemberState, N1Info, N1State,

@@ -7,6 +7,7 @@ mod dif;
 pub(super) mod reply;
 
 use std::io::{self, BufReader, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use self::reply::read_reply;
+use self::reply::{StreamReply, read_reply, read_stream};
 use super::{
     AppInfo, Applied, CaptureCreate, CaptureEnd, CaptureInfo, DifInfo, ErrorReply, Events,
     FlowInfo, IpcpCreate, IpcpInfo, NodeInfo, VmCreate, VmInfo,
@@ -356,6 +357,29 @@ impl Client {
         self.read_json(&reply)
     }
 
+    /// A `POST` whose answer is a stream: hands over its lines, which may be any number, until
+    /// `on_line` wants no more. A server that does not stream answers with a value.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn post_streamed<B: Serialize, T: DeserializeOwned>(
+        &self,
+        target: &str,
+        body: &B,
+        on_line: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Option<T>, ClientError> {
+        let body = serde_json::to_string(body).map_err(|e| self.protocol(e.to_string()))?;
+        let body = Some(("application/json", body.as_bytes()));
+        let reply = self.asking("POST", target, body, |answer| read_stream(answer, on_line))?;
+        match reply {
+            StreamReply::Lines => Ok(None),
+            StreamReply::Whole(status, body) => {
+                let body = self.accepted(status, body)?;
+                self.read_json(&body).map(Some)
+            }
+        }
+    }
+
     /// Sends a `DELETE` for any target and ignores the body of the answer.
     ///
     /// # Errors
@@ -374,14 +398,27 @@ impl Client {
         target: &str,
         body: Option<(&str, &[u8])>,
     ) -> Result<Vec<u8>, ClientError> {
+        let (status, body) = self.asking(method, target, body, read_reply)?;
+        self.accepted(status, body)
+    }
+
+    /// Sends a request on a connection of its own, and reads the answer.
+    fn asking<T>(
+        &self,
+        method: &str,
+        target: &str,
+        body: Option<(&str, &[u8])>,
+        read: impl FnOnce(&mut BufReader<Answer>) -> io::Result<T>,
+    ) -> Result<T, ClientError> {
         let connected = carina_sys::connect_stream(&self.path, self.answer_limit);
         let stream = connected.map_err(|source| ClientError::Connect {
             server: self.server,
             path: self.path.clone(),
             source,
         })?;
-        let (status, body) = self
-            .exchange_on(stream, method, target, body)
+        let answer = self.request_on(stream, method, target, body);
+        answer
+            .and_then(|mut answer| read(&mut answer))
             .map_err(|source| match source.kind() {
                 io::ErrorKind::InvalidData => self.protocol(source.to_string()),
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent {
@@ -394,7 +431,11 @@ impl Client {
                     path: self.path.clone(),
                     source,
                 },
-            })?;
+            })
+    }
+
+    /// The body of an answer, unless it is a refusal.
+    fn accepted(&self, status: u16, body: Vec<u8>) -> Result<Vec<u8>, ClientError> {
         if (200..300).contains(&status) {
             return Ok(body);
         }
@@ -410,13 +451,13 @@ impl Client {
         }
     }
 
-    fn exchange_on(
+    fn request_on(
         &self,
         mut stream: UnixStream,
         method: &str,
         target: &str,
         body: Option<(&str, &[u8])>,
-    ) -> io::Result<(u16, Vec<u8>)> {
+    ) -> io::Result<BufReader<Answer>> {
         stream.set_write_timeout(Some(self.answer_limit))?;
         let mut head =
             format!("{method} {target} HTTP/1.1\r\nHost: carina\r\nConnection: close\r\n");
@@ -431,7 +472,7 @@ impl Client {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             written => written?,
         }
-        read_reply(&mut BufReader::new(Answer {
+        Ok(BufReader::new(Answer {
             stream,
             until: Instant::now() + self.answer_limit,
         }))

@@ -1,19 +1,59 @@
 //! Reads an HTTP/1.1 response (RFC 9112), its status and its body, within size limits.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::ControlFlow;
 
 /// Longest body that is accepted, in bytes.
 pub const REPLY_BYTES_MAX: usize = 16 << 20;
 
+/// The type of an answer that is a stream: a JSON document on each line.
+pub const LINES: &str = "application/x-ndjson";
+
+/// Longest line of a stream, in bytes.
+pub const STREAM_LINE_BYTES_MAX: usize = 256 << 10;
+
+const BODY_BYTES: usize = 64 << 10;
 const LINE_BYTES_MAX: u64 = 8192;
 const HEADERS_MAX: usize = 64;
 
-/// How the reader finds the end of a body: by its length, in chunks, or by the end of the
-/// connection.
+/// A body that is being read.
+struct Body<'a, R> {
+    reader: &'a mut R,
+    framing: Framing,
+}
+
+/// How the reader finds the end of a body, by its length, in chunks, or by the end of the
+/// connection, and what of it is still to come.
+#[derive(Clone, Copy)]
 enum Framing {
-    Length(usize),
-    Chunked,
+    Length(u64),
+    Chunked(Chunk),
     UntilClose,
+}
+
+#[derive(Clone, Copy)]
+enum Chunk {
+    First,
+    /// So many bytes of it are to come.
+    Within(u64),
+    Last,
+}
+
+/// The head of an answer.
+struct Head {
+    status: u16,
+    framing: Framing,
+    is_lines: bool,
+}
+
+/// An answer to a request for a stream.
+#[derive(Debug)]
+pub enum StreamReply {
+    /// A stream: its lines were handed over, to its end or as far as they were wanted.
+    Lines,
+    /// The status and the body of another answer: a refusal, or that of a server which does not
+    /// stream.
+    Whole(u16, Vec<u8>),
 }
 
 /// Reads a response and returns its status and body.
@@ -21,6 +61,47 @@ enum Framing {
 /// # Errors
 /// The error of the connection, or `InvalidData` when the response is malformed or too large.
 pub fn read_reply(reader: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
+    let head = read_head(reader)?;
+    Ok((head.status, read_body(reader, head.framing)?))
+}
+
+/// Reads an answer that is a stream of lines ([`LINES`]) of any number, and hands over each without
+/// its end until `on_line` wants no more.
+///
+/// # Errors
+/// As of [`read_reply`]; a line is longer than [`STREAM_LINE_BYTES_MAX`].
+pub fn read_stream(
+    reader: &mut impl BufRead,
+    on_line: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) -> io::Result<StreamReply> {
+    let head = read_head(reader)?;
+    let framing = head.framing;
+    if !head.is_lines || !(200..300).contains(&head.status) {
+        return Ok(StreamReply::Whole(head.status, read_body(reader, framing)?));
+    }
+    let mut body = BufReader::with_capacity(BODY_BYTES, Body { reader, framing });
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let most = STREAM_LINE_BYTES_MAX as u64 + 1;
+        { &mut body }.take(most).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(StreamReply::Lines);
+        }
+        if line.pop() != Some(b'\n') {
+            return Err(if line.len() >= STREAM_LINE_BYTES_MAX {
+                invalid(format!("a line beyond {STREAM_LINE_BYTES_MAX} bytes"))
+            } else {
+                io::ErrorKind::UnexpectedEof.into()
+            });
+        }
+        if on_line(&line).is_break() {
+            return Ok(StreamReply::Lines);
+        }
+    }
+}
+
+fn read_head(reader: &mut impl BufRead) -> io::Result<Head> {
     let status_line = read_line(reader)?;
     let status = status_line
         .strip_prefix("HTTP/1.1 ")
@@ -28,15 +109,20 @@ pub fn read_reply(reader: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
         .and_then(|rest| rest.get(..3))
         .and_then(|digits| digits.parse::<u16>().ok())
         .ok_or_else(|| invalid(format!("the status line {status_line:?}")))?;
-    let mut framing = if status == 204 {
+    let framing = if status == 204 {
         Framing::Length(0)
     } else {
         Framing::UntilClose
     };
+    let mut head = Head {
+        status,
+        framing,
+        is_lines: false,
+    };
     for _ in 0..HEADERS_MAX {
         let line = read_line(reader)?;
         if line.is_empty() {
-            return Ok((status, read_body(reader, framing)?));
+            return Ok(head);
         }
         let (name, value) = line
             .split_once(':')
@@ -46,53 +132,70 @@ pub fn read_reply(reader: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
             let length = value
                 .parse()
                 .map_err(|_| invalid(format!("the length {value:?}")))?;
-            framing = Framing::Length(length);
+            head.framing = Framing::Length(length);
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
-            framing = Framing::Chunked;
+            head.framing = Framing::Chunked(Chunk::First);
+        } else if name.eq_ignore_ascii_case("content-type") {
+            head.is_lines = value == LINES;
         }
     }
     Err(invalid(format!("more than {HEADERS_MAX} headers")))
 }
 
 fn read_body(reader: &mut impl BufRead, framing: Framing) -> io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    match framing {
-        Framing::Length(length) => read_exactly(reader, length, &mut body)?,
-        Framing::UntilClose => {
-            reader
-                .take(REPLY_BYTES_MAX as u64 + 1)
-                .read_to_end(&mut body)?;
-            if body.len() > REPLY_BYTES_MAX {
-                return Err(invalid(format!("a body beyond {REPLY_BYTES_MAX} bytes")));
-            }
-        }
-        Framing::Chunked => loop {
-            let line = read_line(reader)?;
-            let digits = line.split(';').next().unwrap_or_default().trim();
-            let length = usize::from_str_radix(digits, 16)
-                .map_err(|_| invalid(format!("the chunk length {digits:?}")))?;
-            if length == 0 {
-                break;
-            }
-            read_exactly(reader, length, &mut body)?;
-            if !read_line(reader)?.is_empty() {
-                return Err(invalid("a chunk longer than its length".into()));
-            }
-        },
+    let too_long = || invalid(format!("a body beyond {REPLY_BYTES_MAX} bytes"));
+    if matches!(framing, Framing::Length(length) if length > REPLY_BYTES_MAX as u64) {
+        return Err(too_long());
     }
-    Ok(body)
+    let (mut bytes, most) = (Vec::new(), REPLY_BYTES_MAX as u64 + 1);
+    Body { reader, framing }
+        .take(most)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() > REPLY_BYTES_MAX {
+        return Err(too_long());
+    }
+    Ok(bytes)
 }
 
-fn read_exactly(reader: &mut impl BufRead, length: usize, body: &mut Vec<u8>) -> io::Result<()> {
-    if length > REPLY_BYTES_MAX.saturating_sub(body.len()) {
-        return Err(invalid(format!("a body beyond {REPLY_BYTES_MAX} bytes")));
+impl<R: BufRead> Read for Body<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Framing::Chunked(Chunk::First | Chunk::Within(0)) = self.framing {
+            self.begin_chunk()?;
+        }
+        let left = match &mut self.framing {
+            Framing::UntilClose => return self.reader.read(buffer),
+            Framing::Chunked(Chunk::Last) | Framing::Length(0) => return Ok(0),
+            Framing::Chunked(Chunk::First) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Framing::Length(left) | Framing::Chunked(Chunk::Within(left)) => left,
+        };
+        let most = usize::try_from(*left).unwrap_or(usize::MAX);
+        let most = most.min(buffer.len());
+        let length = self.reader.read(&mut buffer[..most])?;
+        if length == 0 && most > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        *left -= length as u64;
+        Ok(length)
     }
-    let start = body.len();
-    reader.take(length as u64).read_to_end(body)?;
-    if body.len() - start != length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+}
+
+impl<R: BufRead> Body<'_, R> {
+    /// Reads the end of a chunk, if there was one, and the length of the next.
+    fn begin_chunk(&mut self) -> io::Result<()> {
+        let is_first = matches!(self.framing, Framing::Chunked(Chunk::First));
+        if !is_first && !read_line(self.reader)?.is_empty() {
+            return Err(invalid("a chunk longer than its length".into()));
+        }
+        let line = read_line(self.reader)?;
+        let digits = line.split(';').next().unwrap_or_default().trim();
+        let length = u64::from_str_radix(digits, 16)
+            .map_err(|_| invalid(format!("the chunk length {digits:?}")))?;
+        self.framing = Framing::Chunked(match length {
+            0 => Chunk::Last,
+            length => Chunk::Within(length),
+        });
+        Ok(())
     }
-    Ok(())
 }
 
 /// Reads one line of the header and returns it without its line end.

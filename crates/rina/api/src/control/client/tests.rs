@@ -27,6 +27,45 @@ fn bodies_with_length_chunks_and_close_are_read() {
 }
 
 #[test]
+fn lines_of_a_stream_come_beyond_the_bound_of_bodies() {
+    let line = format!("{}\n", "x".repeat(200_000));
+    let chunk = format!("{:x}\r\n{line}\r\n", line.len());
+    let text = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\
+         transfer-encoding: chunked\r\n\r\n{}2\r\na\n\r\n0\r\n\r\n",
+        chunk.repeat(100)
+    );
+    assert!(text.len() > reply::REPLY_BYTES_MAX);
+    let lines_of = |text: &str, most: usize| {
+        let mut lengths = Vec::new();
+        let read = reply::read_stream(&mut text.as_bytes(), &mut |line| {
+            lengths.push(line.len());
+            if lengths.len() == most {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        (read, lengths)
+    };
+    let (read, lengths) = lines_of(&text, usize::MAX);
+    assert!(matches!(read, Ok(StreamReply::Lines)));
+    assert_eq!(lengths, [vec![200_000; 100], vec![1]].concat());
+    assert_eq!(lines_of(&text, 3).1.len(), 3);
+    // One that breaks off, one with a line that is too long, and one that is no stream.
+    assert!(lines_of(&text[..text.len() - 20], usize::MAX).0.is_err());
+    let long = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n\r\n{}",
+        "x".repeat(reply::STREAM_LINE_BYTES_MAX + 10)
+    );
+    assert!(lines_of(&long, usize::MAX).0.is_err());
+    let whole = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n[1]";
+    let (read, lengths) = lines_of(whole, usize::MAX);
+    assert!(matches!(read, Ok(StreamReply::Whole(200, body)) if body == b"[1]"));
+    assert_eq!(lengths, Vec::<usize>::new());
+}
+
+#[test]
 fn broken_answers_are_errors() {
     for bad in [
         "",
