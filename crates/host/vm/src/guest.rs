@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::command::{Finish, Output, Sink, Until};
 use crate::error::{Error, Result};
-use crate::running::Output;
 use crate::shell::{NoAnswer, SILENCE, Shell};
 use crate::state;
 
@@ -82,6 +82,16 @@ impl Guest {
         }
     }
 
+    /// As [`Guest::run`], but hands over the output as it comes. The command is killed when it must
+    /// not run on, and when the sink takes no more.
+    ///
+    /// # Errors
+    /// The guest does not answer; that the time is over is no error.
+    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<Finish> {
+        let done = self.shell.stream(command, until, sink);
+        done.map_err(|answer| self.silent(format!("`{command}`"), answer, until.limit))
+    }
+
     /// Runs a shell command in the guest, and requires it to succeed.
     ///
     /// # Errors
@@ -121,6 +131,9 @@ impl Guest {
     }
 
     fn silent(&self, what: impl Into<String>, answer: NoAnswer, limit: Duration) -> Error {
+        if let Some(fault) = answer.fault() {
+            return Error::Guest(format!("VM {} {fault}", self.name));
+        }
         let mut what = what.into();
         if answer == NoAnswer::Silent {
             what.push_str(": the guest no longer answers while it runs");

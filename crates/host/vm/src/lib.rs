@@ -35,6 +35,7 @@
 mod accel;
 mod cache;
 mod clone;
+mod command;
 mod cpio;
 mod elf;
 mod error;
@@ -60,6 +61,7 @@ mod vmlinux;
 
 pub use accel::{Accel, qemu};
 pub use cache::Cache;
+pub use command::{Collector, Finish, Output, PIECE_BYTES, Sink, Stream, Until, run_piped};
 pub use cpio::Archive;
 pub use elf::{is_static, shared_libraries};
 pub use error::Error;
@@ -73,6 +75,6 @@ pub use moving::{SavedGuest, guest_state, pause_guest, resume_guest, save_guest,
 pub use network::{Backend, Model, Nic, NicId, mac_of, mac_text};
 pub use pool::Pool;
 pub use qmp::{Event, Migration, Qmp, RunState};
-pub use running::{Output, Running, Times};
+pub use running::{Running, Times};
 pub use state::{Record, kill, list, stop};
 pub use template::{Template, TemplateInfo, Templates};

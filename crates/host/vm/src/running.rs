@@ -10,6 +10,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::command::{Finish, Output, Sink, Until};
 use crate::error::{Context, Error, Result};
 use crate::qmp::{Migration, Qmp};
 use crate::shell::{NoAnswer, Shell, quoted};
@@ -43,35 +44,6 @@ pub struct Times {
     pub running: Duration,
     /// Time until the guest had its identity and its commands had ended.
     pub answered: Duration,
-}
-
-/// The result of a command in the guest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
-    /// The exit status as in a shell: the command's status, 127 if there is no such command, or 128
-    /// plus the number of a signal.
-    pub status: i32,
-    /// Standard output.
-    pub stdout: Vec<u8>,
-    /// Standard error.
-    pub stderr: Vec<u8>,
-}
-
-impl Output {
-    /// Whether the status was 0.
-    pub fn is_success(&self) -> bool {
-        self.status == 0
-    }
-
-    /// Standard output as text, without white space at both ends.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.stdout).trim().to_owned()
-    }
-
-    /// Standard error as text, without white space at both ends.
-    pub fn error_text(&self) -> String {
-        String::from_utf8_lossy(&self.stderr).trim().to_owned()
-    }
 }
 
 impl Running {
@@ -235,19 +207,33 @@ impl Running {
                 stdout,
                 stderr,
             }),
-            Err(NoAnswer::Timeout | NoAnswer::Silent) => {
-                Err(self.timeout(&format!("end of the command {command:?}"), limit))
-            }
-            Err(NoAnswer::Closed) => {
-                // The socket closes a little before the process has ended.
-                std::thread::sleep(POLL);
-                self.check_running()?;
-                Err(Error::Guest(format!(
-                    "{}: its command port was closed",
-                    self.record.name
-                )))
-            }
+            Err(why) => Err(self.no_answer(why, command, limit)),
         }
+    }
+
+    /// As [`Running::run_within`], but hands over the output as it comes. The command is killed
+    /// when it must not run on, and when the sink takes no more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Running::run_within`], but not when the time is over.
+    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<Finish> {
+        let done = self.shell()?.stream(command, until, sink);
+        done.map_err(|why| self.no_answer(why, command, until.limit))
+    }
+
+    fn no_answer(&self, why: NoAnswer, command: &str, limit: Duration) -> Error {
+        let name = &self.record.name;
+        if let Some(fault) = why.fault() {
+            return Error::Guest(format!("VM {name} {fault}"));
+        }
+        if why != NoAnswer::Closed {
+            return self.timeout(&format!("end of the command {command:?}"), limit);
+        }
+        // The socket closes a little before the process is gone.
+        std::thread::sleep(POLL);
+        let closed = || Error::Guest(format!("{name}: its command port was closed"));
+        self.check_running().err().unwrap_or_else(closed)
     }
 
     /// Writes a file in the guest. It is meant for kilobytes; larger files should be in the machine

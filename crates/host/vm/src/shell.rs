@@ -18,25 +18,30 @@
 //! script. If it begins with `carina_…` lines, the agent executes these lines itself, because
 //! starting a shell takes an emulated guest much longer. `guest/src/order.rs` lists them.
 //!
+//! [`Shell::stream`] hands over output of any length as it comes (module `streaming`).
+//!
 //! The guest is not trusted: lines have a bounded length, outputs a bounded size, and an answer
 //! that no call waits for is dropped.
 
 pub(crate) mod base64;
+mod call;
 mod decoder;
 mod escape;
+mod streaming;
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use call::Call;
 pub use decoder::{Decoder, Message, OUTPUT_BYTES_MAX};
 use escape::escape;
+pub use streaming::WINDOW_BYTES;
 
 use crate::error::{Context, Result};
 
@@ -51,13 +56,21 @@ pub fn shell_words(words: &[impl AsRef<str>]) -> String {
 /// A connection to the command port of a guest. Several threads may use it at the same time.
 #[derive(Debug)]
 pub struct Shell {
-    writer: Mutex<UnixStream>,
-    waiting: Arc<Mutex<Option<Waiting>>>,
+    port: Arc<Port>,
     next: AtomicU64,
+    /// The guest's agent has said that it streams.
+    streams: AtomicBool,
+}
+
+/// What calls share with the thread that reads.
+#[derive(Debug)]
+struct Port {
+    writer: Mutex<UnixStream>,
+    waiting: Mutex<Option<Waiting>>,
 }
 
 /// Calls that wait for an answer, by identifier; `None` once the port is closed.
-type Waiting = BTreeMap<String, Sender<Message>>;
+type Waiting = BTreeMap<String, Arc<Call>>;
 
 /// Why a request got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +81,26 @@ pub enum NoAnswer {
     Silent,
     /// The port is closed: QEMU has ended, or another process has taken the port.
     Closed,
+    /// The guest has sent more output than it was granted.
+    Overrun,
+    /// The guest's agent is of an earlier version, and has cut the output at
+    /// [`OUTPUT_BYTES_MAX`].
+    Cut,
+}
+
+impl NoAnswer {
+    /// What is wrong with the guest, where that is not its silence.
+    pub(crate) fn fault(self) -> Option<String> {
+        match self {
+            NoAnswer::Overrun => Some("sends more output than it was granted".to_owned()),
+            NoAnswer::Cut => Some(format!(
+                "was booted by an earlier version of Carina, which sends at most {} MiB of output; \
+                 boot it again, or write the output to a file in it",
+                OUTPUT_BYTES_MAX >> 20
+            )),
+            NoAnswer::Timeout | NoAnswer::Silent | NoAnswer::Closed => None,
+        }
+    }
 }
 
 impl Shell {
@@ -79,16 +112,21 @@ impl Shell {
     pub fn connect(path: &Path) -> Result<Shell> {
         let stream = carina_sys::connect_stream(path, WRITE_LOOK).context("connect to", path)?;
         let reader = stream.try_clone().context("duplicate", path)?;
-        let waiting = Arc::new(Mutex::new(Some(Waiting::new())));
-        let dispatched = Arc::clone(&waiting);
+        let limit = reader.set_read_timeout(Some(KEEP_LOOK));
+        limit.context("set up", path)?;
+        let port = Arc::new(Port {
+            writer: Mutex::new(stream),
+            waiting: Mutex::new(Some(Waiting::new())),
+        });
+        let dispatched = Arc::clone(&port);
         std::thread::Builder::new()
             .name("guest-shell".into())
-            .spawn(move || dispatch(reader, &dispatched))
+            .spawn(move || dispatched.dispatch(reader))
             .context("start the reader of", path)?;
         Ok(Shell {
-            writer: Mutex::new(stream),
-            waiting,
+            port,
             next: AtomicU64::new(0),
+            streams: AtomicBool::new(false),
         })
     }
 
@@ -103,25 +141,24 @@ impl Shell {
         is_vain: impl Fn() -> bool,
     ) -> std::result::Result<(), NoAnswer> {
         let deadline = Instant::now() + limit;
-        let (id, answers) = self.expect().ok_or(NoAnswer::Closed)?;
+        let (id, call) = self.expect(0).ok_or(NoAnswer::Closed)?;
         let mut pause = PING_PAUSE_MIN;
         let outcome = loop {
             // A request that arrives before the guest has set up its port is lost, so the request
-            // is repeated.
-            match self.send(&format!("\nPING {id}\n"), deadline) {
-                Err(NoAnswer::Closed) => break Err(NoAnswer::Closed),
-                // If the guest does not read, there is no room for another request.
-                Ok(()) | Err(NoAnswer::Timeout | NoAnswer::Silent) => {}
+            // is repeated. If the guest does not read, there is no room for another request.
+            if self.send(&format!("\nPING {id}\n"), deadline) == Err(NoAnswer::Closed) {
+                break Err(NoAnswer::Closed);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            match answers.recv_timeout(pause.min(left)) {
-                Ok(_) => break Ok(()),
-                Err(RecvTimeoutError::Disconnected) => break Err(NoAnswer::Closed),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline || is_vain() => {
-                    break Err(NoAnswer::Timeout);
-                }
+            let said = call.wait(pause.min(left), |heard| {
+                let closed = || heard.is_closed.then_some(Err(NoAnswer::Closed));
+                heard.has_pong.then_some(Ok(())).or_else(closed)
+            });
+            match said {
+                Some(said) => break said,
+                None if Instant::now() >= deadline || is_vain() => break Err(NoAnswer::Timeout),
                 // A slow guest that gets requests faster than it answers them would never catch up.
-                Err(RecvTimeoutError::Timeout) => pause = (pause * 3 / 2).min(PING_PAUSE_MAX),
+                None => pause = (pause * 3 / 2).min(PING_PAUSE_MAX),
             }
         };
         self.forget(&id);
@@ -140,71 +177,84 @@ impl Shell {
         limit: Duration,
     ) -> std::result::Result<(i32, Vec<u8>, Vec<u8>), NoAnswer> {
         let deadline = Instant::now() + limit;
-        let (id, answers) = self.expect().ok_or(NoAnswer::Closed)?;
-        let sent = command
-            .as_bytes()
-            .chunks(PART_BYTES)
-            .enumerate()
-            .try_for_each(|(number, part)| {
-                // An earlier connection may have left an incomplete line.
-                let before = if number == 0 { "\n" } else { "" };
-                let line = format!("{before}TEXT {id} {}\n", escape(part));
-                self.send(&line, deadline)
-            })
+        let (id, call) = self.expect(0).ok_or(NoAnswer::Closed)?;
+        let sent = self
+            .send_text(&id, command, deadline)
             .and_then(|()| self.send(&format!("RUN {id}\n"), deadline));
-        let mut heard = Instant::now();
         let outcome = loop {
             if let Err(why) = sent {
                 break Err(why);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            match answers.recv_timeout(left.min(PING_WHILE_RUNNING)) {
-                Ok(Message::Ended {
-                    status,
-                    output,
-                    error,
-                    ..
-                }) => {
-                    break Ok((status, output, error));
-                }
-                Ok(Message::Pong { .. }) => heard = Instant::now(),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
-                    break Err(NoAnswer::Timeout);
-                }
-                Err(RecvTimeoutError::Timeout) if heard.elapsed() >= SILENCE => {
-                    break Err(NoAnswer::Silent);
-                }
+            let said = call.wait(left.min(PING_WHILE_RUNNING), |heard| {
+                let closed = || heard.is_closed.then_some(Err(NoAnswer::Closed));
+                heard.ended.take().map(Ok).or_else(closed)
+            });
+            match said {
+                Some(said) => break said,
+                None if Instant::now() >= deadline => break Err(NoAnswer::Timeout),
+                None if call.silence() >= SILENCE => break Err(NoAnswer::Silent),
                 // The agent also answers while commands run.
-                Err(RecvTimeoutError::Timeout) => {
+                None => {
                     let ping = format!("\nPING {id}\n");
                     if self.send(&ping, Instant::now()) == Err(NoAnswer::Closed) {
                         break Err(NoAnswer::Closed);
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => break Err(NoAnswer::Closed),
             }
         };
         self.forget(&id);
         outcome
     }
 
-    /// Creates an identifier that no other connection uses, and a channel for its answer. `None` if
-    /// the port is closed.
-    fn expect(&self) -> Option<(String, Receiver<Message>)> {
+    /// Sends the text of a command in parts.
+    fn send_text(
+        &self,
+        id: &str,
+        command: &str,
+        deadline: Instant,
+    ) -> std::result::Result<(), NoAnswer> {
+        let mut parts = command.as_bytes().chunks(PART_BYTES);
+        parts.try_for_each(|part| {
+            // An earlier connection, or a request in vain, may have left a line without its end.
+            self.send(&format!("\nTEXT {id} {}\n", escape(part)), deadline)
+        })
+    }
+
+    /// Makes an identifier that no other connection uses, and a place for its answer, with room for
+    /// so many bytes of pieces.
+    fn expect(&self, room: usize) -> Option<(String, Arc<Call>)> {
+        let (id, call) = (self.number(), Arc::new(Call::new(room)));
+        let mut waiting = lock(&self.port.waiting);
+        waiting.as_mut()?.insert(id.clone(), Arc::clone(&call));
+        Some((id, call))
+    }
+
+    fn number(&self) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let unique = SHELLS.fetch_add(1, Ordering::Relaxed);
-        let id = format!("{:x}-{unique:x}-{number:x}", std::process::id());
-        let (sender, receiver) = channel();
-        lock(&self.waiting).as_mut()?.insert(id.clone(), sender);
-        Some((id, receiver))
+        format!("{:x}-{unique:x}-{number:x}", std::process::id())
     }
 
     fn forget(&self, id: &str) {
-        if let Some(waiting) = lock(&self.waiting).as_mut() {
+        if let Some(waiting) = lock(&self.port.waiting).as_mut() {
             waiting.remove(id);
         }
     }
 
+    fn send(&self, line: &str, deadline: Instant) -> std::result::Result<(), NoAnswer> {
+        self.port.send(line, deadline)
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // Ends the reader thread; the socket is gone anyway when this fails.
+        let _ = lock(&self.port.writer).shutdown(Shutdown::Both);
+    }
+}
+
+impl Port {
     /// Writes a whole line. A guest that does not read leaves no room; after [`NoAnswer::Timeout`]
     /// a part of the line may have been written.
     fn send(&self, line: &str, deadline: Instant) -> std::result::Result<(), NoAnswer> {
@@ -224,29 +274,68 @@ impl Shell {
         }
         Ok(())
     }
-}
 
-impl Drop for Shell {
-    fn drop(&mut self) {
-        // This ends the reader thread. If it fails, the socket is closed already.
-        let _ = lock(&self.writer).shutdown(Shutdown::Both);
-    }
-}
-
-/// Reads the port to its end, and passes each message to the call that waits for it.
-fn dispatch(mut reader: UnixStream, waiting: &Mutex<Option<Waiting>>) {
-    let mut decoder = Decoder::new();
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(length @ 1..) = reader.read(&mut buffer) {
-        for message in decoder.feed(&buffer[..length]) {
-            if let Some(sender) = lock(waiting).as_ref().and_then(|map| map.get(message.id())) {
-                // The call may have given up in the meantime.
-                let _ = sender.send(message);
+    /// Reads the port to its end and hands each message to the call that waits for it. It never
+    /// waits for a call, so that no call delays another.
+    fn dispatch(&self, mut reader: UnixStream) {
+        let mut decoder = Decoder::new();
+        let mut buffer = vec![0; 16 * 1024];
+        let mut looked = Instant::now();
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(length @ 1..) => decoder
+                    .feed(&buffer[..length])
+                    .into_iter()
+                    .for_each(|message| self.hear(message)),
+                Err(error) if is_passing(&error) => {}
+                Ok(_) | Err(_) => break,
+            }
+            if looked.elapsed() >= KEEP_LOOK {
+                looked = Instant::now();
+                self.keep();
             }
         }
+        let calls = lock(&self.waiting).take();
+        calls
+            .into_iter()
+            .flatten()
+            .for_each(|(_, call)| call.close());
     }
-    // Dropping the senders ends every call that still waits.
-    *lock(waiting) = None;
+
+    fn hear(&self, message: Message) {
+        let call = {
+            let waiting = lock(&self.waiting);
+            let call = waiting.as_ref().and_then(|all| all.get(message.id()));
+            call.cloned()
+        };
+        if let Some(call) = call {
+            call.hear(message);
+        }
+    }
+
+    /// Tells the guest of calls that stream and still wait.
+    fn keep(&self) {
+        let due: Vec<String> = {
+            let waiting = lock(&self.waiting);
+            let all = waiting.iter().flatten();
+            let due = all.filter(|(_, call)| call.is_ping_due(PING_WHILE_RUNNING));
+            due.map(|(id, _)| id.clone()).collect()
+        };
+        for id in due {
+            // A call may write for long, to a guest that does not read before it is read.
+            let Ok(mut writer) = self.writer.try_lock() else {
+                return;
+            };
+            // A port that is closed ends the reading, too.
+            let _ = writer.write(format!("\nPING {id}\n").as_bytes());
+        }
+    }
+}
+
+/// Whether a read may succeed when it is tried again.
+fn is_passing(error: &std::io::Error) -> bool {
+    use ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }
 
 /// Quotes any text as one word of a shell command.
@@ -264,6 +353,8 @@ static SHELLS: AtomicU64 = AtomicU64::new(0);
 pub const SILENCE: Duration = Duration::from_secs(180);
 /// Interval at which the guest gets a PING while a command runs.
 const PING_WHILE_RUNNING: Duration = Duration::from_secs(10);
+/// How often the reader checks whether a call that streams has to send a ping.
+const KEEP_LOOK: Duration = Duration::from_secs(2);
 /// How long a write waits for room before it checks its deadline.
 const WRITE_LOOK: Duration = Duration::from_millis(200);
 const PING_PAUSE_MIN: Duration = Duration::from_millis(50);

@@ -7,4 +7,5 @@
 mod boot;
 mod cards;
 mod clones;
+mod streams;
 mod support;

@@ -7,7 +7,15 @@
 //!   RUN id           runs the command, and answers when it has ended:
 //!                      BEGIN id status / BASE64... / ERROR id / BASE64... / END id
 //!                    where =TEXT replaces BASE64 if an output is one line of plain text
+//!   ABLE id          answered by ABLE id stream
+//!   STREAM id BYTES  runs it, and sends its output as it comes, so many bytes at first:
+//!                      OUT id BASE64 / ERR id BASE64 / ... / DONE id status
+//!                    LOST id when the text has not come
+//!   MORE id BYTES    may send so many bytes more
+//!   KILL id          kills it; DONE follows
 //! ```
+//!
+//! A command that streams (module [`stream`](crate::stream)) waits while the host takes no more.
 //!
 //! The text of a command is a script. The agent itself executes the orders at its beginning
 //! ([`Order`]). If one of them fails, the command ends with status 1. A shell runs the rest.
@@ -18,16 +26,17 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::cards::{Cards, Failure};
 use crate::echo;
 use crate::order::{Order, orders_of};
-use crate::port::{Line, Lines, answer};
+use crate::port::{Line, Lines, answer, piece};
+use crate::shell::{DIRECTORY, shell_of, status_of};
+use crate::stream::{self, Streams};
 use crate::system;
 
 /// The serial port on which the host sends commands.
@@ -37,6 +46,7 @@ pub const PORT: &str = "/dev/ttyS1";
 struct Agent {
     port: Mutex<File>,
     cards: Mutex<Cards>,
+    streams: Streams,
 }
 
 /// The result of a command.
@@ -58,6 +68,7 @@ pub fn obey() -> std::io::Result<()> {
     let agent = Arc::new(Agent {
         port: Mutex::new(port.try_clone()?),
         cards: Mutex::new(Cards::new()?),
+        streams: Streams::default(),
     });
     let mut lines = Lines::default();
     let mut texts: BTreeMap<String, Option<Vec<u8>>> = BTreeMap::new();
@@ -69,7 +80,17 @@ pub fn obey() -> std::io::Result<()> {
         };
         for line in lines.feed(&buffer[..length]) {
             match line {
-                Line::Ping(id) => agent.say(&format!("\nPONG {id}\n")),
+                Line::Ping(id) => {
+                    agent.streams.hear(&id);
+                    agent.say(&format!("\nPONG {id}\n"));
+                }
+                Line::Able(id) => agent.say(&format!("\nABLE {id} stream\n")),
+                Line::More(id, bytes) => agent.streams.allow(&id, bytes),
+                Line::Kill(id) => agent.streams.end(&id),
+                Line::Stream(id, bytes) => match texts.remove(&id).flatten() {
+                    Some(text) => agent.stream(id, text, bytes),
+                    None => agent.say(&format!("\nLOST {id}\n")),
+                },
                 Line::Text(id, part) => {
                     let text = texts.entry(id).or_insert_with(|| Some(Vec::new()));
                     if let Some(bytes) = text {
@@ -115,6 +136,28 @@ impl Agent {
                     self.report(&name, &Ended::failed(1, error));
                 }
             }
+        }
+    }
+
+    /// Runs a command in a thread of its own, which sends its output as it comes.
+    fn stream(self: &Arc<Agent>, id: String, text: Vec<u8>, credit: u64) {
+        let Some(stream) = self.streams.begin(&id, credit) else {
+            return;
+        };
+        let agent = Arc::clone(self);
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let name = id.clone();
+        let started = thread.spawn(move || {
+            let shell = shell_of(&id, &String::from_utf8_lossy(&text));
+            let status = stream::run(&id, shell, &stream, |line| agent.say(line));
+            agent.streams.forget(&id);
+            agent.say(&format!("\nDONE {id} {status}\n"));
+        });
+        if let Err(error) = started {
+            self.streams.forget(&name);
+            let error = format!("no thread for a command: {error}\n");
+            let said = piece("ERR", &name, error.as_bytes());
+            self.say(&format!("\n{said}DONE {name} 1\n"));
         }
     }
 
@@ -237,27 +280,14 @@ fn put(path: &Path, mode: u32, data: &[u8]) -> Result<(), Failure> {
 /// running may keep them open.
 fn shell(id: &str, script: &str) -> std::io::Result<Ended> {
     let (mut output, mut error) = (unnamed(id, "out")?, unnamed(id, "err")?);
-    let file = format!("{DIRECTORY}/{id}");
-    let mut command = Command::new("sh");
-    let is_short = script.len() <= ARGUMENT_BYTES_MAX;
-    if is_short {
-        command.arg("-c").arg(script);
-    } else {
-        fs::write(&file, script)?;
-        command.arg(&file);
-    }
+    let mut shell = shell_of(id, script)?;
+    let command = shell.command.stdin(Stdio::null());
     let status = command
-        .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(error.try_clone()?)
-        .status();
-    if !is_short {
-        fs::remove_file(&file)?;
-    }
-    let status = status?;
-    let by_signal = || 128 + status.signal().unwrap_or_default();
+        .status()?;
     Ok(Ended {
-        status: status.code().unwrap_or_else(by_signal),
+        status: status_of(status),
         output: all_of(&mut output)?,
         error: all_of(&mut error)?,
     })
@@ -289,14 +319,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const DIRECTORY: &str = "/run/agent";
 /// Status of a command whose text was lost.
 const LOST: i32 = 2;
 const AGAIN: Duration = Duration::from_millis(100);
 /// Longest text of a command, in bytes. A longer one counts as lost.
 const TEXT_BYTES_MAX: usize = 32 << 20;
-/// Longest argument of a program, in bytes. The kernel allows 128 KiB (execve(2)).
-const ARGUMENT_BYTES_MAX: usize = 100 << 10;
 /// Most bytes of output that the agent sends, as the host accepts no more.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 const ECHO_SECONDS_MAX: u64 = 3600;

@@ -4,22 +4,27 @@
 pub fn encode_lines(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() / 3 * 4 + 64);
     for line in bytes.chunks(LINE_BYTES) {
-        for group in line.chunks(3) {
-            let mut word = [0; 4];
-            word[1..=group.len()].copy_from_slice(group);
-            let word = u32::from_be_bytes(word);
-            for place in 0..4 {
-                let digit = (word >> (18 - 6 * place)) & 63;
-                text.push(if place <= group.len() {
-                    char::from(DIGITS[digit as usize])
-                } else {
-                    '='
-                });
-            }
-        }
+        encode_into(&mut text, line);
         text.push('\n');
     }
     text
+}
+
+/// Appends bytes in base64, on one line.
+pub fn encode_into(text: &mut String, bytes: &[u8]) {
+    for group in bytes.chunks(3) {
+        let mut word = [0; 4];
+        word[1..=group.len()].copy_from_slice(group);
+        let word = u32::from_be_bytes(word);
+        for place in 0..4 {
+            let digit = (word >> (18 - 6 * place)) & 63;
+            text.push(if place <= group.len() {
+                char::from(DIGITS[digit as usize])
+            } else {
+                '='
+            });
+        }
+    }
 }
 
 /// Decodes base64; `None` if the text is invalid.

@@ -19,6 +19,8 @@ mod init;
 mod netlink;
 mod order;
 mod port;
+mod shell;
+mod stream;
 mod system;
 
 fn main() {

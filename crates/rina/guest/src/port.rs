@@ -11,6 +11,14 @@ pub enum Line {
     Text(String, Vec<u8>),
     /// `RUN id`: run the command.
     Run(String),
+    /// `ABLE id`: is answered by `ABLE id stream`. Agents of earlier versions do not answer.
+    Able(String),
+    /// `STREAM id BYTES`: run it, and send its output as it comes, so many bytes at first.
+    Stream(String, u64),
+    /// `MORE id BYTES`: send so many bytes more.
+    More(String, u64),
+    /// `KILL id`: end it.
+    Kill(String),
 }
 
 /// Splits received bytes into lines.
@@ -53,6 +61,10 @@ fn line_of(line: &str) -> Option<Line> {
         ("PING", None) => Some(Line::Ping(id)),
         ("TEXT", rest) => Some(Line::Text(id, unescaped(rest.unwrap_or_default()))),
         ("RUN", None) => Some(Line::Run(id)),
+        ("ABLE", None) => Some(Line::Able(id)),
+        ("STREAM", Some(bytes)) => Some(Line::Stream(id, bytes.parse().ok()?)),
+        ("MORE", Some(bytes)) => Some(Line::More(id, bytes.parse().ok()?)),
+        ("KILL", None) => Some(Line::Kill(id)),
         _ => None,
     }
 }
@@ -93,6 +105,18 @@ pub fn answer(id: &str, status: i32, output: &[u8], error: &[u8]) -> String {
     format!("\nBEGIN {id} {status}\n{output}ERROR {id}\n{error}END {id}\n")
 }
 
+/// A piece of the output of a command, at most [`PIECE_BYTES`] long. `verb` is `OUT` or `ERR`.
+pub fn piece(verb: &str, id: &str, bytes: &[u8]) -> String {
+    let mut line = String::with_capacity(bytes.len() / 3 * 4 + 96);
+    line.push_str(verb);
+    line.push(' ');
+    line.push_str(id);
+    line.push(' ');
+    base64::encode_into(&mut line, bytes);
+    line.push('\n');
+    line
+}
+
 /// The line of an output that consists of one line of plain characters; otherwise `None`.
 fn plain(output: &[u8]) -> Option<&str> {
     let line = output.strip_suffix(b"\n")?;
@@ -106,6 +130,9 @@ const LINE_BYTES_MAX: usize = 8192;
 const ID_BYTES_MAX: usize = 64;
 /// Longest plain line sent, in bytes. The host accepts lines of 4096 bytes.
 const PLAIN_BYTES_MAX: usize = 1000;
+/// Bytes of a piece of output: with the verb and the id, its line stays below the 4096 bytes that
+/// the host takes.
+pub const PIECE_BYTES: usize = 2400;
 
 #[cfg(test)]
 mod tests {
@@ -126,6 +153,26 @@ mod tests {
             all.extend(lines.feed(&text[cut..]));
             assert_eq!(all, expected, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn streams_are_begun_fed_and_ended() {
+        let text = b"ABLE 1\nSTREAM 2 65536\nSTREAM 2\nSTREAM 2 x\nMORE 2 100\nMORE 2 -1\n\
+            KILL 2\nKILL 2 now\n";
+        let expected = [
+            Line::Able("1".to_owned()),
+            Line::Stream("2".to_owned(), 65_536),
+            Line::More("2".to_owned(), 100),
+            Line::Kill("2".to_owned()),
+        ];
+        assert_eq!(Lines::default().feed(text), expected);
+    }
+
+    #[test]
+    fn longest_piece_is_a_line_that_the_host_takes() {
+        let id = "f".repeat(ID_BYTES_MAX);
+        assert!(piece("OUT", &id, &[0xff; PIECE_BYTES]).len() <= 4096);
+        assert_eq!(piece("ERR", "1f", b"foo"), "ERR 1f Zm9v\n");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_long, c_ulong, c_void};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -34,6 +34,7 @@ unsafe extern "C" {
     fn reboot(command: c_int) -> c_int;
     fn sync();
     fn kill(process: c_int, signal: c_int) -> c_int;
+    fn poll(files: *mut PollFile, count: c_ulong, timeout_ms: c_int) -> c_int;
     fn sigemptyset(set: *mut SignalSet) -> c_int;
     fn sigaddset(set: *mut SignalSet, signal: c_int) -> c_int;
     fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
@@ -110,6 +111,46 @@ pub fn ask_all_to_end() {
         // SAFETY: the call has no pointers. It is harmless if there is no other process.
         unsafe { kill(-1, signal) };
     }
+}
+
+/// Kills a process group.
+pub fn kill_group(leader: u32) {
+    if let Some(leader) = c_int::try_from(leader).ok().filter(|leader| *leader > 1) {
+        // SAFETY: has no pointers. That the group has ended is no harm.
+        unsafe { kill(-leader, SIGKILL) };
+    }
+}
+
+/// A `struct pollfd`.
+#[repr(C)]
+struct PollFile {
+    descriptor: c_int,
+    events: i16,
+    returned: i16,
+}
+
+/// Waits until one of two files can be read, or its other end is closed, for at most so many ms;
+/// says of each whether that is so. A file that is `None` is not waited for.
+pub fn readable(files: [Option<BorrowedFd<'_>>; 2], timeout_ms: c_int) -> Result<[bool; 2]> {
+    // The kernel passes over negative descriptors.
+    let mut polled = files.map(|file| PollFile {
+        descriptor: file.map_or(-1, |file| file.as_raw_fd()),
+        events: POLLIN,
+        returned: 0,
+    });
+    // SAFETY: the pointer is to two of `struct pollfd`, which live until the call returns.
+    match checked(unsafe { poll(polled.as_mut_ptr(), 2, timeout_ms) }) {
+        Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+        _ => Ok(polled.map(|file| file.returned != 0)),
+    }
+}
+
+/// How many bytes wait in a pipe.
+pub fn unread(file: BorrowedFd<'_>) -> usize {
+    let mut bytes: c_int = 0;
+    // SAFETY: the kernel writes an `int` (FIONREAD), which lives until the call returns.
+    let done = checked(unsafe { ioctl(file.as_raw_fd(), FIONREAD, &raw mut bytes) });
+    done.map_or(0, |_| usize::try_from(bytes).unwrap_or_default())
 }
 
 /// Memory for a `struct termios`, which has 60 bytes with glibc and with musl.
@@ -296,6 +337,7 @@ fn checked(result: c_int) -> Result<c_int> {
 const CLOCK_REALTIME: c_int = 0;
 const O_NOCTTY: c_int = 0o400;
 const TIOCSCTTY: c_ulong = 0x540e;
+const FIONREAD: c_ulong = 0x541b;
 const TCSANOW: c_int = 0;
 const AF_INET: c_int = 2;
 const AF_NETLINK: c_int = 16;
@@ -306,10 +348,12 @@ const IPPROTO_ICMP: c_int = 1;
 const POWER_OFF: c_int = 0x4321_fedc;
 const RESTART: c_int = 0x0123_4567;
 const WNOHANG: c_int = 1;
+const POLLIN: i16 = 1;
 const SIG_BLOCK: c_int = 0;
 const SIG_SETMASK: c_int = 2;
 const SIGHUP: c_int = 1;
 const SIGINT: c_int = 2;
+const SIGKILL: c_int = 9;
 const SIGUSR1: c_int = 10;
 const SIGUSR2: c_int = 12;
 const SIGTERM: c_int = 15;

@@ -1,6 +1,7 @@
 //! Decodes the messages of the guest's agent from a stream of bytes. It does no I/O.
 
 use super::base64;
+use crate::command::Stream;
 
 /// A message of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +22,44 @@ pub enum Message {
         /// Standard error, at most [`OUTPUT_BYTES_MAX`] bytes.
         error: Vec<u8>,
     },
+    /// The agent sends outputs as they come. Those of earlier versions do not say this.
+    Able {
+        /// The identifier of the `ABLE`.
+        id: String,
+    },
+    /// A piece of the output of a command that streams.
+    Piece {
+        /// The identifier of the command.
+        id: String,
+        /// Which output.
+        stream: Stream,
+        /// The piece, less than a line of the port.
+        bytes: Vec<u8>,
+    },
+    /// A command that streams has ended; all of its output came before.
+    Done {
+        /// The identifier of the command.
+        id: String,
+        /// The shell's exit status.
+        status: i32,
+    },
+    /// The text of a command did not come; nothing was run.
+    Lost {
+        /// The identifier of the command.
+        id: String,
+    },
 }
 
 impl Message {
     /// The identifier of the request.
     pub fn id(&self) -> &str {
         match self {
-            Message::Pong { id } | Message::Ended { id, .. } => id,
+            Message::Pong { id }
+            | Message::Ended { id, .. }
+            | Message::Able { id }
+            | Message::Piece { id, .. }
+            | Message::Done { id, .. }
+            | Message::Lost { id } => id,
         }
     }
 }
@@ -84,6 +116,9 @@ impl Decoder {
             return None;
         }
         let words: Vec<&str> = line.splitn(4, ' ').collect();
+        if let Some(message) = of_stream(&words) {
+            return Some(message);
+        }
         match (&words[..], &mut self.answer) {
             (["PONG", id], _) => {
                 return Some(Message::Pong {
@@ -133,6 +168,32 @@ impl Decoder {
     }
 }
 
+/// A line about a command that streams.
+fn of_stream(words: &[&str]) -> Option<Message> {
+    let piece = |id: &str, stream, data: &str| {
+        Some(Message::Piece {
+            id: id.to_owned(),
+            stream,
+            bytes: base64::decode(data)?,
+        })
+    };
+    match words {
+        ["OUT", id, data] => piece(id, Stream::Stdout, data),
+        ["ERR", id, data] => piece(id, Stream::Stderr, data),
+        ["DONE", id, status] => Some(Message::Done {
+            id: (*id).to_owned(),
+            status: status.parse().ok()?,
+        }),
+        ["ABLE", id, "stream"] => Some(Message::Able {
+            id: (*id).to_owned(),
+        }),
+        ["LOST", id] => Some(Message::Lost {
+            id: (*id).to_owned(),
+        }),
+        _ => None,
+    }
+}
+
 /// Largest size of an output in bytes; the rest is cut off.
 pub const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
@@ -172,6 +233,33 @@ mod tests {
         let mut decoder = Decoder::new();
         let messages = decoder.feed(b"=lost\nBEGIN 1 0\n=time=1.5 ms\nERROR 1\n\nEND 1\n");
         assert_eq!(messages, [ended("1", 0, b"time=1.5 ms\n", b"")]);
+    }
+
+    #[test]
+    fn pieces_come_between_answers() {
+        let mut decoder = Decoder::new();
+        let text = "ABLE 1 stream\nABLE 1 fly\nOUT 2 Zm9v\nERR 2 Zg==\nOUT 2 no!\nOUT 2\n\
+                    BEGIN 1f 7\nDONE 2 x\nZm9vYmFy\nERROR 1f\nZg==\nEND 1f\nDONE 2 3\nLOST 4\n";
+        let id = || "2".to_owned();
+        let piece = |stream, bytes: &[u8]| Message::Piece {
+            id: id(),
+            stream,
+            bytes: bytes.to_vec(),
+        };
+        assert_eq!(
+            decoder.feed(text.as_bytes()),
+            [
+                Message::Able { id: "1".into() },
+                piece(Stream::Stdout, b"foo"),
+                piece(Stream::Stderr, b"f"),
+                ended("1f", 7, b"foobar", b"f"),
+                Message::Done {
+                    id: id(),
+                    status: 3
+                },
+                Message::Lost { id: "4".into() },
+            ]
+        );
     }
 
     #[test]

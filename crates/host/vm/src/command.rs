@@ -1,0 +1,387 @@
+//! Commands whose output is handed over as it comes, in a guest or on this host.
+//!
+//! A [`Sink`] that is slow slows the command: nothing here keeps more of its output than the pieces
+//! on their way. A sink that takes no more ends the command.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use carina_sys::end_with_parent;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+/// The result of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The exit status as in a shell: the command's status, 127 if there is no such command, or 128
+    /// plus the number of a signal.
+    pub status: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    /// Whether the status was 0.
+    pub fn is_success(&self) -> bool {
+        self.status == 0
+    }
+
+    /// Standard output as text, without white space at both ends.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).trim().to_owned()
+    }
+
+    /// Standard error as text, without white space at both ends.
+    pub fn error_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).trim().to_owned()
+    }
+}
+
+/// One of the two outputs of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Takes the output of a command.
+pub trait Sink {
+    /// Takes a piece of at most [`PIECE_BYTES`] bytes. Waits while the reader is slow, but not
+    /// after `is_over` says that the command is to end. [`ControlFlow::Break`]: the reader has
+    /// gone.
+    fn take(&mut self, stream: Stream, piece: &[u8], is_over: &dyn Fn() -> bool)
+    -> ControlFlow<()>;
+}
+
+impl<F: FnMut(Stream, &[u8]) -> ControlFlow<()>> Sink for F {
+    fn take(&mut self, stream: Stream, piece: &[u8], _: &dyn Fn() -> bool) -> ControlFlow<()> {
+        self(stream, piece)
+    }
+}
+
+/// How long a command may run.
+#[derive(Debug, Clone, Copy)]
+pub struct Until<'a> {
+    /// At most so long.
+    pub limit: Duration,
+    /// Not after this is set: nothing waits for the command any more.
+    pub is_cancelled: &'a AtomicBool,
+}
+
+impl Until<'_> {
+    /// Why a command that began at `begin` must not run on.
+    pub(crate) fn finish(&self, begin: Instant) -> Option<Finish> {
+        if self.is_cancelled.load(Ordering::Acquire) {
+            Some(Finish::Cancelled)
+        } else if begin.elapsed() >= self.limit {
+            Some(Finish::TimedOut)
+        } else {
+            None
+        }
+    }
+}
+
+/// How a command has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// By itself, with this status: 128 plus a signal if one has ended it.
+    Exited(i32),
+    /// It was killed, as nothing waits for it any more.
+    Cancelled,
+    /// It was killed at its time limit.
+    TimedOut,
+}
+
+/// Keeps what a command writes, up to a limit for each output, and counts the rest.
+#[derive(Debug)]
+pub struct Collector {
+    most: [usize; 2],
+    outputs: [Vec<u8>; 2],
+    dropped: u64,
+}
+
+impl Collector {
+    /// Keeps so many bytes of standard output, and of standard error.
+    pub fn new(most: [usize; 2]) -> Collector {
+        Collector {
+            most,
+            outputs: Default::default(),
+            dropped: 0,
+        }
+    }
+
+    /// What was kept of a command that has ended with a status, and how many bytes were dropped.
+    pub fn into_output(self, status: i32) -> (Output, u64) {
+        let [stdout, stderr] = self.outputs;
+        let output = Output {
+            status,
+            stdout,
+            stderr,
+        };
+        (output, self.dropped)
+    }
+}
+
+impl Sink for Collector {
+    fn take(&mut self, stream: Stream, piece: &[u8], _: &dyn Fn() -> bool) -> ControlFlow<()> {
+        let at = stream as usize;
+        let kept = piece.len().min(self.most[at] - self.outputs[at].len());
+        self.outputs[at].extend_from_slice(&piece[..kept]);
+        self.dropped += (piece.len() - kept) as u64;
+        ControlFlow::Continue(())
+    }
+}
+
+/// Runs a command on this host with empty standard input. Where it does not end in time, it is
+/// killed with all that it has started but for what has made a group of its own. What it leaves in
+/// the background runs on, and keeps no one waiting; what that writes later is discarded.
+///
+/// # Errors
+/// It cannot be started, or the kernel refuses to wait for it.
+pub fn run_piped(
+    command: &mut Command,
+    until: Until<'_>,
+    sink: &mut dyn Sink,
+) -> io::Result<Finish> {
+    let mut child = end_with_parent(command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let mut files = [
+        child.stdout.take().map(|it| File::from(OwnedFd::from(it))),
+        child.stderr.take().map(|it| File::from(OwnedFd::from(it))),
+    ];
+    let finish = relay(&child, &mut files, until, sink);
+    if !matches!(finish, Ok(Finish::Exited(_))) {
+        kill_group(&child);
+    }
+    let status = child.wait()?;
+    files.into_iter().flatten().for_each(discard);
+    Ok(match finish? {
+        Finish::Exited(_) => Finish::Exited(status_of(status)),
+        other => other,
+    })
+}
+
+/// Hands over what a command writes until it has ended, or is to end; the status is still unknown.
+fn relay(
+    child: &Child,
+    files: &mut [Option<File>; 2],
+    until: Until<'_>,
+    sink: &mut dyn Sink,
+) -> io::Result<Finish> {
+    let begin = Instant::now();
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let is_over = || until.finish(begin).is_some();
+    let mut buffer = vec![0; PIECE_BYTES];
+    // Once it has ended: what it has written and is not taken yet. What a process in the background
+    // writes after that comes behind.
+    let mut left: Option<[usize; 2]> = None;
+    loop {
+        if let Some(finish) = until.finish(begin) {
+            return Ok(finish);
+        }
+        let (has_ended, ready) = look(&process, files)?;
+        if has_ended && left.is_none() {
+            left = Some(files.each_ref().map(unread));
+        }
+        for (at, stream) in [Stream::Stdout, Stream::Stderr].into_iter().enumerate() {
+            let most = left.map_or(PIECE_BYTES, |left| left[at].min(PIECE_BYTES));
+            let Some(file) = files[at].as_mut().filter(|_| ready[at] && most > 0) else {
+                continue;
+            };
+            let Ok(length @ 1..) = file.read(&mut buffer[..most]) else {
+                files[at] = None;
+                if let Some(left) = &mut left {
+                    left[at] = 0;
+                }
+                continue;
+            };
+            if let Some(left) = &mut left {
+                left[at] -= length;
+            }
+            if sink.take(stream, &buffer[..length], &is_over).is_break() {
+                return Ok(until.finish(begin).unwrap_or(Finish::Cancelled));
+            }
+        }
+        if left == Some([0, 0]) {
+            return Ok(Finish::Exited(0));
+        }
+    }
+}
+
+/// Bytes that wait in a pipe.
+fn unread(file: &Option<File>) -> usize {
+    let bytes = file.as_ref().and_then(|it| ioctl_fionread(it).ok());
+    usize::try_from(bytes.unwrap_or_default()).unwrap_or(usize::MAX)
+}
+
+/// Waits a little for a command: whether it has ended, and which of its outputs can be read.
+fn look(process: &OwnedFd, files: &[Option<File>; 2]) -> io::Result<(bool, [bool; 2])> {
+    let mut polled = vec![PollFd::new(process, PollFlags::IN)];
+    for file in files.iter().flatten() {
+        polled.push(PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN));
+    }
+    let time = Timespec {
+        tv_sec: 0,
+        tv_nsec: LOOK.subsec_nanos().into(),
+    };
+    match poll(&mut polled, Some(&time)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut seen = polled.iter().map(|it| !it.revents().is_empty());
+    let has_ended = seen.next().unwrap_or_default();
+    let ready = [0, 1].map(|at| files[at].is_some() && seen.next().unwrap_or_default());
+    Ok((has_ended, ready))
+}
+
+fn kill_group(child: &Child) {
+    // It may have ended at this very moment; it is not waited for yet, so the number is its own.
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+}
+
+/// Reads a pipe to its end on a thread, so that what writes there does not fail.
+fn discard(mut file: File) {
+    let thread = std::thread::Builder::new().name("discards".to_owned());
+    // Without a thread the pipe is closed, and what writes there ends.
+    let _ = thread.spawn(move || io::copy(&mut file, &mut io::sink()));
+}
+
+fn status_of(status: ExitStatus) -> i32 {
+    let by_signal = || SIGNALLED + status.signal().unwrap_or_default();
+    status.code().unwrap_or_else(by_signal)
+}
+
+/// Bytes of a piece of output at most.
+pub const PIECE_BYTES: usize = 64 << 10;
+const SIGNALLED: i32 = 128;
+/// Between two looks at whether a command is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn never(limit: Duration) -> Until<'static> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Until {
+            limit,
+            is_cancelled: &NEVER,
+        }
+    }
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn large_output_comes_whole_in_bounded_pieces() {
+        let (mut bytes, mut longest, mut errors) = (0_u64, 0, Vec::new());
+        let script = "yes | head -c 67108864; echo err >&2; exit 7";
+        let mut sink = |stream: Stream, piece: &[u8]| {
+            longest = longest.max(piece.len());
+            match stream {
+                Stream::Stdout => {
+                    let expected = |at: usize| b"y\n"[((bytes + at as u64) % 2) as usize];
+                    assert!((0..piece.len()).all(|at| piece[at] == expected(at)));
+                    bytes += piece.len() as u64;
+                }
+                Stream::Stderr => errors.extend_from_slice(piece),
+            }
+            ControlFlow::Continue(())
+        };
+        let finish = run_piped(&mut shell(script), never(LIMIT), &mut sink).unwrap();
+        assert_eq!(finish, Finish::Exited(7));
+        assert_eq!((bytes, &errors[..]), (64 << 20, &b"err\n"[..]));
+        assert!(longest <= PIECE_BYTES);
+    }
+
+    #[test]
+    fn collector_keeps_so_much_and_counts_the_rest() {
+        let mut sink = Collector::new([1000, 10]);
+        let script = "head -c 50000000 /dev/zero; echo err >&2";
+        run_piped(&mut shell(script), never(LIMIT), &mut sink).unwrap();
+        let (output, dropped) = sink.into_output(0);
+        assert_eq!((output.stdout.len(), dropped), (1000, 50_000_000 - 1000));
+        assert_eq!(output.stderr, b"err\n");
+    }
+
+    #[test]
+    fn background_keeps_no_one_waiting_and_runs_on() {
+        let mut sink = Collector::new([100, 100]);
+        let script = "sleep 1000 & echo $!";
+        run_piped(&mut shell(script), never(LIMIT), &mut sink).unwrap();
+        let pid = sink.into_output(0).0.text();
+        let killed = Command::new("kill").args(["-9", &pid]).status().unwrap();
+        assert!(killed.success(), "it runs on in the background");
+    }
+
+    #[test]
+    fn background_that_writes_without_end_keeps_no_one_waiting() {
+        let mut sink = Collector::new([100, 100]);
+        let script = "yes 2>/dev/null & echo $! >&2";
+        let finish = run_piped(&mut shell(script), never(LIMIT), &mut sink).unwrap();
+        assert_eq!(finish, Finish::Exited(0));
+        let pid = sink.into_output(0).0.error_text();
+        let killed = Command::new("kill").args(["-9", &pid]).status().unwrap();
+        assert!(killed.success(), "it runs on in the background");
+    }
+
+    #[test]
+    fn reader_that_goes_ends_the_command() {
+        let mut taken = 0;
+        let mut sink = |_: Stream, piece: &[u8]| {
+            taken += piece.len();
+            ControlFlow::Break(())
+        };
+        let finish = run_piped(&mut shell("yes"), never(LIMIT), &mut sink).unwrap();
+        assert_eq!(finish, Finish::Cancelled);
+        assert!(taken <= PIECE_BYTES);
+    }
+
+    #[test]
+    fn time_ends_a_command_whose_reader_stands_still() {
+        struct Still;
+        impl Sink for Still {
+            fn take(&mut self, _: Stream, _: &[u8], is_over: &dyn Fn() -> bool) -> ControlFlow<()> {
+                while !is_over() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                ControlFlow::Break(())
+            }
+        }
+        let until = never(Duration::from_millis(50));
+        let finish = run_piped(&mut shell("yes"), until, &mut Still).unwrap();
+        assert_eq!(finish, Finish::TimedOut);
+        let until = never(Duration::from_millis(50));
+        let silent = run_piped(&mut shell("sleep 1000"), until, &mut Still).unwrap();
+        assert_eq!(silent, Finish::TimedOut);
+    }
+
+    #[test]
+    fn signal_that_ends_a_command_is_in_its_status() {
+        let mut sink = Collector::new([0, 0]);
+        let finish = run_piped(&mut shell("kill -9 $$"), never(LIMIT), &mut sink).unwrap();
+        assert_eq!(finish, Finish::Exited(128 + 9));
+    }
+}

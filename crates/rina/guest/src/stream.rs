@@ -1,0 +1,325 @@
+//! Commands whose output goes to the host as it comes.
+//!
+//! The host grants each command a number of bytes, and more of them as its own reader takes what
+//! has come. Without a grant the agent does not read the command's outputs, so that the command
+//! waits when their pipes are full: a command has no more than these two pipes of the guest's
+//! memory. While it waits, the host sends `PING` with the command's id. A command of which the host
+//! says nothing for [`LEASE`] is killed: the process that waited for it has been killed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::port::{PIECE_BYTES, piece};
+use crate::shell::{Shell, status_of};
+use crate::system;
+
+/// All commands that stream, by their ids.
+#[derive(Default)]
+pub struct Streams(Mutex<BTreeMap<String, Arc<Stream>>>);
+
+/// What the host says of one of them.
+pub struct Stream {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// Bytes that may be sent.
+    credit: u64,
+    heard_at: Instant,
+    is_killed: bool,
+}
+
+impl Streams {
+    /// Notes a command; none if one has its id already.
+    pub fn begin(&self, id: &str, credit: u64) -> Option<Arc<Stream>> {
+        let mut all = lock(&self.0);
+        if all.contains_key(id) {
+            return None;
+        }
+        let stream = Arc::new(Stream {
+            state: Mutex::new(State {
+                credit: credit.min(CREDIT_MAX),
+                heard_at: Instant::now(),
+                is_killed: false,
+            }),
+            changed: Condvar::new(),
+        });
+        all.insert(id.to_owned(), Arc::clone(&stream));
+        Some(stream)
+    }
+
+    /// Notes that the host still waits for a command, if it is one that streams.
+    pub fn hear(&self, id: &str) {
+        self.change(id, |_| {});
+    }
+
+    /// Lets a command send so many bytes more.
+    pub fn allow(&self, id: &str, bytes: u64) {
+        self.change(id, |state| {
+            state.credit = state.credit.saturating_add(bytes).min(CREDIT_MAX);
+        });
+    }
+
+    /// Has a command end.
+    pub fn end(&self, id: &str) {
+        self.change(id, |state| state.is_killed = true);
+    }
+
+    /// Forgets a command that has ended.
+    pub fn forget(&self, id: &str) {
+        lock(&self.0).remove(id);
+    }
+
+    fn change(&self, id: &str, change: impl FnOnce(&mut State)) {
+        let stream = lock(&self.0).get(id).cloned();
+        if let Some(stream) = stream {
+            let mut state = lock(&stream.state);
+            state.heard_at = Instant::now();
+            change(&mut state);
+            stream.changed.notify_all();
+        }
+    }
+}
+
+impl Stream {
+    /// Whether the command is to end.
+    fn is_over(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_killed || state.heard_at.elapsed() > LEASE
+    }
+
+    /// How many bytes may be sent now; waits a little where no byte may.
+    fn credit(&self) -> u64 {
+        let has_none = |state: &mut State| state.credit == 0 && !state.is_killed;
+        let state = lock(&self.state);
+        let waited = self.changed.wait_timeout_while(state, LOOK, has_none);
+        waited.unwrap_or_else(PoisonError::into_inner).0.credit
+    }
+
+    fn spend(&self, bytes: usize) {
+        lock(&self.state).credit -= bytes as u64;
+    }
+}
+
+/// Runs a shell to its end and says its outputs in pieces; its exit status.
+pub fn run(id: &str, shell: std::io::Result<Shell>, stream: &Stream, say: impl Fn(&str)) -> i32 {
+    let done = shell.and_then(|mut shell| {
+        let child = shell
+            .command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        relay(id, child, stream, &say)
+    });
+    done.unwrap_or_else(|error| {
+        say(&piece(
+            "ERR",
+            id,
+            format!("running sh: {error}\n").as_bytes(),
+        ));
+        1
+    })
+}
+
+fn relay(id: &str, mut child: Child, stream: &Stream, say: &impl Fn(&str)) -> std::io::Result<i32> {
+    let mut files = [
+        child.stdout.take().map(|it| File::from(OwnedFd::from(it))),
+        child.stderr.take().map(|it| File::from(OwnedFd::from(it))),
+    ];
+    let mut buffer = [0; PIECE_BYTES];
+    let mut pause = PAUSE_MIN;
+    // Once it has ended: what it has written and was not said yet. What a process in the background
+    // writes after that comes behind.
+    let mut left: Option<[usize; 2]> = None;
+    let status = loop {
+        let ended = child.try_wait()?;
+        match ended {
+            Some(status) if stream.is_over() => break status,
+            None if stream.is_over() => {
+                system::kill_group(child.id());
+                break child.wait()?;
+            }
+            _ => {}
+        }
+        if let [None, None] = files {
+            if let Some(status) = ended {
+                break status;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOOK);
+            continue;
+        }
+        if let Some(status) = ended {
+            let unread =
+                |file: &Option<File>| file.as_ref().map_or(0, |it| system::unread(it.as_fd()));
+            if *left.get_or_insert_with(|| files.each_ref().map(unread)) == [0, 0] {
+                break status;
+            }
+        }
+        let mut credit = stream.credit();
+        if credit == 0 {
+            continue;
+        }
+        let timeout = if ended.is_some() { 0 } else { LOOK_MS };
+        let polled = [0, 1].map(|at| files[at].as_ref().map(AsFd::as_fd));
+        let ready = system::readable(polled, timeout)?;
+        for (at, verb) in [(0, "OUT"), (1, "ERR")] {
+            let most = left.map_or(PIECE_BYTES, |left| left[at].min(PIECE_BYTES));
+            let room = credit.min(most as u64) as usize;
+            let Some(file) = files[at].as_mut().filter(|_| ready[at] && room > 0) else {
+                continue;
+            };
+            match file.read(&mut buffer[..room]) {
+                Ok(length @ 1..) => {
+                    credit -= length as u64;
+                    if let Some(left) = &mut left {
+                        left[at] -= length;
+                    }
+                    stream.spend(length);
+                    say(&piece(verb, id, &buffer[..length]));
+                }
+                _ => {
+                    files[at] = None;
+                    if let Some(left) = &mut left {
+                        left[at] = 0;
+                    }
+                }
+            }
+        }
+    };
+    // What it has left in the background does not fail when it writes.
+    files.into_iter().flatten().for_each(discard);
+    Ok(status_of(status))
+}
+
+/// Reads a file to its end on a thread of its own.
+fn discard(mut file: File) {
+    let thread = std::thread::Builder::new().stack_size(DISCARD_STACK_BYTES);
+    // Without a thread it is closed, and what writes there ends.
+    let _ = thread.spawn(move || std::io::copy(&mut file, &mut std::io::sink()));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is left half done by a thread that panics; that ends the agent anyway.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long the host may say nothing of a command. It sends a ping every ten seconds.
+const LEASE: Duration = Duration::from_secs(60);
+/// Bytes that may be on their way to the host at most.
+const CREDIT_MAX: u64 = 1 << 20;
+/// Between two looks at whether a command has ended, or is to end.
+const LOOK: Duration = Duration::from_millis(LOOK_MS as u64);
+const LOOK_MS: i32 = 100;
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const DISCARD_STACK_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::shell::shell_of;
+
+    /// The lines of a command that has ended, with its status.
+    fn lines_of(script: &str, credit: u64) -> (Vec<String>, i32) {
+        let streams = Streams::default();
+        let stream = streams.begin("1", credit).unwrap();
+        let lines = Mutex::new(Vec::new());
+        let status = run("1", shell_of("1", script), &stream, |line| {
+            // The host takes each piece at once.
+            streams.allow("1", PIECE_BYTES as u64);
+            lock(&lines).push(line.to_owned());
+        });
+        (lines.into_inner().unwrap(), status)
+    }
+
+    fn bytes_of(lines: &[String], verb: &str) -> Vec<u8> {
+        let parts = lines.iter().filter_map(|line| {
+            let text = line.strip_prefix(verb)?.strip_prefix(" 1 ")?;
+            crate::base64::decode(text.trim_end())
+        });
+        parts.flatten().collect()
+    }
+
+    #[test]
+    fn outputs_come_whole_and_apart_with_the_status() {
+        let (lines, status) = lines_of(
+            "head -c 3000000 /dev/zero; echo err >&2; sleep 1000 >/dev/null 2>&1 & exit 7",
+            10_000,
+        );
+        assert_eq!(status, 7);
+        assert_eq!(bytes_of(&lines, "OUT"), vec![0; 3_000_000]);
+        assert_eq!(bytes_of(&lines, "ERR"), b"err\n");
+        let killed = lines_of("kill -9 $$", 10_000).1;
+        assert_eq!(killed, 128 + 9);
+    }
+
+    #[test]
+    fn background_keeps_no_one_waiting_and_runs_on() {
+        let (lines, status) = lines_of("sleep 1000 & echo $!", 10_000);
+        assert_eq!(status, 0);
+        let pid = String::from_utf8(bytes_of(&lines, "OUT")).unwrap();
+        let killed = Command::new("kill").args(["-9", pid.trim()]).status();
+        assert!(killed.unwrap().success(), "it runs on in the background");
+    }
+
+    #[test]
+    fn background_that_writes_without_end_keeps_no_one_waiting() {
+        let (lines, status) = lines_of("yes 2>/dev/null & echo $! >&2", 10_000);
+        assert_eq!(status, 0);
+        let pid = String::from_utf8(bytes_of(&lines, "ERR")).unwrap();
+        let killed = Command::new("kill").args(["-9", pid.trim()]).status();
+        assert!(killed.unwrap().success(), "it runs on in the background");
+    }
+
+    #[test]
+    fn command_waits_without_a_grant_until_it_is_killed() {
+        let streams = Streams::default();
+        let stream = streams.begin("1", 5000).unwrap();
+        assert!(streams.begin("1", 5000).is_none());
+        let sent = Mutex::new(0);
+        std::thread::scope(|scope| {
+            let runs = scope.spawn(|| {
+                run("1", shell_of("1", "yes"), &stream, |line| {
+                    *lock(&sent) += bytes_of(&[line.to_owned()], "OUT").len();
+                })
+            });
+            while *lock(&sent) < 5000 {
+                std::thread::sleep(PAUSE_MIN);
+            }
+            std::thread::sleep(3 * LOOK);
+            assert_eq!(*lock(&sent), 5000);
+            streams.allow("1", 7000);
+            while *lock(&sent) < 12_000 {
+                std::thread::sleep(PAUSE_MIN);
+            }
+            streams.end("1");
+            assert_eq!(runs.join().unwrap(), 128 + 9);
+        });
+        assert_eq!(*lock(&sent), 12_000);
+    }
+
+    #[test]
+    fn command_of_which_the_host_says_nothing_is_over() {
+        let streams = Streams::default();
+        let stream = streams.begin("1", 1).unwrap();
+        assert!(!stream.is_over());
+        let Some(past) = Instant::now().checked_sub(2 * LEASE) else {
+            return;
+        };
+        lock(&stream.state).heard_at = past;
+        assert!(stream.is_over());
+        streams.hear("1");
+        assert!(!stream.is_over());
+    }
+}
