@@ -304,7 +304,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet-web",
-        "carina-api carina-dissect carina-sys carina-vnet carina-wire axum serde serde_json thiserror tokio",
+        "carina-api carina-dissect carina-sys carina-vnet carina-wire axum http-body serde serde_json thiserror tokio",
     ),
     (
         "carina-vnet-host",

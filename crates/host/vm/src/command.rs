@@ -5,13 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use carina_api::output::{Collector, PIECE_BYTES, Sink, Stream};
 use carina_sys::end_with_parent;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
@@ -30,6 +30,16 @@ pub struct Output {
 }
 
 impl Output {
+    /// What was kept of the outputs of a command that has ended with a status.
+    pub fn of(kept: Collector, status: i32) -> Output {
+        let ([stdout, stderr], _) = kept.into_outputs();
+        Output {
+            status,
+            stdout,
+            stderr,
+        }
+    }
+
     /// Whether the status was 0.
     pub fn is_success(&self) -> bool {
         self.status == 0
@@ -43,30 +53,6 @@ impl Output {
     /// Standard error as text, without white space at both ends.
     pub fn error_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).trim().to_owned()
-    }
-}
-
-/// One of the two outputs of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-}
-
-/// Takes the output of a command.
-pub trait Sink {
-    /// Takes a piece of at most [`PIECE_BYTES`] bytes. Waits while the reader is slow, but not
-    /// after `is_over` says that the command is to end. [`ControlFlow::Break`]: the reader has
-    /// gone.
-    fn take(&mut self, stream: Stream, piece: &[u8], is_over: &dyn Fn() -> bool)
-    -> ControlFlow<()>;
-}
-
-impl<F: FnMut(Stream, &[u8]) -> ControlFlow<()>> Sink for F {
-    fn take(&mut self, stream: Stream, piece: &[u8], _: &dyn Fn() -> bool) -> ControlFlow<()> {
-        self(stream, piece)
     }
 }
 
@@ -101,46 +87,6 @@ pub enum Finish {
     Cancelled,
     /// It was killed at its time limit.
     TimedOut,
-}
-
-/// Keeps what a command writes, up to a limit for each output, and counts the rest.
-#[derive(Debug)]
-pub struct Collector {
-    most: [usize; 2],
-    outputs: [Vec<u8>; 2],
-    dropped: u64,
-}
-
-impl Collector {
-    /// Keeps so many bytes of standard output, and of standard error.
-    pub fn new(most: [usize; 2]) -> Collector {
-        Collector {
-            most,
-            outputs: Default::default(),
-            dropped: 0,
-        }
-    }
-
-    /// What was kept of a command that has ended with a status, and how many bytes were dropped.
-    pub fn into_output(self, status: i32) -> (Output, u64) {
-        let [stdout, stderr] = self.outputs;
-        let output = Output {
-            status,
-            stdout,
-            stderr,
-        };
-        (output, self.dropped)
-    }
-}
-
-impl Sink for Collector {
-    fn take(&mut self, stream: Stream, piece: &[u8], _: &dyn Fn() -> bool) -> ControlFlow<()> {
-        let at = stream as usize;
-        let kept = piece.len().min(self.most[at] - self.outputs[at].len());
-        self.outputs[at].extend_from_slice(&piece[..kept]);
-        self.dropped += (piece.len() - kept) as u64;
-        ControlFlow::Continue(())
-    }
 }
 
 /// Runs a command on this host with empty standard input. Where it does not end in time, it is
@@ -266,15 +212,13 @@ fn status_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(by_signal)
 }
 
-/// Bytes of a piece of output at most.
-pub const PIECE_BYTES: usize = 64 << 10;
 const SIGNALLED: i32 = 128;
 /// Between two looks at whether a command is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::ops::ControlFlow;
 
     use super::*;
 
@@ -321,9 +265,9 @@ mod tests {
         let mut sink = Collector::new([1000, 10]);
         let script = "head -c 50000000 /dev/zero; echo err >&2";
         run_piped(&mut shell(script), never(LIMIT), &mut sink).unwrap();
-        let (output, dropped) = sink.into_output(0);
-        assert_eq!((output.stdout.len(), dropped), (1000, 50_000_000 - 1000));
-        assert_eq!(output.stderr, b"err\n");
+        let ([stdout, stderr], dropped) = sink.into_outputs();
+        assert_eq!((stdout.len(), dropped), (1000, 50_000_000 - 1000));
+        assert_eq!(stderr, b"err\n");
     }
 
     #[test]
@@ -331,7 +275,7 @@ mod tests {
         let mut sink = Collector::new([100, 100]);
         let script = "sleep 1000 & echo $!";
         run_piped(&mut shell(script), never(LIMIT), &mut sink).unwrap();
-        let pid = sink.into_output(0).0.text();
+        let pid = Output::of(sink, 0).text();
         let killed = Command::new("kill").args(["-9", &pid]).status().unwrap();
         assert!(killed.success(), "it runs on in the background");
     }
@@ -342,7 +286,7 @@ mod tests {
         let script = "yes 2>/dev/null & echo $! >&2";
         let finish = run_piped(&mut shell(script), never(LIMIT), &mut sink).unwrap();
         assert_eq!(finish, Finish::Exited(0));
-        let pid = sink.into_output(0).0.error_text();
+        let pid = Output::of(sink, 0).error_text();
         let killed = Command::new("kill").args(["-9", &pid]).status().unwrap();
         assert!(killed.success(), "it runs on in the background");
     }

@@ -10,6 +10,7 @@ pub mod control;
 pub mod error;
 pub mod ipc;
 pub mod names;
+pub mod output;
 pub mod paths;
 pub mod qemu;
 pub mod spec;

@@ -9,18 +9,17 @@
 mod bring_up;
 
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use carina_api::AppName;
 use carina_api::control::{Client, IpcpInfo, RibObject};
-use carina_namespaces::{ChildProcess, GRACE, NamespaceAccess, Process, end_all};
-use carina_sys::end_with_parent;
+use carina_namespaces::{ChildProcess, NamespaceAccess, Process};
 use carina_vm::shell::shell_words;
+use carina_vm::{Collector, Finish, Sink, Until, run_piped};
 
 use crate::down::take_down;
 use crate::error::{Attempt, Error, Result};
@@ -153,46 +152,43 @@ impl Running {
     /// fails, its status tells.
     pub fn exec(&self, system: &str, words: &[&str]) -> Result<Output> {
         use std::os::unix::process::ExitStatusExt;
+        let mut kept = Collector::new([OUTPUT_MAX; 2]);
+        let status = match self.stream(system, words, &mut kept)? {
+            Finish::Exited(status) => status,
+            Finish::Cancelled => return Err(Error::Interrupted),
+            Finish::TimedOut => {
+                return Err(Error::Command {
+                    command: words.join(" "),
+                    said: format!("it has not ended within {} s", EXEC.as_secs()),
+                });
+            }
+        };
+        let ([stdout, stderr], _) = kept.into_outputs();
+        Ok(Output {
+            status: std::process::ExitStatus::from_raw(status << 8),
+            stdout,
+            stderr,
+        })
+    }
+
+    /// As [`Running::exec`], but hands over the output as it comes. The program is killed when the
+    /// sink takes no more, and when [`Options::is_interrupted`] is set.
+    ///
+    /// # Errors
+    /// It cannot be started, or the guest does not answer.
+    pub fn stream(&self, system: &str, words: &[&str], sink: &mut dyn Sink) -> Result<Finish> {
+        let until = |limit: Duration| Until {
+            limit,
+            is_cancelled: &self.options.is_interrupted,
+        };
         if let Some(vm) = self.machine(system) {
             let guest = reach_guest(&self.dir, system, vm)?;
-            let text = shell_words(words);
-            let output = self.unless_interrupted(move || guest.run(&text, EXEC))??;
-            let status = std::process::ExitStatus::from_raw(output.status << 8);
-            let (stdout, stderr) = (output.stdout, output.stderr);
-            return Ok(Output {
-                status,
-                stdout,
-                stderr,
-            });
+            return Ok(guest.stream(&shell_words(words), until(EXEC), sink)?);
         }
         let (program, rest) = words.split_first().ok_or(Error::NoProgram)?;
         let mut command = self.command(system, self.program(program))?;
         let what = format!("running {program} in {system}");
-        let child = end_with_parent(&mut command)
-            .args(rest)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .attempt(&what)?;
-        let process = Process::of_child(&child)?;
-        let output = self.unless_interrupted(move || child.wait_with_output());
-        if output.is_err() {
-            end_all(&[process], GRACE);
-        }
-        output?.attempt(what)
-    }
-
-    /// Runs a wait that cannot be cut short on another thread, so that an interruption can end it.
-    fn unless_interrupted<T: Send + 'static>(
-        &self,
-        wait: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T> {
-        let thread = std::thread::spawn(wait);
-        while !thread.is_finished() {
-            self.pause()?;
-        }
-        thread.join().or_else(|panic| resume_unwind(panic))
+        run_piped(command.args(rest), until(Duration::MAX), sink).attempt(what)
     }
 
     /// A command in a system that is a namespace, not started yet. It will have its own process
@@ -403,5 +399,7 @@ fn guest_path(file: &str) -> String {
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const LOG_LINES: usize = 12;
+/// Bytes that are kept of each output of a command.
+const OUTPUT_MAX: usize = 16 << 20;
 /// Time limit of a command in a guest.
 const EXEC: Duration = Duration::from_secs(600);

@@ -11,8 +11,8 @@ use crate::error::Error;
 pub(super) type Key = (Vec<String>, String, String, u64);
 
 /// All commands with a number.
-#[derive(Debug, Default)]
-pub(super) struct Executions(Mutex<BTreeMap<Key, State>>);
+#[derive(Clone, Debug, Default)]
+pub(super) struct Executions(Arc<Mutex<BTreeMap<Key, State>>>);
 
 #[derive(Debug)]
 enum State {
@@ -24,8 +24,8 @@ enum State {
 
 /// A command that runs.
 #[derive(Debug)]
-pub(super) struct Execution<'a> {
-    all: &'a Executions,
+pub(super) struct Execution {
+    all: Executions,
     key: Key,
     /// Set when it is to end.
     pub(super) is_ended: Arc<AtomicBool>,
@@ -36,7 +36,7 @@ impl Executions {
     ///
     /// # Errors
     /// It is to end already, or another one has its number.
-    pub(super) fn begin(&self, key: Key) -> Result<Execution<'_>, Error> {
+    pub(super) fn begin(&self, key: Key) -> Result<Execution, Error> {
         let mut all = self.lock();
         if all.contains_key(&key) {
             if matches!(all[&key], State::Ended(_)) {
@@ -46,8 +46,9 @@ impl Executions {
         }
         let is_ended = Arc::new(AtomicBool::new(false));
         all.insert(key.clone(), State::Runs(Arc::clone(&is_ended)));
+        drop(all);
         Ok(Execution {
-            all: self,
+            all: self.clone(),
             key,
             is_ended,
         })
@@ -73,7 +74,20 @@ impl Executions {
     }
 }
 
-impl Drop for Execution<'_> {
+impl Execution {
+    /// Has it end.
+    pub(super) fn end(&self) {
+        self.is_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether it is to end.
+    #[cfg(test)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Execution {
     fn drop(&mut self) {
         self.all.lock().remove(&self.key);
     }

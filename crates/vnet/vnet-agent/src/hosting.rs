@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_api::{ErrorBody, ErrorCode};
@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::executions::Executions;
 use crate::seeking::Seeking;
 use crate::sessions::Sessions;
+use crate::streams::{self, Streams};
 use crate::watches::Watches;
 
 /// What a host lets operators do beyond what is safe for the host.
@@ -39,6 +40,7 @@ pub struct Openness {
 pub struct Inside {
     openness: Openness,
     executions: Executions,
+    streams: Streams,
     sessions: Sessions,
     copies: Copies,
     seeking: Seeking,
@@ -67,6 +69,7 @@ impl Inside {
         Inside {
             openness,
             executions: Executions::default(),
+            streams: Streams::default(),
             sessions: Sessions::default(),
             copies: Copies::default(),
             seeking: Seeking::default(),
@@ -81,7 +84,7 @@ impl Inside {
     /// # Errors
     /// There is no such network or node, or the request cannot be carried out. The text names
     /// nothing of the host; details are in the host's log.
-    pub fn answer(&self, agent: &Agent, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+    pub fn answer(&self, agent: &Arc<Agent>, wanted: &Wanted) -> Result<Answer, ErrorBody> {
         let name = part_name(wanted.vnet);
         let checked = self.check(agent, &name, &wanted.ask);
         if let (Some(node), Some(what)) = (wanted.ask.node(), wanted.ask.deed()) {
@@ -106,7 +109,11 @@ impl Inside {
             .map_err(|error| safe(&error.into()))?;
         let enters = matches!(
             ask,
-            Ask::Exec { .. } | Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. }
+            Ask::Exec { .. }
+                | Ask::Begin { .. }
+                | Ask::Watch { .. }
+                | Ask::Type { .. }
+                | Ask::Leave { .. }
         );
         if kind == Kind::Namespace && enters && !self.openness.opens_namespaces {
             let what = format!(
@@ -120,11 +127,13 @@ impl Inside {
         Ok(())
     }
 
-    fn carry_out(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+    fn carry_out(&self, agent: &Arc<Agent>, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
         let ms = |ms: u64| Duration::from_millis(ms.min(MS_MAX));
         Ok(match &wanted.ask {
             Ask::Look {} => Answer::Looked(look(&agent.report(name)?)),
-            Ask::Exec { .. } | Ask::EndExec { .. } => self.execute(agent, name, wanted)?,
+            Ask::Exec { .. } | Ask::Begin { .. } | Ask::Output { .. } | Ask::EndExec { .. } => {
+                self.execute(agent, name, wanted)?
+            }
             Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. } => {
                 self.at_console(agent, name, wanted)?
             }
@@ -176,8 +185,8 @@ impl Inside {
         })
     }
 
-    /// Runs a command, or ends one; of all else it does nothing.
-    fn execute(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+    /// Runs a command, says what it says, or ends one; of all else it does nothing.
+    fn execute(&self, agent: &Arc<Agent>, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
         let key = |node: &String, session: u64| {
             (wanted.who.clone(), name.to_owned(), node.clone(), session)
         };
@@ -195,12 +204,39 @@ impl Inside {
                     limit: Duration::from_millis((*limit_ms).min(MS_MAX)),
                     is_cancelled: execution.as_ref().map_or(&never, |it| &it.is_ended),
                 };
-                let output = agent.run_until(name, node, command, until)?;
-                return Ok(Answer::Ran(ExecReply::of(
-                    output.status,
-                    output.stdout,
-                    output.stderr,
-                )));
+                let mut kept = ExecReply::collector();
+                let status = agent.stream(name, (node, command), until, &mut kept)?;
+                return Ok(Answer::Ran(ExecReply::of(kept, status)));
+            }
+            Ask::Begin {
+                node,
+                command,
+                limit_ms,
+                session,
+            } => {
+                let key = key(node, *session);
+                let wanted = streams::Wanted {
+                    execution: self.executions.begin(key.clone())?,
+                    key,
+                    command: command.clone(),
+                    limit: Duration::from_millis((*limit_ms).min(MS_MAX)),
+                };
+                let log = self.log.clone();
+                self.streams.begin(agent, wanted, move |error| {
+                    log.say(format_args!("running a command: {error}"));
+                    safe(&error.into())
+                })?;
+            }
+            Ask::Output {
+                node,
+                session,
+                since,
+                most,
+                wait_ms,
+            } => {
+                let wait = Duration::from_millis(*wait_ms);
+                let key = key(node, *session);
+                return self.streams.output(&key, [*since, *most], wait);
             }
             Ask::EndExec { node, session } => self.executions.end(key(node, *session)),
             _ => {}

@@ -22,6 +22,7 @@ mod hosting;
 mod open_agent;
 mod seeking;
 mod sessions;
+mod streams;
 mod watches;
 
 pub use gate::Gate;

@@ -29,7 +29,7 @@ use crate::alone::{now_ms, record_of};
 use crate::directory::{Record, VnetDir, Vnets, Wanted};
 use crate::error::{Error, Result};
 use crate::host_dif::HostDif;
-use crate::node::{Output, Until};
+use crate::node::{Output, Sink, Until};
 use crate::plan::Plan;
 use crate::random::random_bytes;
 use crate::remains;
@@ -331,18 +331,20 @@ impl Agent {
         self.network(name)?.vnet()?.run(node, command, limit)
     }
 
-    /// As [`Agent::run`], until no one waits for it any more: then it is killed.
+    /// As [`Agent::run`], but hands over the output as it comes; the exit status. The command is
+    /// killed when the sink takes no more, and when it must not run on.
     ///
     /// # Errors
-    /// As there.
-    pub fn run_until(
+    /// As there; the command was killed.
+    pub fn stream(
         &self,
         name: &str,
-        node: &str,
-        command: &str,
+        (node, command): (&str, &str),
         until: Until<'_>,
-    ) -> Result<Output> {
-        self.network(name)?.vnet()?.run_until(node, command, until)
+        sink: &mut dyn Sink,
+    ) -> Result<i32> {
+        let network = self.network(name)?;
+        network.vnet()?.stream(node, command, until, sink)
     }
 
     /// Probes all links of a network and runs the tests of its document.

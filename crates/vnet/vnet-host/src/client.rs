@@ -8,7 +8,9 @@ use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 
 use crate::plan::Plan;
+use carina_api::output::Sink;
 use carina_vnet::access::{AccessReport, Revoked, TokenReport, TokenWanted, UserWanted};
+use carina_vnet::exec_lines::{ExecLines, StreamError};
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::progress::Event;
 use carina_vnet::report::NodeSwitch;
@@ -178,7 +180,29 @@ impl Client {
         http.post(&path_of(name, "/trace"), query)
     }
 
-    /// Runs a command in a node.
+    /// Runs a command in a node and hands over its output as it comes; its exit status, or none if
+    /// the sink took no more. The command ends then.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn stream(
+        &self,
+        name: &str,
+        exec: &Exec,
+        sink: &mut dyn Sink,
+    ) -> Answer<Result<Option<i32>, StreamError>> {
+        let http = self.http.waiting(Duration::from_millis(exec.limit_ms));
+        let path = path_of(name, "/exec?stream=true");
+        let mut lines = ExecLines::new(sink);
+        let whole = http.post_streamed(&path, exec, &mut |line| lines.take(line))?;
+        Ok(match whole {
+            None => lines.end(),
+            // An agent of an earlier version.
+            Some(whole) => lines.whole(whole),
+        })
+    }
+
+    /// Runs a command in a node; its output comes at the end, as far as an answer has room.
     ///
     /// # Errors
     /// [`ClientError`].

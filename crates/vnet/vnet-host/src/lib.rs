@@ -73,7 +73,7 @@ pub mod whereabouts;
 pub use agent::Agent;
 pub use directory::{Record, VnetDir, Vnets, Wanted};
 pub use error::{Error, Result};
-pub use node::{Arrived, Output, Until};
+pub use node::{Arrived, Collector, Output, Sink, Stream, Until};
 pub use second_ports::port_app_now;
 pub use underlay::{HostSettings, Underlay, own_name};
 pub use watch::{EchoStream, Echoes};

@@ -10,16 +10,14 @@ mod sending;
 mod stream;
 
 use std::net::Ipv4Addr;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{HostPart, NodePart};
 
-pub use carina_vm::Output;
+pub use carina_vm::{Collector, Output, Sink, Stream, Until};
 
 pub use self::arriving::{Arrival, ArrivalNote, arrival_notes, forget_arrival};
-pub use self::command::Until;
 pub use self::images::{Images, end_pool, member_mib};
 pub use self::machine::{MachineNode, PORTS_MAX as MACHINE_INTERFACES_MAX};
 pub use self::moving::{Move, forget_move, forget_moves, recover};
@@ -131,24 +129,18 @@ impl Node {
 
     /// Runs a shell command in it to its end.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
-        let is_cancelled = &AtomicBool::new(false);
         match &self.system {
-            System::Namespace(node) => node.run(
-                command,
-                Until {
-                    limit,
-                    is_cancelled,
-                },
-            ),
+            System::Namespace(node) => node.run(command, limit),
             System::Machine(node) => node.run(command, limit),
         }
     }
 
-    /// As [`Node::run`], until no one waits for it any more: then it is killed.
-    pub fn run_until(&self, command: &str, until: Until<'_>) -> Result<Output> {
+    /// As [`Node::run`], but hands over the output as it comes; the exit status. The command is
+    /// killed when the sink takes no more, and when it must not run on.
+    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<i32> {
         match &self.system {
-            System::Namespace(node) => node.run(command, until),
-            System::Machine(node) => node.run_until(command, until),
+            System::Namespace(node) => node.stream(command, until, sink),
+            System::Machine(node) => node.stream(command, until, sink),
         }
     }
 

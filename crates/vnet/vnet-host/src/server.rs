@@ -5,7 +5,7 @@ mod refusals;
 
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,12 @@ use carina_vnet_web::answers::{answer, bad, document_in, event_query, json_in, r
 use tokio::sync::oneshot;
 
 use crate::agent::Agent;
-use crate::node::Until;
+use crate::node::{Sink, Until};
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
 use carina_vnet::way::WayQuery;
+use carina_vnet_web::streamed::{Caller, streamed};
 
 /// What ends a server when it is dropped.
 #[derive(Debug)]
@@ -302,33 +303,50 @@ async fn trace(State(service): Shared, Path(name): Path<String>, body: Bytes) ->
     .await
 }
 
-async fn exec(State(service): Shared, Path(name): Path<String>, body: Bytes) -> Response {
+async fn exec(
+    State(service): Shared,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+    body: Bytes,
+) -> Response {
+    match query.as_deref() {
+        None | Some("") => exec_whole(service, name, body).await,
+        Some("stream=true") => {
+            streamed((), move |sink, is_gone| {
+                execute(&service, &name, &body, sink, is_gone)
+            })
+            .await
+        }
+        Some(other) => refusal(&bad(format!("{other:?}: the query is stream=true"))),
+    }
+}
+
+/// Answers with all output at the end, as far as there is room.
+async fn exec_whole(service: Service, name: String, body: Bytes) -> Response {
     let caller = Caller::default();
     let is_gone = Arc::clone(&caller.is_gone);
     answer(move || {
-        let wanted: Exec = json_in(&body)?;
-        let until = Until {
-            limit: Duration::from_millis(wanted.limit_ms).min(EXEC_MAX),
-            is_cancelled: &is_gone,
-        };
-        let output = service
-            .agent
-            .run_until(&name, &wanted.node, &wanted.command, until)?;
-        Ok(ExecReply::of(output.status, output.stdout, output.stderr))
+        let mut kept = ExecReply::collector();
+        let status = execute(&service, &name, &body, &mut kept, &is_gone)?;
+        Ok(ExecReply::of(kept, status))
     })
     .await
 }
 
-/// Someone who waits for an answer. When the connection ends before, this value goes with it.
-#[derive(Default)]
-struct Caller {
-    is_gone: Arc<AtomicBool>,
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        self.is_gone.store(true, Ordering::Release);
-    }
+fn execute(
+    service: &Service,
+    name: &str,
+    body: &[u8],
+    sink: &mut dyn Sink,
+    is_gone: &AtomicBool,
+) -> Result<i32, ErrorBody> {
+    let wanted: Exec = json_in(body)?;
+    let until = Until {
+        limit: Duration::from_millis(wanted.limit_ms).min(EXEC_MAX),
+        is_cancelled: is_gone,
+    };
+    let agent = &service.agent;
+    Ok(agent.stream(name, (&wanted.node, &wanted.command), until, sink)?)
 }
 
 async fn test(State(service): Shared, Path(name): Path<String>) -> Response {

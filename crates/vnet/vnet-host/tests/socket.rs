@@ -1,6 +1,7 @@
 //! Tests requests to an agent over its socket.
 
 use std::io::{Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,9 +10,10 @@ use carina_api::ErrorCode;
 use carina_api::control::ClientError;
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
+use carina_vnet::exec_lines::StreamError;
 use carina_vnet::report::{Exec, VnetState};
 use carina_vnet_host::client::{Client, REMOVAL, socket_of};
-use carina_vnet_host::{Agent, Vnets, server};
+use carina_vnet_host::{Agent, Stream, Vnets, server};
 
 use crate::waiting::{Home, LIMIT, is_root, left_of};
 
@@ -86,6 +88,85 @@ fn network_is_made_used_and_removed_over_the_socket() {
     client.remove("asked", REMOVAL).unwrap();
     assert_eq!(left_of(&made.vnet.to_string()), Vec::<String>::new());
     // The agent ends with its last network, because it is transient.
+    serving.join().unwrap().unwrap();
+}
+
+/// Bytes of output, far above what fits into one answer.
+const LARGE: usize = 64 << 20;
+
+#[test]
+fn output_of_any_length_comes_and_a_reader_that_goes_ends_it() {
+    if !is_root() {
+        return;
+    }
+    let directory = Home::new();
+    let run_dir = RunDir::new(directory.path());
+    let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
+    let agent = Arc::new(Agent::new(&run_dir).unwrap());
+    let (_stop, stopped) = server::stop_handle();
+    let served = Arc::clone(&agent);
+    let serving = std::thread::spawn(move || server::serve(listener, served, true, stopped));
+    let client = Client::new(&run_dir, LIMIT);
+    client
+        .create(&Document::read(TEXT, Form::Toml).unwrap())
+        .unwrap();
+    agent.wait_until_settled("asked", LIMIT).unwrap();
+    let exec = |command: String| Exec {
+        node: "a".into(),
+        command,
+        limit_ms: 600_000,
+    };
+    let (mut bytes, mut errors) = (0, Vec::new());
+    let mut sink = |stream: Stream, piece: &[u8]| {
+        match stream {
+            Stream::Stdout => {
+                let expected = |at: usize| b"0123456789\n"[at % 11];
+                assert!((0..piece.len()).all(|it| piece[it] == expected(bytes + it)));
+                bytes += piece.len();
+            }
+            Stream::Stderr => errors.extend_from_slice(piece),
+        }
+        ControlFlow::Continue(())
+    };
+    let large = exec(format!(
+        "yes 0123456789 | head -c {LARGE}; echo err >&2; exit 7"
+    ));
+    let ended = client.stream("asked", &large, &mut sink).unwrap();
+    assert_eq!(ended, Ok(Some(7)));
+    assert_eq!((bytes, &errors[..]), (LARGE, &b"err\n"[..]));
+    // In one answer comes what has room, and the count of the rest.
+    let whole = client.exec("asked", &large).unwrap();
+    assert_eq!(whole.stdout.len() + whole.dropped as usize, LARGE);
+    // A reader that goes: nothing of the command is left.
+    let pid = directory.path().join("pid");
+    let endless = exec(format!("echo $$ >{}; exec yes", pid.display()));
+    let mut goes = |_: Stream, _: &[u8]| ControlFlow::Break(());
+    let ended = client.stream("asked", &endless, &mut goes).unwrap();
+    assert_eq!(ended, Ok(None));
+    let pid = std::fs::read_to_string(pid).unwrap();
+    let (pid, deadline) = (pid.trim().parse().unwrap(), Instant::now() + LIMIT);
+    while carina_namespaces::Process::numbered(pid).is_some() {
+        assert!(Instant::now() < deadline, "{pid} runs on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // What fails before it begins is a refusal; what is ended later, the last line.
+    let nowhere = Exec {
+        node: "z".into(),
+        ..exec("true".into())
+    };
+    let mut nothing = |_: Stream, _: &[u8]| ControlFlow::Continue(());
+    let refused = client.stream("asked", &nowhere, &mut nothing).unwrap_err();
+    assert_eq!(code_of(refused), Some(ErrorCode::NotFound));
+    let late = Exec {
+        limit_ms: 200,
+        ..exec("echo begins; exec sleep 1000".into())
+    };
+    let ended = client.stream("asked", &late, &mut nothing).unwrap();
+    assert!(
+        matches!(&ended, Err(StreamError::Refused(body)) if body.code == ErrorCode::TimedOut),
+        "{ended:?}"
+    );
+    client.remove("asked", REMOVAL).unwrap();
     serving.join().unwrap().unwrap();
 }
 

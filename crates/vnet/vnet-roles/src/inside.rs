@@ -54,6 +54,31 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<u64>,
     },
+    /// Begin to run a command in a node; its output is fetched by [`Ask::Output`].
+    Begin {
+        /// The node.
+        node: String,
+        /// The command, for a shell.
+        command: String,
+        /// How long it may take, ms.
+        limit_ms: u64,
+        /// A number that the VNO has drawn for it.
+        session: u64,
+    },
+    /// What such a command has said, when there is something. It waits while nothing of its output
+    /// is fetched, and ends when it was not asked for for a minute.
+    Output {
+        /// The node.
+        node: String,
+        /// The number.
+        session: u64,
+        /// After so many bytes of its outputs; those before have arrived.
+        since: u64,
+        /// How many of them at most. With 0 the command is only kept alive.
+        most: u64,
+        /// How long to wait for something, ms.
+        wait_ms: u64,
+    },
     /// End a command that runs in a node, or has not come yet.
     EndExec {
         /// The node.
@@ -238,6 +263,8 @@ impl Ask {
         match self {
             Ask::Look {} | Ask::Users {} | Ask::Seek { .. } | Ask::Found { .. } => None,
             Ask::Exec { node, .. }
+            | Ask::Begin { node, .. }
+            | Ask::Output { node, .. }
             | Ask::EndExec { node, .. }
             | Ask::Watch { node, .. }
             | Ask::Type { node, .. }
@@ -265,6 +292,7 @@ impl Ask {
             Ask::Look {} | Ask::Seek { .. } | Ask::Found { .. } => return OF_HOST,
             Ask::Users {}
             | Ask::Access { .. }
+            | Ask::Begin { .. }
             | Ask::EndExec { .. }
             | Ask::Type { .. }
             | Ask::Leave { .. }
@@ -275,7 +303,9 @@ impl Ask {
             Ask::Exec { limit_ms, .. }
             | Ask::Echo { limit_ms, .. }
             | Ask::Receive { limit_ms, .. } => *limit_ms,
-            Ask::Watch { wait_ms, .. } | Ask::Copy { wait_ms, .. } => (*wait_ms).min(WATCH_MS_MAX),
+            Ask::Watch { wait_ms, .. }
+            | Ask::Copy { wait_ms, .. }
+            | Ask::Output { wait_ms, .. } => (*wait_ms).min(WATCH_MS_MAX),
             Ask::Send {
                 time_ms, limit_ms, ..
             } => time_ms.saturating_add(*limit_ms),
@@ -289,7 +319,9 @@ impl Ask {
     #[must_use]
     pub fn deed(&self) -> Option<String> {
         match self {
-            Ask::Exec { command, .. } => Some(format!("runs `{}`", noted(command))),
+            Ask::Exec { command, .. } | Ask::Begin { command, .. } => {
+                Some(format!("runs `{}`", noted(command)))
+            }
             Ask::Watch { since: 0, .. } => Some("watches the console".to_owned()),
             Ask::Leave { .. } => Some("leaves the console".to_owned()),
             Ask::Migrate { .. } => Some("has it move".to_owned()),
@@ -336,7 +368,9 @@ impl Ask {
     pub fn verb(&self) -> Verb {
         match self {
             Ask::Look {} => Verb::See,
-            Ask::Exec { .. } | Ask::EndExec { .. } => Verb::Exec,
+            Ask::Exec { .. } | Ask::Begin { .. } | Ask::Output { .. } | Ask::EndExec { .. } => {
+                Verb::Exec
+            }
             Ask::Watch { .. } | Ask::Leave { .. } => Verb::Watch,
             Ask::Type { .. } => Verb::Console,
             Ask::Echo { .. }

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use carina_api::control::escape;
+use carina_api::output::Sink;
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::access::{AccessReport, Revoked, Right, TokenReport};
 use carina_vnet::document::{Document, Form};
+use carina_vnet::exec_lines::{ExecLines, StreamError};
 use carina_vnet::grant::Grant;
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::progress::Event;
@@ -163,18 +165,47 @@ impl Client {
         }
     }
 
-    /// Runs a command in a node.
+    /// Runs a command in a node and hands over its output as it comes; its exit status, or none if
+    /// the sink took no more. The command ends then.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn stream(
+        &self,
+        name: &str,
+        exec: &Exec,
+        sink: &mut dyn Sink,
+    ) -> Answer<Result<Option<i32>, StreamError>> {
+        let ask = ask_of(exec);
+        let body = serde_json::to_string(&ask).expect("asks have no keys but texts and numbers");
+        let request = Request {
+            method: "POST",
+            target: &path_of(name, "/asks?stream=true"),
+            body: &body,
+            wait: ask.limit(),
+        };
+        let mut lines = ExecLines::new(sink);
+        let whole = self.callee.stream(&request, &mut |line| lines.take(line))?;
+        let Some(whole) = whole else {
+            return Ok(lines.end());
+        };
+        // A VNO of an earlier version.
+        match serde_json::from_slice(&whole) {
+            Ok(inside::Answer::Ran(reply)) => Ok(lines.whole(reply)),
+            Ok(other) => Err(self.wrong(&other)),
+            Err(error) => Err(CallError::Answer {
+                callee: self.callee.party.clone(),
+                what: error.to_string(),
+            }),
+        }
+    }
+
+    /// Runs a command in a node; its output comes at the end, as far as an answer has room.
     ///
     /// # Errors
     /// [`CallError`].
     pub fn exec(&self, name: &str, exec: &Exec) -> Answer<ExecReply> {
-        let ask = Ask::Exec {
-            node: exec.node.clone(),
-            command: exec.command.clone(),
-            limit_ms: exec.limit_ms,
-            session: None,
-        };
-        match self.ask(name, &ask)? {
+        match self.ask(name, &ask_of(exec))? {
             inside::Answer::Ran(reply) => Ok(reply),
             other => Err(self.wrong(&other)),
         }
@@ -408,6 +439,15 @@ impl Client {
             callee: self.callee.party.clone(),
             what: error.to_string(),
         })
+    }
+}
+
+fn ask_of(exec: &Exec) -> Ask {
+    Ask::Exec {
+        node: exec.node.clone(),
+        command: exec.command.clone(),
+        limit_ms: exec.limit_ms,
+        session: None,
     }
 }
 

@@ -5,6 +5,7 @@ pub mod asks;
 pub mod drains;
 pub mod entrance;
 pub mod event_log;
+mod executing;
 pub mod listening;
 pub mod messages;
 pub mod moves;

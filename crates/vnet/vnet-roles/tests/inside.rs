@@ -1,8 +1,11 @@
 //! Tests operators' requests to nodes, and certificates that are revoked meanwhile.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use carina_api::output::Stream;
+use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::VnetId;
 use carina_vnet::report::Exec;
 use carina_vnet_roles::calling::connection::{CallError, Callee, Request};
@@ -202,6 +205,82 @@ fn command_ends_when_its_operator_goes() {
     assert!(waits.join().unwrap().is_err());
     operator.remove("ring").unwrap();
     wait_until_gone(&operator, "ring");
+}
+
+/// A network of one namespace at the first provider.
+fn alone() -> Document {
+    let text = "[vnet]\nname = \"alone\"\non_insufficient = \"queue 2m\"\n\
+        [node.a]\nkind = \"namespace\"\nlocation = [\"uk\"]\n";
+    Document::read(text, Form::Toml).unwrap()
+}
+
+#[test]
+fn output_of_any_length_comes_through_the_roles() {
+    const LARGE: usize = 64 << 20;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIP output_of_any_length_comes_through_the_roles: needs root");
+        return;
+    }
+    let providers = Providers::new();
+    let _roles = providers.start(&[Role::Pip, Role::Vnp, Role::Vno]);
+    let (_host, _service) = providers.real_agent();
+    let operator = providers.operator();
+    operator.create(&alone()).unwrap();
+    wait_until(&operator, "alone", |seen| seen.standing.is_ready());
+    let long = |command: String| Exec {
+        limit_ms: 600_000,
+        ..exec("a", &command)
+    };
+    let (mut bytes, mut errors) = (0, Vec::new());
+    let mut sink = |stream: Stream, piece: &[u8]| {
+        match stream {
+            Stream::Stdout => {
+                let expected = |at: usize| b"0123456789\n"[at % 11];
+                assert!((0..piece.len()).all(|it| piece[it] == expected(bytes + it)));
+                bytes += piece.len();
+            }
+            Stream::Stderr => errors.extend_from_slice(piece),
+        }
+        ControlFlow::Continue(())
+    };
+    let large = long(format!(
+        "yes 0123456789 | head -c {LARGE}; echo err >&2; exit 7"
+    ));
+    let begin = Instant::now();
+    let ended = operator.stream("alone", &large, &mut sink).unwrap();
+    eprintln!("{LARGE} bytes in {:?}", begin.elapsed());
+    assert_eq!(ended, Ok(Some(7)));
+    assert_eq!((bytes, &errors[..]), (LARGE, &b"err\n"[..]));
+    // A reader that goes, also of a command that says no more.
+    for (number, last) in ["exec yes", "echo begins; exec sleep 1234"]
+        .iter()
+        .enumerate()
+    {
+        let file = providers.directory.path().join(format!("pid{number}"));
+        let endless = long(format!("echo $$ >{}; {last}", file.display()));
+        let mut goes = |_: Stream, _: &[u8]| ControlFlow::Break(());
+        let ended = operator.stream("alone", &endless, &mut goes).unwrap();
+        assert_eq!(ended, Ok(None));
+        let pid = std::fs::read_to_string(file).unwrap();
+        let process = std::path::PathBuf::from(format!("/proc/{}", pid.trim()));
+        let begin = Instant::now();
+        while process.exists() {
+            assert!(begin.elapsed() < LIMIT, "{last} runs on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        eprintln!("`{last}` has ended {:?} after its reader", begin.elapsed());
+    }
+    let mut nothing = |_: Stream, _: &[u8]| ControlFlow::Continue(());
+    let unknown = operator.stream("alone", &exec("z", "true"), &mut nothing);
+    assert!(unknown.unwrap_err().to_string().contains("no node z"));
+    let events = operator.events("alone", 0, Duration::ZERO).unwrap();
+    let is_deed = |what: &str| what.starts_with("node a: operator acme runs `yes 0123456789");
+    assert!(
+        events.iter().any(|event| is_deed(&event.what)),
+        "{events:?}"
+    );
+    operator.remove("alone").unwrap();
+    wait_until_gone(&operator, "alone");
 }
 
 #[test]

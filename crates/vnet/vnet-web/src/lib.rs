@@ -22,6 +22,7 @@ mod frame_source;
 mod history;
 mod page;
 mod reading;
+pub mod streamed;
 
 pub use frame_source::FrameSource;
 pub use history::{History, HistoryReport, LinkRate, Moment, SampleReport};

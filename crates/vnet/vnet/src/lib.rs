@@ -16,6 +16,7 @@ pub mod access;
 pub mod base64_text;
 pub mod division;
 pub mod document;
+pub mod exec_lines;
 mod founders;
 pub mod grant;
 pub mod host_part;

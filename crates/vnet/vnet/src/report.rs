@@ -1,5 +1,7 @@
 //! JSON reports and requests that agents and operators exchange, on `vnet.sock` and between roles.
 
+use carina_api::ErrorBody;
+use carina_api::output::{Collector, Stream};
 use serde::{Deserialize, Serialize};
 
 use crate::base64_text;
@@ -155,7 +157,7 @@ pub struct Exec {
     pub limit_ms: u64,
 }
 
-/// What a command has said.
+/// What a command has said, in one answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecReply {
@@ -173,30 +175,54 @@ pub struct ExecReply {
 }
 
 impl ExecReply {
-    /// What fits into an answer of the exit status and the outputs of a command.
+    /// Takes of the outputs of a command what fits into an answer.
     #[must_use]
-    pub fn of(status: i32, stdout: Vec<u8>, stderr: Vec<u8>) -> ExecReply {
-        let mut reply = ExecReply {
+    pub fn collector() -> Collector {
+        Collector::new([ExecReply::STDOUT_MAX, ExecReply::STDERR_MAX])
+    }
+
+    /// The answer for a command that has ended with a status.
+    #[must_use]
+    pub fn of(kept: Collector, status: i32) -> ExecReply {
+        let ([stdout, stderr], dropped) = kept.into_outputs();
+        ExecReply {
             status,
             stdout,
             stderr,
-            dropped: 0,
-        };
-        let bounds = [
-            (&mut reply.stdout, ExecReply::STDOUT_MAX),
-            (&mut reply.stderr, ExecReply::STDERR_MAX),
-        ];
-        for (bytes, most) in bounds {
-            reply.dropped += bytes.len().saturating_sub(most) as u64;
-            bytes.truncate(most);
+            dropped,
         }
-        reply
     }
 
     /// Bytes of standard output that come at most.
     pub const STDOUT_MAX: usize = 7 << 20;
     /// Bytes of standard error that come at most.
     pub const STDERR_MAX: usize = 1 << 20;
+}
+
+/// A line of a stream of what a command says. The last one is `status` or `error`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecLine {
+    /// A piece of its standard output, in base64.
+    Stdout(#[serde(with = "base64_text")] Vec<u8>),
+    /// A piece of its standard error, in base64.
+    Stderr(#[serde(with = "base64_text")] Vec<u8>),
+    /// It has ended with this exit status.
+    Status(i32),
+    /// It was ended, or nothing more is known of it.
+    Error(ErrorBody),
+}
+
+impl ExecLine {
+    /// A piece of an output.
+    #[must_use]
+    pub fn piece(stream: Stream, bytes: &[u8]) -> ExecLine {
+        let bytes = bytes.to_vec();
+        match stream {
+            Stream::Stdout => ExecLine::Stdout(bytes),
+            Stream::Stderr => ExecLine::Stderr(bytes),
+        }
+    }
 }
 
 /// Recent output of a node's console.
@@ -336,11 +362,18 @@ pub struct SaveReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carina_api::output::Sink;
 
     #[test]
     fn too_long_outputs_come_as_far_as_there_is_room() {
-        let reply =
-            |stdout: usize, stderr: usize| ExecReply::of(3, vec![b'o'; stdout], vec![b'e'; stderr]);
+        let reply = |stdout: usize, stderr: usize| {
+            let mut kept = ExecReply::collector();
+            for (stream, bytes) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
+                let taken = kept.take(stream, &vec![b'x'; bytes], &|| false);
+                assert!(taken.is_continue());
+            }
+            ExecReply::of(kept, 3)
+        };
         let whole = reply(5, 7);
         assert_eq!(
             (whole.stdout.len(), whole.stderr.len(), whole.dropped),
@@ -353,5 +386,33 @@ mod tests {
         let text = serde_json::to_vec(&cut).unwrap();
         assert!(text.len() < 12 << 20, "{}", text.len());
         assert_eq!(serde_json::from_slice::<ExecReply>(&text).unwrap(), cut);
+    }
+
+    #[test]
+    fn lines_of_a_stream_are_as_documented() {
+        let error = ErrorBody::new(carina_api::ErrorCode::TimedOut, "late");
+        let lines = [
+            (
+                ExecLine::piece(Stream::Stdout, b"foo"),
+                r#"{"stdout":"Zm9v"}"#,
+            ),
+            (
+                ExecLine::piece(Stream::Stderr, b"f"),
+                r#"{"stderr":"Zg=="}"#,
+            ),
+            (ExecLine::Status(7), r#"{"status":7}"#),
+            (
+                ExecLine::Error(error),
+                r#"{"error":{"code":"timed-out","message":"late"}}"#,
+            ),
+        ];
+        for (line, text) in lines {
+            assert_eq!(serde_json::to_string(&line).unwrap(), text);
+            assert_eq!(serde_json::from_str::<ExecLine>(text).unwrap(), line);
+        }
+        // The longest piece is a line that clients take.
+        let most = vec![0xff; carina_api::output::PIECE_BYTES];
+        let line = serde_json::to_vec(&ExecLine::piece(Stream::Stdout, &most)).unwrap();
+        assert!(line.len() < 100_000);
     }
 }

@@ -2,7 +2,6 @@
 
 mod text;
 
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,14 +13,14 @@ use carina_lab::{
 };
 use carina_text::table::Table;
 use carina_topology::{Topology, TopologyError};
-use carina_vm::Guest;
-use carina_vm::shell::shell_words;
+use carina_vm::Finish;
 use clap::Subcommand;
 
+use super::command_output::{OwnOutputs, exec_in_guest};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::interrupt::{TAKING_SIGNALS, flag_of_signal};
-use crate::report::{print_bytes, print_json, print_line, progress};
+use crate::report::{print_json, print_line, progress};
 use text::{dry_run_text, status_text, topology_text};
 
 /// Make networks of test systems from a file: namespaces, VMs, links, DIFs
@@ -59,8 +58,8 @@ pub enum LabCommand {
     /// Run a command in a system of a lab; `carina` in it uses the node of that system
     #[command(
         after_help = "Examples:\n  carina lab exec a carina ping rina.apps.echotime\n  \
-        carina lab exec --lab two-systems b sh\n\nIn a VM the command has no standard input, and \
-        its output comes when it has ended."
+        carina lab exec --lab two-systems b sh\n\nIn a VM the command has no standard input; its \
+        output comes as it is produced."
     )]
     Exec(ExecArgs),
     /// Show systems, members, neighbours and applications of a running lab
@@ -181,7 +180,7 @@ pub fn run(shared: &Shared, command: LabCommand) -> Outcome {
             let name = name.map(|name| named(&name));
             down(shared, &place.labs(), name.as_deref(), all)
         }
-        LabCommand::Exec(args) => exec(args),
+        LabCommand::Exec(args) => exec(shared, args),
         LabCommand::Status { name, place } => {
             let name = name.map(|name| named(&name));
             let (dir, record) = place.labs().find(name.as_deref())?;
@@ -273,13 +272,16 @@ fn run_once(shared: &Shared, args: RunArgs) -> Outcome {
     options.name = format!("{}-{}", options.name, std::process::id());
     let lab = up(&topology, options)?;
     let words: Vec<&str> = args.command.iter().map(String::as_str).collect();
-    let output = lab.exec(&args.system, &words)?;
+    let mut outputs = OwnOutputs::new();
+    let finish = lab.stream(&args.system, &words, &mut outputs);
     drop(lab);
-    pass_on(&output.stdout, &output.stderr)?;
-    match output.status.code() {
-        Some(0) => Ok(()),
-        Some(code) => std::process::exit(code),
-        None => Err(failed(format!("the command ended with {}", output.status))),
+    let finish = finish?;
+    outputs.outcome()?;
+    match finish {
+        Finish::Exited(0) => Ok(()),
+        Finish::Exited(code) => std::process::exit(code),
+        Finish::TimedOut => Err(failed("the command has not ended in time; it is killed")),
+        Finish::Cancelled => Err(carina_lab::Error::Interrupted.into()),
     }
 }
 
@@ -292,13 +294,6 @@ fn check_system(what: &str, topology: &Topology, system: &str) -> Outcome {
         "{what} has no system {system}; it has: {}",
         names.join(", ")
     )))
-}
-
-fn pass_on(stdout: &[u8], stderr: &[u8]) -> Outcome {
-    print_bytes(stdout)?;
-    std::io::stderr()
-        .write_all(stderr)
-        .attempt("writing what the command says")
 }
 
 fn down(shared: &Shared, labs: &Labs, name: Option<&str>, all: bool) -> Outcome {
@@ -340,7 +335,7 @@ fn down(shared: &Shared, labs: &Labs, name: Option<&str>, all: bool) -> Outcome 
     }
 }
 
-fn exec(args: ExecArgs) -> Outcome {
+fn exec(shared: &Shared, args: ExecArgs) -> Outcome {
     let (dir, record) = args.place.labs().find(args.lab.as_deref())?;
     let topology = dir.topology()?;
     check_system(&format!("lab {}", record.name), &topology, &args.system)?;
@@ -350,7 +345,7 @@ fn exec(args: ExecArgs) -> Outcome {
         .and_then(|system| system.vm.as_ref());
     if let Some(vm) = vm {
         let guest = reach_guest(&dir, system, vm)?;
-        return exec_in_guest(&guest, &args.command);
+        return exec_in_guest(shared, &guest, &args.command);
     }
     let program = match args.command[0].as_str() {
         "carina" => record.program.clone(),
@@ -360,16 +355,6 @@ fn exec(args: ExecArgs) -> Outcome {
         .args(&args.command[1..])
         .exec();
     Err(failed(format!("entering {system}: {error}")))
-}
-
-/// Runs a command in a guest, prints its output, and exits with its exit code.
-///
-/// # Errors
-/// The guest does not answer.
-pub fn exec_in_guest(guest: &Guest, command: &[String]) -> Outcome {
-    let output = guest.run(&shell_words(command), EXEC)?;
-    pass_on(&output.stdout, &output.stderr)?;
-    std::process::exit(output.status);
 }
 
 fn show_status(shared: &Shared, dir: &LabDir, record: &Record) -> Outcome {
@@ -433,6 +418,3 @@ fn check(shared: &Shared, file: &Path) -> Outcome {
 
 /// Longest name of a lab that is taken from a file's name.
 const STEM_MAX: usize = 40;
-
-/// Time limit of a command in a guest.
-const EXEC: Duration = Duration::from_secs(3600);

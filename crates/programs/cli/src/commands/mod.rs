@@ -10,6 +10,7 @@ pub mod blast;
 pub mod bridge;
 pub mod capture;
 pub mod cat;
+mod command_output;
 pub mod connect;
 pub mod demo;
 pub mod dif;

@@ -17,7 +17,7 @@ use carina_wire::ether::Mac;
 use clap::Subcommand;
 
 use self::boot_attempt::BootAttempt;
-use super::lab::exec_in_guest;
+use super::command_output::exec_in_guest;
 #[cfg(feature = "packet")]
 use super::nfv;
 use super::terminal;
@@ -46,8 +46,9 @@ pub enum VmCommand {
     /// Run a command in a VM that Carina has booted, and exit with the command's exit code
     #[command(after_help = "Examples:\n  carina vm exec a carina ping echo.host\n  \
         carina vm exec a sh -c 'carina ping --listen >/tmp/echo.log 2>&1 &'\n\nThe command has no \
-        standard input, and its output comes when it has ended, for which it has an hour. The \
-        guest has 180 s to answer, one from --disk 30 s; --wait sets another time.")]
+        standard input. Its output comes as it is produced; after an hour the command is killed, \
+        as it is by\nSIGINT and SIGTERM. The guest has 180 s to answer, one from --disk 30 s; \
+        --wait sets another time.")]
     Exec {
         /// Name of the VM
         name: LocalName,
@@ -193,7 +194,7 @@ pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
         VmCommand::Exec { name, command } => {
             let limit = shared.wait.map(|_| shared.wait_limit());
             let guest = Guest::reach(&shared.run_dir().vm_dir(), name.as_str(), limit)?;
-            exec_in_guest(&guest, &command)
+            exec_in_guest(shared, &guest, &command)
         }
         VmCommand::List => list(shared),
         VmCommand::Stop {

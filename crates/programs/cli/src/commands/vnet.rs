@@ -126,7 +126,9 @@ pub enum VnetCommand {
     /// Run a command in a node, and exit with the command's exit code
     #[command(after_help = "Examples:\n  carina vnet exec r1 ip address\n  \
         carina vnet exec --vnet demo r1 ping -c 3 10.0.0.2\n\nThe command has no standard \
-        input, and its output comes when it has ended.")]
+        input. Its output comes as it is produced, whatever its length; with --json, too, it is \
+        passed on as it is,\nand only errors of this command are JSON. Ctrl-C, and a closed \
+        standard output, end the command.")]
     Exec(inside::ExecArgs),
     /// Connect this terminal to the console of a node
     #[command(

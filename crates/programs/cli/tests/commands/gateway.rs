@@ -275,7 +275,9 @@ impl Sshd {
         let (key, host_key) = (directory.join("key"), directory.join("host_key"));
         for file in [&key, &host_key] {
             let mut keygen = Command::new("ssh-keygen");
-            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(file);
+            keygen
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(file);
             keygen.status().ok().filter(|status| status.success())?;
         }
         // A port that was free a moment ago.

@@ -26,6 +26,7 @@ mod vnet;
 mod vnet_access;
 mod vnet_between_hosts;
 mod vnet_documents;
+mod vnet_exec;
 mod vnet_far_flows;
 mod vnet_moves;
 mod vnet_providers;

@@ -82,6 +82,17 @@ fn operator_goes_into_nodes(providers: &Providers) {
         let answer = format!("it is {node}");
         providers.console(node, "echo it is $CARINA_NODE\n", &answer);
     }
+    // Output that no answer has room for.
+    const LARGE: usize = 64 << 20;
+    let script = format!("yes 0123456789 | head -c {LARGE}; echo err >&2; exit 7");
+    let output = providers.command_inside("exec", &["d", "sh", "-c", &script], b"");
+    assert_eq!(output.status.code(), Some(7), "{}", providers.logs());
+    assert_eq!(
+        (output.stdout.len(), &output.stderr[..]),
+        (LARGE, &b"err\n"[..])
+    );
+    let expected = |at: usize| b"0123456789\n"[at % 11];
+    assert!((0..LARGE).all(|at| output.stdout[at] == expected(at)));
     let test = providers.command(&["test"]);
     let said = String::from_utf8_lossy(&test.stdout).into_owned();
     assert!(said.contains("probes have passed 3 links"), "{said}");

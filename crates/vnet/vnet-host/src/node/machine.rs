@@ -5,14 +5,12 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use carina_namespaces::namespace_file;
 use carina_vm::Guest;
-use carina_vm::shell::shell_words;
-use carina_vm::{Backend, Cache, Machine, Model, Nic, NicId, Running, Templates};
+use carina_vm::{Backend, Cache, Machine, Model, Nic, NicId, Running, Sink, Templates};
 use carina_vnet::document;
 use carina_vnet::host_part::{InterfacePart, NodePart};
 
@@ -20,12 +18,12 @@ use crate::confinement::{Confinement, confined, user_of, user_of_process};
 use crate::error::{Attempt, Error, Result};
 use crate::image_store::{ImageStore, NodeDisk, OWN};
 use crate::names::{end_of, ports_namespace};
+use crate::node::command::status_of;
 use crate::node::images::unplugged;
 use crate::node::moving::{go_on, restored};
 use crate::node::sending::is_away;
 use crate::node::{Output, Site, Until};
 use crate::probe::{Asks, round_trip_in};
-use crate::random::random_bytes;
 use crate::saved::Saved;
 
 /// A running machine, and how commands are executed in it.
@@ -199,10 +197,7 @@ impl MachineNode {
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &*self.access() {
             Access::Found(guest) => Ok(guest.run(command, limit)?),
-            Access::Foreign(_) => Err(Error::Unsupported {
-                what: format!("running a command in VM {}", self.name),
-                instead: "nothing in its image takes commands of Carina; its console may",
-            }),
+            Access::Foreign(_) => Err(self.takes_no_commands()),
             Access::Started(started) => started
                 .running
                 .run_within(command, limit)
@@ -210,31 +205,25 @@ impl MachineNode {
         }
     }
 
-    /// As [`MachineNode::run`], in a session of its own, which is killed when no one waits for it.
-    pub fn run_until(&self, command: &str, until: Until<'_>) -> Result<Output> {
-        let number = u64::from_le_bytes(random_bytes()?);
-        let note = format!("/run/exec.{number:016x}");
-        let words = [
-            "setsid",
-            "sh",
-            "-c",
-            &format!("echo $$ >{note}; sh -c \"$0\"; s=$?; rm -f {note}; exit $s"),
-            command,
-        ];
-        let script = format!("exec {}", shell_words(&words.map(str::to_owned)));
-        let kill = format!("read p <{note} && kill -9 -$p; rm -f {note}");
-        std::thread::scope(|scope| {
-            let runs = scope.spawn(|| self.run(&script, until.limit));
-            while !runs.is_finished() {
-                if until.is_cancelled.load(Ordering::Acquire) {
-                    // It may have ended at this moment, or not begun: then it is looked for again.
-                    let _ = self.run(&kill, ANSWER);
-                    std::thread::sleep(LOOK);
-                }
-                std::thread::sleep(LOOK);
+    /// As [`MachineNode::run`], but hands over the output as it comes; the exit status.
+    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<i32> {
+        let what = || format!("running a command in VM {}", self.name);
+        let finish = match &*self.access() {
+            Access::Found(guest) => guest.stream(command, until, sink)?,
+            Access::Foreign(_) => return Err(self.takes_no_commands()),
+            Access::Started(started) => {
+                let finish = started.running.stream(command, until, sink);
+                finish.attempt(what())?
             }
-            runs.join().unwrap_or(Err(Error::Ended("the command")))
-        })
+        };
+        status_of(finish, &format!("`{command}`"), until.limit)
+    }
+
+    fn takes_no_commands(&self) -> Error {
+        Error::Unsupported {
+            what: format!("running a command in VM {}", self.name),
+            instead: "nothing in its image takes commands of Carina; its console may",
+        }
     }
 
     pub fn echo(
@@ -448,8 +437,6 @@ pub(super) const PORTS_FREE: usize = 4;
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How much later than its own limit a command in a guest may answer.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How often is looked whether someone still waits for a command.
-const LOOK: Duration = Duration::from_millis(20);
 /// Longest time for reaching a machine that may be paused.
 const AWAY: Duration = Duration::from_secs(2);
 

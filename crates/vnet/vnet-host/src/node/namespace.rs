@@ -5,12 +5,13 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use carina_namespaces::{
     ChildProcess, NamespaceAccess, end_processes_in, is_namespace, remove_namespaces,
 };
+use carina_vm::Sink;
 use carina_vnet::host_part::{NodePart, VnetId};
 
 use crate::error::{Attempt, Result};
@@ -84,10 +85,20 @@ impl NamespaceNode {
     }
 
     /// Runs a shell command in it.
-    pub fn run(&self, command: &str, until: Until<'_>) -> Result<Output> {
+    pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
+        super::command::run(&mut self.shell(command), &format!("`{command}`"), limit)
+    }
+
+    /// As [`NamespaceNode::run`], but hands over the output as it comes; the exit status.
+    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<i32> {
+        let what = format!("`{command}`");
+        super::command::stream(&mut self.shell(command), &what, until, sink)
+    }
+
+    fn shell(&self, command: &str) -> Command {
         let mut shell = NamespaceAccess::of_root().command_in(&self.namespace, "sh");
         shell.args(["-c", command]).envs(surroundings(&self.carina));
-        super::command::run(&mut shell, &format!("`{command}`"), until)
+        shell
     }
 
     pub fn echo(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Vnet, lock, source_towards};
 use crate::error::{Error, Result};
-use crate::node::{Arrived, Output, Until};
+use crate::node::{Arrived, Output, Sink, Until};
 use crate::probe::Asks;
 use carina_vnet::report::ConsoleSaid;
 
@@ -19,12 +19,18 @@ impl Vnet {
         self.node(node)?.run(command, limit)
     }
 
-    /// As [`Vnet::run`], until no one waits for it any more.
+    /// As [`Vnet::run`], but hands over the output as it comes; the exit status.
     ///
     /// # Errors
-    /// As there.
-    pub fn run_until(&self, node: &str, command: &str, until: Until<'_>) -> Result<Output> {
-        self.node(node)?.run_until(command, until)
+    /// As there; the command was killed.
+    pub fn stream(
+        &self,
+        node: &str,
+        command: &str,
+        until: Until<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<i32> {
+        self.node(node)?.stream(command, until, sink)
     }
 
     /// What the console of a node has said since so many bytes.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use carina_api::{ErrorBody, ErrorCode};
+use serde_json::Value;
 
 use super::Hosting;
 use crate::calling::connection::{CallError, Callee, Connection, Request};
@@ -108,13 +109,21 @@ impl Shared {
         };
         while !self.has_ended.load(Ordering::Relaxed) {
             let fetched = self.callee.request(connection, &request)?;
-            let asks = serde_json::from_slice::<Vec<(u64, Wanted)>>(&fetched);
+            let asks = serde_json::from_slice::<Vec<(u64, Value)>>(&fetched);
             let asks = asks.map_err(|error| CallError::Answer {
                 callee: self.callee.party.clone(),
                 what: error.to_string(),
             })?;
-            for (number, wanted) in asks {
-                self.begin(number, wanted, host);
+            for (number, ask) in asks {
+                match serde_json::from_value(ask) {
+                    Ok(wanted) => self.begin(number, wanted, host),
+                    // Roles of a later version ask for more; the others are asks as any.
+                    Err(error) => {
+                        let what = format!("the node's host does not know what is asked: {error}");
+                        let refusal = ErrorBody::new(ErrorCode::BadRequest, what);
+                        self.reply(number, Reply::Refusal(refusal));
+                    }
+                }
             }
         }
         Ok(())

@@ -2,11 +2,12 @@
 
 use std::io::{self, BufReader, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use carina_api::control::{ErrorReply, read_reply};
+use carina_api::control::{ErrorReply, StreamReply, read_reply, read_stream};
 use carina_api::{DifName, ErrorBody, FlowSpec};
 use carina_client::{Node, name};
 use rustls::pki_types::CertificateDer;
@@ -186,6 +187,33 @@ impl Callee {
     ) -> Result<Vec<u8>, CallError> {
         let answer = connection.exchange(request);
         let (status, body) = answer.map_err(|source| self.broken(source))?;
+        self.accepted(status, body)
+    }
+}
+
+impl Callee {
+    /// Sends a request whose answer is a stream over a connection of its own, and hands over its
+    /// lines until `on_line` wants no more. A party that does not stream answers with a body.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn stream(
+        &self,
+        request: &Request<'_>,
+        on_line: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Option<Vec<u8>>, CallError> {
+        let mut connection = self.connect()?;
+        let answer = connection
+            .send(request)
+            .and_then(|()| read_stream(&mut connection.stream, on_line));
+        match answer.map_err(|source| self.broken(source))? {
+            StreamReply::Lines => Ok(None),
+            StreamReply::Whole(status, body) => self.accepted(status, body).map(Some),
+        }
+    }
+
+    /// The body of an answer, unless it is a refusal.
+    fn accepted(&self, status: u16, body: Vec<u8>) -> Result<Vec<u8>, CallError> {
         if (200..300).contains(&status) {
             return Ok(body);
         }
@@ -214,6 +242,11 @@ pub struct Request<'a> {
 
 impl Connection {
     fn exchange(&mut self, request: &Request<'_>) -> io::Result<(u16, Vec<u8>)> {
+        self.send(request)?;
+        read_reply(&mut self.stream)
+    }
+
+    fn send(&mut self, request: &Request<'_>) -> io::Result<()> {
         let stream = self.stream.get_mut();
         stream.sock.set_limits(request.wait + ANSWER, ANSWER)?;
         let (method, target, length) = (request.method, request.target, request.body.len());
@@ -224,8 +257,7 @@ impl Connection {
         );
         stream.write_all(head.as_bytes())?;
         stream.write_all(request.body.as_bytes())?;
-        stream.flush()?;
-        read_reply(&mut self.stream)
+        stream.flush()
     }
 
     /// The certificate of the other party.

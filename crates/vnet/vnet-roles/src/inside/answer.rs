@@ -5,7 +5,7 @@ use carina_vnet::document::{Carrier, Rate};
 use carina_vnet::host_part::LinkState;
 use carina_vnet::impairment::Impairment;
 use carina_vnet::layout::Layout;
-use carina_vnet::report::{ExecReply, MigrationReport, NodeReport, Passed};
+use carina_vnet::report::{ExecLine, ExecReply, MigrationReport, NodeReport, Passed};
 use carina_vnet::way::PieceSeen;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,13 @@ pub enum Answer {
     Looked(Look),
     /// What a command has said.
     Ran(ExecReply),
+    /// What a command has said since it was asked for it last.
+    Output {
+        /// Bytes of its outputs so far: where to go on.
+        next: u64,
+        /// Pieces of its outputs, in order. Behind the last of all is how it has ended.
+        lines: Vec<ExecLine>,
+    },
     /// Output of a console.
     Said {
         /// Number of bytes in this session so far; the position of the next request.

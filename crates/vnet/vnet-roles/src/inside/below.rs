@@ -20,6 +20,10 @@ pub struct Below {
     log: Log,
 }
 
+/// An ask of a caller that is on its way, until this is dropped.
+#[derive(Debug)]
+pub struct OnWay(#[expect(dead_code, reason = "it is there for its end")] Share<Identity>);
+
 impl Below {
     /// Creates it for these parties.
     pub fn new(callees: BTreeMap<String, Vec<Callee>>, log: Log) -> Below {
@@ -54,6 +58,14 @@ impl Below {
             let what = "the role failed; its log says more";
             Err(ErrorBody::new(ErrorCode::Internal, what))
         })
+    }
+
+    /// A place among the asks of a caller, for one that asks for long.
+    ///
+    /// # Errors
+    /// Too many of its asks are on their way.
+    pub fn place(&self, caller: &Identity) -> Result<OnWay, ErrorBody> {
+        begin(&self.asks, caller).map(OnWay)
     }
 
     /// Like [`Below::ask`], for a thread that may block.

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use super::asks::read;
 use super::entrance::Caller;
+use super::executing;
 use super::messages::{body_of, unknown_path};
 use super::operations::Operations;
 use super::rights::{self, Need};
@@ -206,26 +207,55 @@ async fn document<S: Store + Send + 'static>(
 }
 
 /// Sends a request to the nodes of a network. A request that lets a person into a node is recorded
-/// in the network's events.
+/// in the network's events. With `stream=true` the response to a command is its output, as it
+/// comes.
 async fn ask<S: Store + Send + 'static>(
     State(verbs): Of<S>,
     from: Called,
     Path(name): Path<String>,
+    RawQuery(query): RawQuery,
     body: Body,
 ) -> Response {
     let ConnectInfo(Caller(caller)) = from;
-    let asked = async {
-        rights::is_known(&verbs.party, &caller)?;
+    let streams = match query.as_deref() {
+        None | Some("") => false,
+        Some("stream=true") => true,
+        Some(other) => {
+            let what = format!("{other:?}: the query is stream=true");
+            return refusal(&ErrorBody::new(ErrorCode::BadRequest, what));
+        }
+    };
+    match verbs.wanted(&caller, name, body, streams).await {
+        Err(error) => refusal(&error),
+        Ok(wanted) if streams => executing::stream(&verbs.below, &verbs.vnp, caller, wanted).await,
+        Ok(wanted) => answered(executing::ask(&verbs.below, &verbs.vnp, &caller, wanted).await),
+    }
+}
+
+impl<S: Store + Send + 'static> Verbs<S> {
+    /// What a caller asks of the nodes of a network, if it may.
+    async fn wanted(
+        &self,
+        caller: &Identity,
+        name: String,
+        body: Body,
+        streams: bool,
+    ) -> Result<Wanted, ErrorBody> {
+        rights::is_known(&self.party, caller)?;
         let mut ask: Ask = read(&body_of(body).await?)?;
-        let (vno, asker) = (verbs.party.clone(), caller.clone());
-        let found = verbs.handle.ask(move |it, now| {
+        if streams && !matches!(ask, Ask::Exec { .. }) {
+            let what = "stream=true: only the answer of a command is a stream";
+            return Err(ErrorBody::new(ErrorCode::BadRequest, what));
+        }
+        let (vno, asker) = (self.party.clone(), caller.clone());
+        let found = self.handle.ask(move |it, now| {
             let of = |verb, node| Need::Verb {
                 name: &name,
                 verb,
                 node,
             };
             let need = of(ask.verb(), ask.node());
-            rights::check(it, &vno, &caller, (now, need))?;
+            rights::check(it, &vno, &asker, (now, need))?;
             let seen = it.seen(&name)?;
             let document = it.document(&name)?;
             ask.find_access(&document)?;
@@ -235,69 +265,17 @@ async fn ask<S: Store + Send + 'static>(
                 return Err(no_node(node));
             }
             if let (Some(node), Some(deed)) = (ask.node(), ask.deed()) {
-                let what = format!("node {node}: {caller} {deed}");
-                it.tell_of(now, &name, &caller, what);
+                let what = format!("node {node}: {asker} {deed}");
+                it.tell_of(now, &name, &asker, what);
             }
             Ok::<_, ErrorBody>((seen.vnet, ask))
         });
         let (vnet, ask) = found.await??;
-        let mut wanted = Wanted {
+        Ok(Wanted {
             vnet,
             ask,
-            who: vec![asker.to_string()],
-        };
-        let waits = waits_for(&verbs, &mut wanted)?;
-        let vnps = vec![verbs.vnp.clone()];
-        let answer = verbs.below.ask(&asker, vnps, wanted).await;
-        if let Some(mut waits) = waits {
-            waits.end = None;
-        }
-        answer
-    };
-    answered(asked.await)
-}
-
-/// Has a command end when the caller who waits for it goes away, by a number that is drawn for it.
-struct Waits {
-    below: Below,
-    vnp: String,
-    end: Option<Wanted>,
-}
-
-/// Gives a command its number; none if it is another ask.
-fn waits_for<S>(verbs: &Verbs<S>, wanted: &mut Wanted) -> Result<Option<Waits>, ErrorBody> {
-    let Ask::Exec { node, session, .. } = &mut wanted.ask else {
-        return Ok(None);
-    };
-    let drawn = crate::random::drawn().map_err(|error| {
-        let what = format!("drawing the number of a command: {error}");
-        ErrorBody::new(ErrorCode::Internal, what)
-    })?;
-    *session = Some(drawn);
-    let end = Wanted {
-        vnet: wanted.vnet,
-        ask: Ask::EndExec {
-            node: node.clone(),
-            session: drawn,
-        },
-        who: wanted.who.clone(),
-    };
-    Ok(Some(Waits {
-        below: verbs.below.clone(),
-        vnp: verbs.vnp.clone(),
-        end: Some(end),
-    }))
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        let Some(end) = self.end.take() else { return };
-        let (below, vnps) = (self.below.clone(), vec![self.vnp.clone()]);
-        // The command takes a place of its caller until it has ended; its end needs none.
-        tokio::task::spawn_blocking(move || {
-            // A host that does not hear of it ends the command at its limit.
-            let _ = below.ask_and_wait(&vnps, &end);
-        });
+            who: vec![caller.to_string()],
+        })
     }
 }
 

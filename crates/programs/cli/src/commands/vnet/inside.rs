@@ -1,20 +1,21 @@
 //! `carina vnet exec` and `console`: commands and consoles in a node.
 
-use std::io::Write;
 use std::time::Duration;
 
 use carina_vm::shell::shell_words;
-use carina_vnet::report::{Exec, ExecReply};
+use carina_vnet::exec_lines::StreamError;
+use carina_vnet::report::Exec;
 use carina_vnet_host::Vnets;
 
 use super::network::{client, report_of};
 use super::roles;
 use super::roles::operator::OperatorArgs;
 use crate::Shared;
+use crate::commands::command_output::OwnOutputs;
 use crate::commands::terminal;
-use crate::failure::{Attempt, Outcome, failed};
+use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal_saying};
-use crate::report::{print_bytes, report};
+use crate::report::report;
 
 /// Options of `carina vnet exec`.
 #[derive(Debug, clap::Args)]
@@ -47,35 +48,30 @@ pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
         limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
     };
     let vnet = args.vnet.as_deref();
-    let reply = match vno {
-        Some(vno) => roles::inside::exec(&vno, vnet, &wanted)?,
+    let mut outputs = OwnOutputs::new();
+    let streamed = match vno {
+        Some(vno) => roles::inside::exec(&vno, vnet, &wanted, &mut outputs)?,
         None => {
             let name = report_of(shared, vnet)?.name;
             let what = format!("running a command in {} of network {name}", args.node);
-            client(shared).exec(&name, &wanted).attempt(what)?
+            let client = client(shared);
+            client.stream(&name, &wanted, &mut outputs).attempt(what)?
         }
     };
-    print_bytes(&reply.stdout)?;
-    let mut stderr = std::io::stderr();
-    stderr
-        .write_all(&reply.stderr)
-        .attempt("writing what the command says")?;
-    let cut = match reply.dropped {
-        0 => Ok(()),
-        dropped => Err(failed(format!(
-            "{dropped} more bytes of output are not shown: at most {} MiB come; write the output \
-             to a file in the node",
-            ExecReply::STDOUT_MAX >> 20
-        ))),
-    };
-    match (reply.status, cut) {
-        (0, cut) => cut,
-        (status, cut) => {
-            if let Err(failure) = cut {
-                report(&failure, shared.json);
-            }
+    outputs.outcome()?;
+    match streamed {
+        Ok(Some(0)) => Ok(()),
+        Ok(Some(status)) => std::process::exit(status),
+        // An output was closed, which is an error above.
+        Ok(None) => Err(Failure::Unread),
+        Err(StreamError::Refused(body)) => {
+            Err(body).attempt(format!("running a command in {}", args.node))
+        }
+        Err(error @ StreamError::Cut { status, .. }) if status != 0 => {
+            report(&failed(error), shared.json);
             std::process::exit(status)
         }
+        Err(error) => Err(failed(error)),
     }
 }
 

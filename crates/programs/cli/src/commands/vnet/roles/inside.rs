@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use carina_vnet::report::{Exec, ExecReply, TestReport, VnetReport};
+use carina_api::output::Sink;
+use carina_vnet::exec_lines::StreamError;
+use carina_vnet::report::{Exec, TestReport, VnetReport};
 use carina_vnet::way::{Way, WayQuery};
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_roles::calling::connection::CallError;
@@ -22,14 +24,20 @@ use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_bytes, progress};
 
-/// Runs a command in a node.
+/// Runs a command in a node and hands over its output as it comes; its exit status, or none if the
+/// sink took no more.
 ///
 /// # Errors
 /// There is no such node, or it does not answer.
-pub fn exec(client: &Client, vnet: Option<&str>, exec: &Exec) -> Result<ExecReply, Failure> {
+pub fn exec(
+    client: &Client,
+    vnet: Option<&str>,
+    exec: &Exec,
+    sink: &mut dyn Sink,
+) -> Result<Result<Option<i32>, StreamError>, Failure> {
     let name = only(client, vnet)?;
     let what = format!("running a command in {} of network {name}", exec.node);
-    client.exec(&name, exec).attempt(what)
+    client.stream(&name, exec, sink).attempt(what)
 }
 
 /// Probes all links of a network, and runs the tests of its document.

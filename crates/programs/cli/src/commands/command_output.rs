@@ -1,0 +1,98 @@
+//! A command that runs in a guest or a node: its output, as it comes, on the outputs of this
+//! program.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use carina_vm::shell::shell_words;
+use carina_vm::{Finish, Guest, Sink, Stream, Until};
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::interrupt::{TAKING_SIGNALS, end_with_signal_after};
+use crate::report::{print_bytes, printed};
+
+/// Writes what a command says to standard output and standard error of this program, each piece at
+/// once. A reader that is slow slows the command.
+pub struct OwnOutputs(Outcome);
+
+impl OwnOutputs {
+    /// Nothing is written yet.
+    pub fn new() -> OwnOutputs {
+        OwnOutputs(Ok(()))
+    }
+
+    /// Whether all was written.
+    ///
+    /// # Errors
+    /// An output was closed, or cannot be written.
+    pub fn outcome(self) -> Outcome {
+        self.0
+    }
+}
+
+impl Sink for OwnOutputs {
+    fn take(&mut self, stream: Stream, piece: &[u8], _: &dyn Fn() -> bool) -> ControlFlow<()> {
+        self.0 = match stream {
+            Stream::Stdout => print_bytes(piece),
+            Stream::Stderr => printed(std::io::stderr().write_all(piece)),
+        };
+        match self.0 {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+}
+
+/// Runs a command in a guest and ends as it does. SIGINT and SIGTERM end the command, too.
+///
+/// # Errors
+/// The guest does not answer, or an output of this program is closed: the command is ended.
+pub fn exec_in_guest(shared: &Shared, guest: &Guest, command: &[String]) -> Outcome {
+    let is_cancelled = Arc::new(AtomicBool::new(false));
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let (cancels, ends) = (Arc::clone(&is_cancelled), Arc::clone(&has_ended));
+    let words = "interrupted; the command in the guest is ended";
+    end_with_signal_after(shared.json, words, move || {
+        cancels.store(true, Ordering::Release);
+        // A guest that does not answer ends the command by itself.
+        let begin = Instant::now();
+        while !ends.load(Ordering::Acquire) && begin.elapsed() < END {
+            std::thread::sleep(LOOK);
+        }
+        true
+    })
+    .attempt(TAKING_SIGNALS)?;
+    let until = Until {
+        limit: EXEC,
+        is_cancelled: &is_cancelled,
+    };
+    let mut outputs = OwnOutputs::new();
+    let finish = guest.stream(&shell_words(command), until, &mut outputs);
+    has_ended.store(true, Ordering::Release);
+    if is_cancelled.load(Ordering::Acquire) {
+        // The process ends with the signal's exit code at this moment.
+        std::thread::sleep(END);
+        return Err(Failure::Interrupted(words.to_owned()));
+    }
+    let finish = finish?;
+    outputs.outcome()?;
+    match finish {
+        Finish::Exited(status) => std::process::exit(status),
+        Finish::TimedOut => Err(failed(format!(
+            "`{}` has not ended within {} s; it is killed",
+            command.join(" "),
+            EXEC.as_secs()
+        ))),
+        Finish::Cancelled => Err(Failure::Interrupted(words.to_owned())),
+    }
+}
+
+/// Time limit of a command.
+const EXEC: Duration = Duration::from_secs(3600);
+/// How long the end of a command may take that is to end.
+const END: Duration = Duration::from_secs(6);
+const LOOK: Duration = Duration::from_millis(5);

@@ -1,0 +1,268 @@
+//! Commands in nodes for callers of a VNO, which end when the caller goes away.
+//!
+//! A command that streams is begun at its host, and its output fetched in portions as the caller
+//! takes them: `begin`, then `output` again and again. Nothing between the host and the caller
+//! keeps more than one portion, and a few lines for the caller.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::response::Response;
+use carina_api::output::{Sink, Stream};
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::report::{ExecLine, ExecReply};
+use carina_vnet_web::answers::refusal;
+use carina_vnet_web::streamed::{LineSink, streamed};
+
+use crate::identity::Identity;
+use crate::inside::below::Below;
+use crate::inside::{Answer, Ask, WATCH_MS_MAX, Wanted};
+
+/// Has a command end when the caller who waits for it goes away.
+#[derive(Clone)]
+struct End {
+    below: Below,
+    vnps: Vec<String>,
+    wanted: Arc<Mutex<Option<Wanted>>>,
+}
+
+/// The end of a command that comes when this is dropped.
+struct Waits(End);
+
+/// Asks the role below, and has a command end that is not waited for.
+///
+/// # Errors
+/// As of [`Below::ask`].
+pub(super) async fn ask(
+    below: &Below,
+    vnp: &str,
+    caller: &Identity,
+    mut wanted: Wanted,
+) -> Result<Answer, ErrorBody> {
+    let waits = match &wanted.ask {
+        Ask::Exec { .. } => Some(waits_for(below, vnp, &mut wanted)?),
+        _ => None,
+    };
+    let answer = below.ask(caller, vec![vnp.to_owned()], wanted).await;
+    if let Some(waits) = waits {
+        waits.0.is_not_needed();
+    }
+    answer
+}
+
+/// Runs a command, and answers with what it says as it comes.
+pub(super) async fn stream(
+    below: &Below,
+    vnp: &str,
+    caller: Identity,
+    mut wanted: Wanted,
+) -> Response {
+    let begun = below.place(&caller).and_then(|place| {
+        let waits = waits_for(below, vnp, &mut wanted)?;
+        Ok((place, waits))
+    });
+    let (place, waits) = match begun {
+        Ok(begun) => begun,
+        Err(error) => return refusal(&error),
+    };
+    let end = waits.0.clone();
+    streamed(waits, move |sink, is_gone| {
+        let _place = place;
+        relay(&end, &wanted, sink, is_gone)
+    })
+    .await
+}
+
+/// Gives a command its number, by which it is ended.
+fn waits_for(below: &Below, vnp: &str, wanted: &mut Wanted) -> Result<Waits, ErrorBody> {
+    let drawn = crate::random::drawn().map_err(|error| {
+        let what = format!("drawing the number of a command: {error}");
+        ErrorBody::new(ErrorCode::Internal, what)
+    })?;
+    let node = wanted.ask.node().unwrap_or_default().to_owned();
+    if let Ask::Exec { session, .. } = &mut wanted.ask {
+        *session = Some(drawn);
+    }
+    let end = Wanted {
+        vnet: wanted.vnet,
+        ask: Ask::EndExec {
+            node,
+            session: drawn,
+        },
+        who: wanted.who.clone(),
+    };
+    Ok(Waits(End {
+        below: below.clone(),
+        vnps: vec![vnp.to_owned()],
+        wanted: Arc::new(Mutex::new(Some(end))),
+    }))
+}
+
+impl End {
+    fn is_not_needed(&self) {
+        self.take();
+    }
+
+    fn take(&self) -> Option<Wanted> {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.take()
+    }
+
+    fn ask(&self, of: &Wanted, ask: Ask) -> Result<Answer, ErrorBody> {
+        let wanted = Wanted { ask, ..of.clone() };
+        self.below.ask_and_wait(&self.vnps, &wanted)
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let Some(wanted) = self.0.take() else { return };
+        let End { below, vnps, .. } = self.0.clone();
+        // The command takes a place of its caller until it has ended; its end needs none.
+        tokio::task::spawn_blocking(move || {
+            // A host that does not hear of it ends the command at its limit.
+            let _ = below.ask_and_wait(&vnps, &wanted);
+        });
+    }
+}
+
+/// Runs a command and hands over what it says; its exit status.
+fn relay(
+    end: &End,
+    wanted: &Wanted,
+    sink: &mut LineSink,
+    is_gone: &AtomicBool,
+) -> Result<i32, ErrorBody> {
+    let Ask::Exec {
+        node,
+        command,
+        limit_ms,
+        session: Some(session),
+    } = &wanted.ask
+    else {
+        let what = "a command has a number";
+        return Err(ErrorBody::new(ErrorCode::Internal, what));
+    };
+    let begin = Ask::Begin {
+        node: node.clone(),
+        command: command.clone(),
+        limit_ms: *limit_ms,
+        session: *session,
+    };
+    match end.ask(wanted, begin) {
+        Ok(_) => {}
+        // The VNP, the PIP or the host is of an earlier version.
+        Err(error) if error.code == ErrorCode::BadRequest => return whole(end, wanted, sink),
+        Err(error) => return Err(error),
+    }
+    let asks = |since: u64, most: usize, wait_ms: u64| Ask::Output {
+        node: node.clone(),
+        session: *session,
+        since,
+        most: most as u64,
+        wait_ms,
+    };
+    let (mut since, kept) = (0, Cell::new(Instant::now()));
+    loop {
+        let answer = end.ask(wanted, asks(since, PORTION_BYTES, WATCH_MS_MAX))?;
+        kept.set(Instant::now());
+        let lines = lines_of(answer)?;
+        // While the caller takes nothing, the host hears that it is still there.
+        let is_over = || {
+            if kept.get().elapsed() >= KEEP {
+                kept.set(Instant::now());
+                if end.ask(wanted, asks(since, 0, 0)).is_err() {
+                    return true;
+                }
+            }
+            is_gone.load(Ordering::Acquire)
+        };
+        let mut count = 0;
+        for line in lines {
+            let (stream, bytes) = match line {
+                ExecLine::Stdout(bytes) => (Stream::Stdout, bytes),
+                ExecLine::Stderr(bytes) => (Stream::Stderr, bytes),
+                ExecLine::Status(status) => {
+                    end.is_not_needed();
+                    return Ok(status);
+                }
+                ExecLine::Error(error) => {
+                    end.is_not_needed();
+                    return Err(error);
+                }
+            };
+            count += bytes.len() as u64;
+            if sink.take(stream, &bytes, &is_over).is_break() {
+                return Err(gone());
+            }
+        }
+        since += count;
+    }
+}
+
+/// The lines of an answer.
+///
+/// # Errors
+/// It is another one, or has more than was asked for.
+fn lines_of(answer: Answer) -> Result<Vec<ExecLine>, ErrorBody> {
+    let Answer::Output { lines, .. } = answer else {
+        let what = "the provider answers with something else";
+        return Err(ErrorBody::new(ErrorCode::Internal, what));
+    };
+    let bytes = lines.iter().map(|line| match line {
+        ExecLine::Stdout(bytes) | ExecLine::Stderr(bytes) => bytes.len(),
+        _ => 0,
+    });
+    if bytes.sum::<usize>() > PORTION_BYTES {
+        let what = "the provider sends more output than was asked for";
+        return Err(ErrorBody::new(ErrorCode::Internal, what));
+    }
+    Ok(lines)
+}
+
+/// Runs a command where output does not stream: it comes at the end, as far as there is room.
+fn whole(end: &End, wanted: &Wanted, sink: &mut LineSink) -> Result<i32, ErrorBody> {
+    let answer = end.ask(wanted, wanted.ask.clone())?;
+    end.is_not_needed();
+    let Answer::Ran(reply) = answer else {
+        let what = "the provider answers with something else";
+        return Err(ErrorBody::new(ErrorCode::Internal, what));
+    };
+    for (stream, bytes) in [
+        (Stream::Stdout, &reply.stdout),
+        (Stream::Stderr, &reply.stderr),
+    ] {
+        for piece in bytes.chunks(PIECE_BYTES) {
+            if let ControlFlow::Break(()) = sink.take(stream, piece, &|| false) {
+                return Err(gone());
+            }
+        }
+    }
+    match reply {
+        ExecReply {
+            dropped: 0, status, ..
+        } => Ok(status),
+        ExecReply { dropped, .. } => {
+            let what = format!(
+                "{dropped} more bytes of output have not come: the provider is of an earlier \
+                 version, which sends {} MiB at most",
+                ExecReply::STDOUT_MAX >> 20
+            );
+            Err(ErrorBody::new(ErrorCode::LimitReached, what))
+        }
+    }
+}
+
+fn gone() -> ErrorBody {
+    ErrorBody::new(ErrorCode::Conflict, "the caller has gone")
+}
+
+/// Bytes that are asked for at a time.
+const PORTION_BYTES: usize = 256 << 10;
+/// Bytes of a line for the caller.
+const PIECE_BYTES: usize = 64 << 10;
+/// How often the host hears of a caller that takes nothing.
+const KEEP: Duration = Duration::from_secs(10);

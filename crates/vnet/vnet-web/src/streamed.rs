@@ -1,0 +1,235 @@
+//! Answers that are streams: what a command says, line by line (`report::ExecLine`), as fast as the
+//! client takes it. The command waits while a few lines wait; when the client goes away it ends.
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use carina_api::control::LINES;
+use carina_api::output::{Sink, Stream};
+use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::report::ExecLine;
+use http_body::Frame;
+use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
+
+use crate::answers::refusal;
+
+/// Who waits for an answer. When the connection ends before, this value goes with it.
+#[derive(Debug, Default)]
+pub struct Caller {
+    /// Set then.
+    pub is_gone: Arc<AtomicBool>,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.is_gone.store(true, Ordering::Release);
+    }
+}
+
+/// Takes what a command says for a client.
+#[derive(Debug)]
+pub struct LineSink {
+    to: Sender<Sent>,
+}
+
+#[derive(Debug)]
+enum Sent {
+    Line(Vec<u8>),
+    /// The command has not begun.
+    Refusal(ErrorBody),
+}
+
+/// The answer to a client: lines that are made while it takes them.
+struct Lines<G> {
+    first: Option<Vec<u8>>,
+    more: Receiver<Sent>,
+    _caller: (Caller, G),
+}
+
+/// Does the work on a thread of its own, and streams what it says and its exit status. The flag is
+/// set, and the guard dropped, when the client has gone or the answer has ended. What fails before
+/// anything was said is a refusal.
+pub async fn streamed<G: Send + Unpin + 'static>(
+    guard: G,
+    work: impl FnOnce(&mut LineSink, &AtomicBool) -> Result<i32, ErrorBody> + Send + 'static,
+) -> Response {
+    let (to, mut more) = mpsc::channel(QUEUE_LINES);
+    let caller = (Caller::default(), guard);
+    let is_gone = Arc::clone(&caller.0.is_gone);
+    tokio::task::spawn_blocking(move || {
+        let mut sink = LineSink { to };
+        match work(&mut sink, &is_gone) {
+            Ok(status) => sink.finish(Sent::line(&ExecLine::Status(status)), &is_gone),
+            Err(error) => sink.finish(Sent::Refusal(error), &is_gone),
+        }
+    });
+    match more.recv().await {
+        Some(Sent::Line(first)) => {
+            let lines = Lines {
+                first: Some(first),
+                more,
+                _caller: caller,
+            };
+            ([(header::CONTENT_TYPE, LINES)], Body::new(lines)).into_response()
+        }
+        Some(Sent::Refusal(error)) => refusal(&error),
+        None => {
+            let what = "the command has failed; the log of what serves it says more";
+            refusal(&ErrorBody::new(ErrorCode::Internal, what))
+        }
+    }
+}
+
+impl LineSink {
+    /// Sends a line as soon as there is room.
+    fn send(&self, mut sent: Sent, is_over: &dyn Fn() -> bool) -> ControlFlow<()> {
+        loop {
+            sent = match self.to.try_send(sent) {
+                Ok(()) => return ControlFlow::Continue(()),
+                Err(TrySendError::Closed(_)) => return ControlFlow::Break(()),
+                Err(TrySendError::Full(_)) if is_over() => return ControlFlow::Break(()),
+                Err(TrySendError::Full(sent)) => sent,
+            };
+            std::thread::sleep(ROOM);
+        }
+    }
+
+    /// Sends the last line, as long as the client is there.
+    fn finish(&self, last: Sent, is_gone: &AtomicBool) {
+        // Who has gone needs no end.
+        let _ = self.send(last, &|| is_gone.load(Ordering::Acquire));
+    }
+}
+
+impl Sink for LineSink {
+    fn take(
+        &mut self,
+        stream: Stream,
+        piece: &[u8],
+        is_over: &dyn Fn() -> bool,
+    ) -> ControlFlow<()> {
+        self.send(Sent::line(&ExecLine::piece(stream, piece)), is_over)
+    }
+}
+
+impl Sent {
+    fn line(line: &ExecLine) -> Sent {
+        let mut text = serde_json::to_vec(line).expect("a line has only plain fields");
+        text.push(b'\n');
+        Sent::Line(text)
+    }
+}
+
+impl<G: Unpin> http_body::Body for Lines<G> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let framed = |line: Vec<u8>| Some(Ok(Frame::data(Bytes::from(line))));
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(framed(first));
+        }
+        self.more.poll_recv(context).map(|sent| match sent? {
+            Sent::Line(line) => framed(line),
+            Sent::Refusal(error) => match Sent::line(&ExecLine::Error(error)) {
+                Sent::Line(line) => framed(line),
+                Sent::Refusal(_) => None,
+            },
+        })
+    }
+}
+
+/// Lines that wait for a client, each of at most 64 KiB of output.
+const QUEUE_LINES: usize = 8;
+/// Between two looks at whether there is room for a line.
+const ROOM: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use carina_api::output::PIECE_BYTES;
+
+    use super::*;
+
+    /// Writes without end until its reader has gone, and counts what it has handed over.
+    fn endless(
+        sent: Arc<Mutex<usize>>,
+    ) -> impl FnOnce(&mut LineSink, &AtomicBool) -> Result<i32, ErrorBody> {
+        move |sink, is_gone| {
+            let is_over = || is_gone.load(Ordering::Acquire);
+            let piece = vec![0; PIECE_BYTES];
+            while sink.take(Stream::Stdout, &piece, &is_over).is_continue() {
+                *sent.lock().unwrap() += piece.len();
+            }
+            Err(ErrorBody::new(ErrorCode::Conflict, "it has ended"))
+        }
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_time().build().unwrap();
+        runtime.block_on(test);
+    }
+
+    #[test]
+    fn client_that_takes_nothing_holds_the_command_at_a_few_pieces() {
+        run(async {
+            let sent = Arc::new(Mutex::new(0));
+            let response = streamed((), endless(Arc::clone(&sent))).await;
+            assert_eq!(response.headers()[header::CONTENT_TYPE], LINES);
+            let most = QUEUE_LINES * PIECE_BYTES;
+            // It fills what it may, and the first line that the answer has.
+            while *sent.lock().unwrap() < most {
+                tokio::time::sleep(ROOM).await;
+            }
+            tokio::time::sleep(20 * ROOM).await;
+            assert!(*sent.lock().unwrap() <= most + PIECE_BYTES);
+            // The client goes: the work ends, and gives back its counter.
+            drop(response);
+            while Arc::strong_count(&sent) > 1 {
+                tokio::time::sleep(ROOM).await;
+            }
+        });
+    }
+
+    #[test]
+    fn work_that_fails_at_once_is_refused_and_later_it_is_a_line() {
+        run(async {
+            let error = || ErrorBody::new(ErrorCode::NotFound, "no such node");
+            let refused = streamed((), move |_, _| Err(error())).await;
+            assert_eq!(refused.status(), 404);
+            let response = streamed((), move |sink, _| {
+                let _ = sink.take(Stream::Stderr, b"f", &|| false);
+                Err(error())
+            })
+            .await;
+            let body = axum::body::to_bytes(response.into_body(), 1000)
+                .await
+                .unwrap();
+            let lines: Vec<ExecLine> = { &body[..] }
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.is_empty())
+                .map(|line| serde_json::from_slice(line).unwrap())
+                .collect();
+            assert_eq!(
+                lines,
+                [
+                    ExecLine::piece(Stream::Stderr, b"f"),
+                    ExecLine::Error(error())
+                ]
+            );
+        });
+    }
+}
