@@ -8,9 +8,9 @@
 //!                                           +-- Kernel: the system call, with the same arguments
 //! ```
 //!
-//! The library has no threads and opens no descriptor that outlives a call. It keeps the settings in
-//! memory, read once, and two kinds of hints: which sockets the program has put into which epoll,
-//! and which numbers were listening sockets.
+//! The library has no threads and opens no descriptor that outlives a call. It keeps the settings
+//! in memory, read once, and two kinds of hints: which sockets the program has put into which
+//! epoll, and which numbers were listening sockets.
 
 mod address;
 mod calls;

@@ -6,8 +6,8 @@
 //! - configuration: `key`: private key of the tunnels; `listen`: address and UDP port to listen on;
 //!   `netns`: file of the network namespace in which to listen (default: the graph's); `address`:
 //!   the access point's IPv4 address on the link; `mac`: its MAC address; `node_mac`: the node's
-//!   MAC address; `mtu`: bytes of the largest packet; `desk`: receives users' requests, and provides
-//!   orders
+//!   MAC address; `mtu`: bytes of the largest packet; `desk`: receives users' requests, and
+//!   provides orders
 //! - counters: `users`: number of users who have joined; `drop_…`: one for each reason of
 //!   [`Discard`]
 //! - cost: one copy, and encryption or decryption, in each direction; a system call per burst of

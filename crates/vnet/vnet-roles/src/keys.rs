@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A party needs its own two files and `ca.pem`. Keys are ECDSA keys on P-256; their files have
-//! mode 0600, so that only the owner reads them. A certificate is valid until its validity period ends,
-//! or until the authority revokes it ([`revocation`]).
+//! mode 0600, so that only the owner reads them. A certificate is valid until its validity period
+//! ends, or until the authority revokes it ([`revocation`]).
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
