@@ -1,4 +1,5 @@
-//! Commands that run in nodes for others, which end when no one waits for them any more.
+//! Commands that run in nodes for remote callers. A command is ended when its caller no longer
+//! waits for it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// On whose behalf, the network's name here, the node, and a number that was drawn for the command.
+/// Identifies a command: the parties on whose behalf it runs, the network's name on this host, the
+/// node, and the command's number.
 pub(super) type Key = (Vec<String>, String, String, u64);
 
 /// All commands with a number.
@@ -16,23 +18,23 @@ pub(super) struct Executions(Arc<Mutex<BTreeMap<Key, State>>>);
 
 #[derive(Debug)]
 enum State {
-    /// It runs until this is set.
+    /// The command runs until this flag is set.
     Runs(Arc<AtomicBool>),
-    /// Its end has overtaken it, at this time.
+    /// The request to end the command arrived at this time, before the command itself.
     Ended(Instant),
 }
 
-/// A command that runs.
+/// A command that runs. Its entry is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Execution {
     all: Executions,
     key: Key,
-    /// Set when it is to end.
+    /// Set when the command must end.
     pub(super) is_ended: Arc<AtomicBool>,
 }
 
 impl Executions {
-    /// Notes that a command runs.
+    /// Adds a command that is about to run.
     ///
     /// # Errors
     /// It is to end already, or another one has its number.
@@ -54,7 +56,7 @@ impl Executions {
         })
     }
 
-    /// Has a command end, also one that comes only later.
+    /// Ends a command. If the command has not arrived yet, it will be refused when it arrives.
     pub(super) fn end(&self, key: Key) {
         let mut all = self.lock();
         let is_late = |it: &State| matches!(it, State::Ended(at) if at.elapsed() > LATE);
@@ -69,7 +71,7 @@ impl Executions {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, State>> {
-        // Every critical section leaves the map whole.
+        // Each critical section leaves the map consistent, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -93,9 +95,9 @@ impl Drop for Execution {
     }
 }
 
-/// How much later than its end a command may come.
+/// How long after the request to end it a command may still arrive.
 const LATE: Duration = Duration::from_secs(60);
-/// Ends that are kept for commands which have not come.
+/// Largest number of kept requests to end commands that have not arrived.
 const ENDED_MAX: usize = 256;
 
 #[cfg(test)]

@@ -323,10 +323,11 @@ impl Agent {
         way::trace(&*network.vnet()?, &part, &self.vnets.vnet(name), query)
     }
 
-    /// Runs a shell command in a node.
+    /// Runs a shell command in a node, and returns its output when it has ended.
     ///
     /// # Errors
-    /// There is no such network or node, or it does not answer.
+    /// There is no such network or node, it does not answer, or the command does not end within
+    /// `limit`.
     pub fn run(&self, name: &str, node: &str, command: &str, limit: Duration) -> Result<Output> {
         self.network(name)?.vnet()?.run(node, command, limit)
     }

@@ -127,7 +127,7 @@ impl Node {
         }
     }
 
-    /// Runs a shell command in it to its end.
+    /// Runs a shell command in the node, and returns its output when it has ended.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &self.system {
             System::Namespace(node) => node.run(command, limit),

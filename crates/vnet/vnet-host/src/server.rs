@@ -1,4 +1,5 @@
-//! `vnet.sock`: HTTP/1.1 and JSON over a Unix socket. `docs/reference/vnet.md` lists the paths.
+//! The agent's HTTP server: HTTP/1.1 with JSON bodies over the Unix socket `vnet.sock`.
+//! `docs/reference/vnet.md` lists the paths.
 
 mod access;
 mod refusals;
@@ -28,28 +29,28 @@ use carina_vnet::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
 use carina_vnet::way::WayQuery;
 use carina_vnet_web::streamed::{Caller, streamed};
 
-/// What ends a server when it is dropped.
+/// A handle that ends a server when it is dropped.
 #[derive(Debug)]
 pub struct Stop(
     #[expect(dead_code, reason = "its end is what the other side waits for")] oneshot::Sender<()>,
 );
 
-/// What a server waits for to end.
+/// The server's side of a [`Stop`]: completes when the [`Stop`] is dropped.
 #[derive(Debug)]
 pub struct Stopped(oneshot::Receiver<()>);
 
-/// Both ends of what stops a server.
+/// Makes a [`Stop`] and the [`Stopped`] that belongs to it.
 #[must_use]
 pub fn stop_handle() -> (Stop, Stopped) {
     let (stop, stopped) = oneshot::channel();
     (Stop(stop), Stopped(stopped))
 }
 
-/// Serves `listener` until its [`Stop`] is dropped, or, if `is_transient`, there is no network and
-/// nothing was asked for a while.
+/// Serves requests at `listener` until its [`Stop`] is dropped. If `is_transient`, the server also
+/// ends when the agent has no networks and has not received a request for a while.
 ///
 /// # Errors
-/// The runtime cannot be made.
+/// The listener or the server fails, or the runtime cannot be made.
 pub fn serve(
     listener: UnixListener,
     agent: Arc<Agent>,
@@ -73,7 +74,7 @@ pub fn serve(
     run(serving, stopped)
 }
 
-/// Serves until it ends by itself, or its [`Stop`] is dropped.
+/// Runs a server until it ends by itself or its [`Stop`] is dropped.
 pub(crate) fn run(
     serving: impl Future<Output = io::Result<()>>,
     stopped: Stopped,
@@ -88,36 +89,37 @@ pub(crate) fn run(
             _ = stopped.0 => Ok(()),
         }
     });
-    // A command in a node may run on; its answer interests no one any more.
+    // Commands in nodes may still run on blocking threads. Their results are no longer needed, so
+    // the shutdown does not wait until they end.
     runtime.shutdown_timeout(Duration::from_millis(100));
     served
 }
 
-/// Requests that are being answered.
+/// The number of requests that are being answered, and the time when the last one ended.
 #[derive(Debug)]
 struct Requests(Mutex<(usize, Instant)>);
 
 impl Default for Requests {
     fn default() -> Requests {
-        // The process that has started the agent has some time for the first one.
+        // The process that started the agent has the time [`FIRST`] to send the first request.
         Requests(Mutex::new((0, Instant::now() + FIRST)))
     }
 }
 
 impl Requests {
-    /// Whether none is, and none was for [`LINGER`].
+    /// Whether no request is being answered, and the last one ended more than [`LINGER`] ago.
     fn are_over(&self) -> bool {
         let (count, last) = *self.lock();
         count == 0 && last.elapsed() > LINGER
     }
 
     fn lock(&self) -> MutexGuard<'_, (usize, Instant)> {
-        // Two numbers are whole whatever has panicked.
+        // A panic while the lock is held cannot leave these two numbers inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A request that is being answered, also after its caller has gone.
+/// Counts a request as being answered until it is dropped.
 struct Request(Arc<Requests>);
 
 impl Request {
@@ -143,8 +145,8 @@ async fn count(
     next.run(request).await
 }
 
-/// Waits until nothing was asked for [`LINGER`] of an agent without networks, which makes none from
-/// then on.
+/// For a transient agent: returns when the agent has no networks and has not received a request for
+/// [`LINGER`]. From then on, the agent refuses new networks. Otherwise this never returns.
 async fn end(agent: Arc<Agent>, is_transient: bool, requests: Arc<Requests>) {
     if !is_transient {
         return std::future::pending().await;
@@ -157,13 +159,14 @@ async fn end(agent: Arc<Agent>, is_transient: bool, requests: Arc<Requests>) {
     }
 }
 
-/// Removes networks whose leases have ended, and those that no one waits for, without end.
+/// Removes networks whose leases have ended, and networks whose callers stopped waiting for them
+/// before they were ready. Repeats this forever.
 async fn end_leases(agent: Arc<Agent>) {
     loop {
         tokio::time::sleep(LEASES).await;
         let agent = Arc::clone(&agent);
         let remove = move || (agent.remove_expired(), agent.remove_abandoned());
-        // What cannot be removed is tried again.
+        // A network whose removal fails is removed in a later round.
         let _ = tokio::task::spawn_blocking(remove).await;
     }
 }
@@ -175,7 +178,7 @@ struct Service {
 
 type Shared = State<Service>;
 
-/// What is answered of an agent's networks, for another socket than its own.
+/// Routes of an agent's networks, for a server at a socket other than the agent's own.
 pub(crate) fn router_of(agent: Arc<Agent>) -> Router {
     router(Service { agent })
 }
@@ -400,7 +403,8 @@ async fn restore(State(service): Shared, body: Bytes) -> Response {
     answer(move || Ok(service.agent.restore(&path_in(&body)?)?)).await
 }
 
-/// The path that a request names; the agent's own directory is nothing to callers.
+/// The path in a request's body. It must be absolute, because the agent's working directory differs
+/// from the caller's.
 fn path_in(body: &[u8]) -> Result<std::path::PathBuf, ErrorBody> {
     let at: AtPath = json_in(body)?;
     if at.path.is_absolute() {
@@ -414,7 +418,7 @@ fn path_in(body: &[u8]) -> Result<std::path::PathBuf, ErrorBody> {
 }
 
 async fn remove(State(service): Shared, Path(name): Path<String>) -> Response {
-    // Also when who asked has gone meanwhile.
+    // The removal continues even if the caller closes the connection.
     answer(move || Ok(service.agent.remove(&name)?)).await
 }
 
@@ -423,15 +427,16 @@ async fn unknown_path() -> Response {
     refusal(&ErrorBody::new(ErrorCode::NotFound, what))
 }
 
-/// How often is looked whether leases have ended.
+/// Interval between two searches for networks to remove.
 const LEASES: Duration = Duration::from_secs(1);
-/// How long a transient agent without networks waits for a request.
+/// How long a transient agent without networks waits for a request before it ends.
 const LINGER: Duration = Duration::from_secs(1);
-/// How much longer it waits for the first one.
+/// How much longer a transient agent waits for its first request.
 const FIRST: Duration = Duration::from_secs(20);
-/// How often it looks whether it is to end.
+/// Interval between two checks whether a transient agent ends.
 const LOOK: Duration = Duration::from_millis(100);
-/// Requests that wait at a time: events, commands, removals.
+/// Largest number of requests that block at the same time, such as requests for events, commands
+/// and removals.
 const BLOCKING_MAX: usize = 64;
-/// How long a command in a node may take at most.
+/// Longest time that a command in a node may run.
 const EXEC_MAX: Duration = Duration::from_secs(3600);

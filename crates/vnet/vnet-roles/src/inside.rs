@@ -44,13 +44,13 @@ pub enum Ask {
     Look {},
     /// Run a command in a node.
     Exec {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The command, for a shell.
+        /// The command line, which a shell interprets.
         command: String,
-        /// How long it may take, ms.
+        /// Time in milliseconds after which the command is killed.
         limit_ms: u64,
-        /// A number that the VNO has drawn, by which it ends the command.
+        /// Number of the command, drawn by the VNO. With it, the VNO can end the command.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<u64>,
     },
@@ -81,9 +81,9 @@ pub enum Ask {
     },
     /// End a command that runs in a node, or has not come yet.
     EndExec {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The number.
+        /// Number of the command.
         session: u64,
     },
     /// Return output of a node's console. The first request of a session registers the viewer.

@@ -145,15 +145,15 @@ pub struct PoolReport {
     pub ready: usize,
 }
 
-/// A command to be run in a node.
+/// A request to run a command in a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exec {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The command, for a shell.
+    /// The command line, which a shell interprets.
     pub command: String,
-    /// How long it may take, ms.
+    /// Time in milliseconds after which the command is killed.
     pub limit_ms: u64,
 }
 
@@ -161,15 +161,17 @@ pub struct Exec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecReply {
-    /// Its exit status.
+    /// The command's exit status.
     pub status: i32,
-    /// Its standard output, in base64.
+    /// The beginning of the standard output, at most [`ExecReply::STDOUT_MAX`] bytes; in JSON as
+    /// base64.
     #[serde(with = "base64_text")]
     pub stdout: Vec<u8>,
-    /// Its standard error, in base64.
+    /// The beginning of the standard error, at most [`ExecReply::STDERR_MAX`] bytes; in JSON as
+    /// base64.
     #[serde(with = "base64_text")]
     pub stderr: Vec<u8>,
-    /// Bytes of its outputs that are not there, as they were too many.
+    /// Number of bytes of both outputs that were cut off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
 }
@@ -193,9 +195,9 @@ impl ExecReply {
         }
     }
 
-    /// Bytes of standard output that come at most.
+    /// Largest number of bytes of standard output in a reply.
     pub const STDOUT_MAX: usize = 7 << 20;
-    /// Bytes of standard error that come at most.
+    /// Largest number of bytes of standard error in a reply.
     pub const STDERR_MAX: usize = 1 << 20;
 }
 

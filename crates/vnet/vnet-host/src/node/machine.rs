@@ -193,7 +193,7 @@ impl MachineNode {
         id.map_or(Ok(()), |id| running.set_link(id, is_up).attempt(what))
     }
 
-    /// Runs a shell command in it.
+    /// Runs a shell command in the guest, and returns its output when it has ended.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &*self.access() {
             Access::Found(guest) => Ok(guest.run(command, limit)?),
@@ -240,7 +240,8 @@ impl MachineNode {
             Asks::Again => again()?,
             Asks::Once => {
                 let output = self.run(&format!("{command} once"), limit + ANSWER)?;
-                // A guest that an earlier version has started.
+                // A guest that an earlier version of Carina started does not know the argument
+                // `once`.
                 if output.error_text().starts_with("not understood") {
                     again()?
                 } else {
@@ -435,7 +436,7 @@ const PLUG: Duration = Duration::from_secs(60);
 pub const PORTS_MAX: usize = 16;
 pub(super) const PORTS_FREE: usize = 4;
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
-/// How much later than its own limit a command in a guest may answer.
+/// How much longer than its own limit a command in a guest may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Longest time for reaching a machine that may be paused.
 const AWAY: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What is asked of access points.
+//! HTTP requests about the access points of networks.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -10,7 +10,7 @@ use carina_vnet_web::answers::{answer, json_in};
 use super::{Service, Shared};
 use carina_vnet::access::{TokenWanted, UserWanted};
 
-/// The paths for them.
+/// The routes for access points.
 pub(super) fn routes() -> Router<Service> {
     Router::new()
         .route("/v1/vnets/{name}/access", get(access))

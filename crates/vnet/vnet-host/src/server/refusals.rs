@@ -1,4 +1,4 @@
-//! The codes under which errors of an agent are answered.
+//! The error codes with which the server answers errors of an agent.
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::host_part::LimitError;
@@ -38,7 +38,7 @@ impl From<Error> for ErrorBody {
         };
         let body = ErrorBody::new(code, error.to_string());
         match error {
-            // The same request fails again until something else has gone.
+            // If repeated, the request fails again until something else is removed.
             Error::NotAdmitted { .. } | Error::Saved(_) => body.for_good(),
             error if error.is_final() => body.for_good(),
             _ => body,

@@ -1,4 +1,4 @@
-//! Work inside of the nodes of a network: commands, consoles, echos, streams.
+//! Operations inside the nodes of a network: commands, consoles, echo requests and TCP streams.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::probe::Asks;
 use carina_vnet::report::ConsoleSaid;
 
 impl Vnet {
-    /// Runs a shell command in a node to its end.
+    /// Runs a shell command in a node, and returns its output when it has ended.
     ///
     /// # Errors
-    /// There is no such node, or it does not answer. A command that fails is reported by its
-    /// status.
+    /// There is no such node, it does not answer, or the command does not end within `limit`. A
+    /// command that fails is no error: its output contains its exit status.
     pub fn run(&self, node: &str, command: &str, limit: Duration) -> Result<Output> {
         self.node(node)?.run(command, limit)
     }
@@ -33,7 +33,8 @@ impl Vnet {
         self.node(node)?.stream(command, until, sink)
     }
 
-    /// What the console of a node has said since so many bytes.
+    /// The output of a node's console after byte `since`. Returns as soon as there is any, or after
+    /// `wait` without any.
     ///
     /// # Errors
     /// There is no such node.
@@ -42,18 +43,18 @@ impl Vnet {
         Ok(ConsoleSaid { next, bytes })
     }
 
-    /// Types at the console of a node.
+    /// Types text at the console of a node.
     ///
     /// # Errors
-    /// There is no such node, or a viewer types there.
+    /// There is no such node, or a viewer of the console is typing.
     pub fn console_type(&self, node: &str, text: &str) -> Result<()> {
         self.node(node)?.console().type_in(text.as_bytes())
     }
 
-    /// The round trip of an echo from one node to an address.
+    /// Round trip of an echo request from a node to an address.
     ///
     /// # Errors
-    /// There is no such node, or nothing answers within `limit`.
+    /// There is no such node, or no reply comes within `limit`.
     pub fn echo(&self, from: &str, to: Ipv4Addr, limit: Duration, asks: Asks) -> Result<Duration> {
         let own = {
             let part = lock(&self.part);
@@ -63,10 +64,11 @@ impl Vnet {
         self.node(from)?.echo(own, to, limit, asks)
     }
 
-    /// What arrives of a stream that one node sends to an address of another for some time.
+    /// Sends a TCP stream from one node to an address of another for the given time, and returns
+    /// how much the receiver read.
     ///
     /// # Errors
-    /// There is no such node, or the stream does not get there.
+    /// There is no such node, or the stream does not reach the receiver.
     pub fn throughput(
         &self,
         [from, to]: [&str; 2],
@@ -84,24 +86,24 @@ impl Vnet {
         })
     }
 
-    /// Takes a stream at a port of a node.
+    /// Receives a TCP stream at a port of a node, until the stream ends.
     ///
     /// # Errors
-    /// There is no such node, or no stream comes.
+    /// There is no such node, or no stream arrives within `limit`.
     pub fn receive(&self, node: &str, port: u16, limit: Duration) -> Result<Arrived> {
         self.node(node)?.receive(port, limit)
     }
 
-    /// Sends a stream from a node for some time, if someone takes it within a limit.
+    /// Sends a TCP stream from a node for a given time.
     ///
     /// # Errors
-    /// There is no such node, or no one takes the stream.
+    /// There is no such node, or the receiver does not accept the stream within the limit.
     pub fn send(&self, node: &str, to: SocketAddrV4, [time, limit]: [Duration; 2]) -> Result<()> {
         self.node(node)?.send(to, time, limit)
     }
 }
 
-/// The port of TCP at which a node takes a stream.
+/// TCP port at which a node receives a stream.
 const STREAM_PORT: u16 = 49_210;
-/// How long a stream may take to get there.
+/// How much longer than its duration a stream may take to arrive.
 const STREAM: Duration = Duration::from_secs(30);

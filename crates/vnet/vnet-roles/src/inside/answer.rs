@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub enum Answer {
     /// The state of nodes and links.
     Looked(Look),
-    /// What a command has said.
+    /// Exit status and outputs of a command.
     Ran(ExecReply),
     /// What a command has said since it was asked for it last.
     Output {
