@@ -13,7 +13,7 @@ pub struct SpecArg(pub FlowSpec);
 
 /// Help text of every option that takes a flow specification.
 pub const SPEC_HELP: &str = "\
-What is asked of the flow: `reliable` (every SDU, once, whole and in order), `unreliable` \
+The flow specification: `reliable` (every SDU, once, whole and in order), `unreliable` \
 (no requirement) or `flow-controlled` (in order, and the receiver is not overrun; lost SDUs are \
 not sent again). Fields that differ follow: max_sdu_gap=COUNT, max_loss=SHARE, \
 max_delay=TIME, max_jitter=TIME, avg_bandwidth=RATE, in_order=true|false, as in \

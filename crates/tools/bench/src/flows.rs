@@ -208,7 +208,7 @@ impl Setup {
 
 /// Two free addresses of the loopback interface.
 fn free_addresses() -> Result<[SocketAddr; 2]> {
-    let bind = || UdpSocket::bind("127.0.0.1:0").attempt("measurement a free port");
+    let bind = || UdpSocket::bind("127.0.0.1:0").attempt("finding a free port");
     let (a, b) = (bind()?, bind()?);
     let address = |socket: &UdpSocket| socket.local_addr().attempt("reading a port");
     Ok([address(&a)?, address(&b)?])

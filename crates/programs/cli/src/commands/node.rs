@@ -21,10 +21,10 @@ use crate::report::{print_json, print_line};
 #[command(
     after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
     carina node --config /etc/carina.toml --check\n  \
-    carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the \
-    last one left. It continues when its\nterminal is closed and when its log cannot be \
-    written.\n\n\
-    CARINA_LOG sets what is logged to standard error: a level (error, warn, info, debug; default:\n\
+    carina node --guest\n\nSIGTERM and SIGINT end the node. The next one \
+    removes what a killed node has left.\nThe node runs on when its terminal is closed and when its \
+    log cannot be written.\n\n\
+    CARINA_LOG sets the log on standard error: a level (error, warn, info, debug; default:\n\
     info), or levels of targets:\n  \
     CARINA_LOG=debug carina node\n  \
     CARINA_LOG=info,carina::flow_allocator=debug carina node\n\

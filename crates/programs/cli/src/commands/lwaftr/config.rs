@@ -51,13 +51,11 @@ pub enum ConfigCommand {
         file: PathBuf,
     },
     /// Send requests from standard input, one line of JSON each, and print the answers
-    ///
-    /// Alarms have the verbs alarms, purge-alarms, compress-alarms and set-alarms. All other verbs
-    /// are listed below.
     #[command(after_help = "Example:\n  \
         echo '{\"id\": 1, \"verb\": \"get\", \"path\": \"/softwire-config/name\"}' | \
         carina lwaftr config listen aftr1\n\nVerbs: get, get-state, set, add, remove, load, \
-        monitor, shutdown. Requests are done one after the other, and answered in order.")]
+        monitor, shutdown, and of alarms: alarms, set-alarms, compress-alarms, purge-alarms. The \
+        AFTR answers the requests in their order.")]
     Listen {
         /// The AFTR: the name in its configuration, or its process id
         id: String,
