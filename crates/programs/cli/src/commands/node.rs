@@ -22,7 +22,7 @@ use crate::report::{print_json, print_line};
     after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
     carina node --config /etc/carina.toml --check\n  \
     carina node --guest\n\nSIGTERM and SIGINT end the node. The next one \
-    removes what a killed node has left.\nThe node runs on when its terminal is closed and when its \
+    takes over the VMs that run.\nThe node runs on when its terminal is closed and when its \
     log cannot be written.\n\n\
     CARINA_LOG sets the log on standard error: a level (error, warn, info, debug; default:\n\
     info), or levels of targets:\n  \
