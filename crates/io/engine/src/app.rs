@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use carina_sys::Interest;
+use carina_time::Instant;
 
 use crate::link::Links;
 
@@ -20,31 +21,31 @@ pub trait App {
     fn name(&self) -> &str;
 
     /// Prepares the breath: a sink states its room, and an app reads its command box and its clock.
-    fn prepare(&mut self, now: u64, links: &mut Links) {
+    fn prepare(&mut self, now: Instant, links: &mut Links) {
         let _ = (now, links);
     }
 
     /// As a source, puts packets that it has onto its output links, at most a burst. Returns true
     /// if anything moved.
-    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: Instant, links: &mut Links) -> bool {
         let _ = (now, links);
         false
     }
 
     /// As a sink, takes packets from its input links. Returns true if anything moved.
-    fn push(&mut self, now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, now: Instant, links: &mut Links) -> bool {
         let _ = (now, links);
         false
     }
 
     /// Ends the breath: publishes what was written, releases what was read, and rings doorbells.
-    fn release_burst(&mut self, now: u64, links: &mut Links) {
+    fn release_burst(&mut self, now: Instant, links: &mut Links) {
         let _ = (now, links);
     }
 
     /// Asks the peers to ring from now on. Returns true if the app may sleep, false if there is
     /// work already; the next breath then does it.
-    fn arm(&mut self, now: u64, links: &mut Links) -> bool {
+    fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         let _ = (now, links);
         true
     }
@@ -53,9 +54,9 @@ pub trait App {
     /// then cheap.
     fn disarm(&mut self) {}
 
-    /// When the engine must visit the app even if no doorbell rings, in ns of the monotonic clock.
+    /// When the engine must visit the app even if no doorbell rings, on the monotonic clock.
     /// It may change with any call above.
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         None
     }
 

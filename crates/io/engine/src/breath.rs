@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use carina_frame_engine::idle::{AdaptiveSpin, IdlePolicy};
 use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns, wait_for_turns};
+use carina_time::Instant;
 
 use crate::app::{App, BURST, BURST_BYTES};
 use crate::counters::{Row, Value};
@@ -28,7 +29,7 @@ pub struct Engine {
     /// The apps that are visited in every breath.
     awake: Vec<AppId>,
     /// The deadlines of sleeping apps.
-    deadlines: BTreeSet<(u64, AppId)>,
+    deadlines: BTreeSet<(Instant, AppId)>,
     idle: IdlePolicy,
     breaths: u64,
     idle_turns: u32,
@@ -42,12 +43,12 @@ struct Slot {
     awake: bool,
     /// Whether the app moved anything in the last breath.
     has_moved: bool,
-    /// Time at the end of the last breath in which the app moved anything, in ns.
-    moved_at: u64,
+    /// Time at the end of the last breath in which the app moved anything.
+    moved_at: Instant,
     /// How long the app stays awake after that.
     budget: AdaptiveSpin,
     /// The app's entry in `deadlines`; `None` while it is awake.
-    deadline: Option<u64>,
+    deadline: Option<Instant>,
     /// Number of the breath in which the app last released its burst.
     released: u64,
 }
@@ -93,7 +94,7 @@ impl Engine {
                 app: None,
                 awake: false,
                 has_moved: false,
-                moved_at: 0,
+                moved_at: Instant::ZERO,
                 budget: AdaptiveSpin::default(),
                 deadline: None,
                 released: 0,
@@ -173,9 +174,9 @@ impl Engine {
         self.awake.len()
     }
 
-    /// Runs one breath at the time `now` (ns, monotonic): visits every app that is awake once.
+    /// Runs one breath at the monotonic time `now`: visits every app that is awake once.
     /// Returns true if anything moved.
-    pub fn breathe(&mut self, now: u64) -> bool {
+    pub fn breathe(&mut self, now: Instant) -> bool {
         self.breaths += 1;
         self.wake_due(now);
         self.links.apply_retries();
@@ -223,19 +224,19 @@ impl Engine {
 
     /// Decides how this thread shares its processor with the threads that it serves, by what this
     /// breath moved.
-    fn share_processor(&mut self, now: u64) {
+    fn share_processor(&mut self, now: Instant) {
         let (packets, bytes) = self.links.take_pushed();
         let is_full = packets >= BURST || bytes >= BURST_BYTES;
         self.links
             .defer_doorbells(self.idle.defers_doorbells(is_full));
-        if let Some(wanted) = self.idle.turns_change(is_full, now) {
+        if let Some(wanted) = self.idle.turns_change(is_full, now.as_nanos()) {
             let is_done = wait_for_turns(wanted);
             self.idle.set_waits_for_turns(wanted, is_done);
         }
     }
 
     /// Visits sinks until every packet on a link was offered to its sink.
-    fn push_all(&mut self, now: u64) -> bool {
+    fn push_all(&mut self, now: Instant) -> bool {
         let mut moved = false;
         let mut touched = Vec::new();
         while let Some(id) = self.links.next_dirty() {
@@ -279,7 +280,7 @@ impl Engine {
         }
     }
 
-    fn release_burst(&mut self, id: AppId, now: u64) {
+    fn release_burst(&mut self, id: AppId, now: Instant) {
         let slot = &mut self.slots[id.index as usize];
         if slot.generation != id.generation || slot.released == self.breaths {
             return;
@@ -290,7 +291,7 @@ impl Engine {
         }
     }
 
-    fn wake_due(&mut self, now: u64) {
+    fn wake_due(&mut self, now: Instant) {
         while let Some(&(deadline, id)) = self.deadlines.first() {
             if deadline > now {
                 break;
@@ -301,7 +302,7 @@ impl Engine {
         }
     }
 
-    fn admit_woken(&mut self, now: u64) {
+    fn admit_woken(&mut self, now: Instant) {
         let from = self.awake.len();
         self.links.take_woken(&mut self.awake);
         let mut at = from;
@@ -353,17 +354,17 @@ impl Engine {
         }
     }
 
-    fn put_idle_to_sleep(&mut self, now: u64) {
+    fn put_idle_to_sleep(&mut self, now: Instant) {
         let (slots, links, deadlines) = (&mut self.slots, &mut self.links, &mut self.deadlines);
         let idle = &self.idle;
-        links.leave_processor(idle.leaves_processor(now));
+        links.leave_processor(idle.leaves_processor(now.as_nanos()));
         self.awake.retain(|id| {
             let slot = &mut slots[id.index as usize];
             let Some(app) = slot.app.as_mut() else {
                 return false;
             };
-            let patience = idle.spin_ns(slot.budget, now);
-            let idle = now.saturating_sub(slot.moved_at);
+            let patience = idle.spin_ns(slot.budget, now.as_nanos());
+            let idle = now.since(slot.moved_at).as_nanos();
             if slot.has_moved || idle < patience || !app.arm(now, links) {
                 return true;
             }
@@ -402,10 +403,11 @@ impl Engine {
                 Ok(false)
             };
         }
-        let timeout = self
-            .deadlines
-            .first()
-            .map(|(deadline, _)| deadline.saturating_sub(monotonic_ns()));
+        let timeout = self.deadlines.first().map(|(deadline, _)| {
+            deadline
+                .since(Instant::from_nanos(monotonic_ns()))
+                .as_nanos()
+        });
         self.row.add(Value::Sleeps, 1);
         self.look(timeout)
     }
@@ -415,7 +417,7 @@ impl Engine {
         if self.ready.is_empty() {
             return Ok(false);
         }
-        let (mut outside, now) = (false, monotonic_ns());
+        let (mut outside, now) = (false, Instant::from_nanos(monotonic_ns()));
         for ready in &self.ready {
             if ready.token == OUTSIDE {
                 outside = true;
@@ -426,7 +428,7 @@ impl Engine {
                 && slot.generation == id.generation
                 && !slot.awake
             {
-                slot.budget.rang_after(now.saturating_sub(slot.moved_at));
+                slot.budget.rang_after(now.since(slot.moved_at).as_nanos());
             }
             self.links.wake(id);
         }

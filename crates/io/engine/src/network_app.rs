@@ -34,11 +34,11 @@ impl App for NetworkApp {
         "frames"
     }
 
-    fn pull(&mut self, now: u64, _links: &mut Links) -> bool {
-        self.network.borrow_mut().breathe(Instant::from_nanos(now))
+    fn pull(&mut self, now: Instant, _links: &mut Links) -> bool {
+        self.network.borrow_mut().breathe(now)
     }
 
-    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn arm(&mut self, _now: Instant, _links: &mut Links) -> bool {
         self.network.borrow_mut().arm()
     }
 
@@ -46,9 +46,8 @@ impl App for NetworkApp {
         self.network.borrow_mut().disarm();
     }
 
-    fn next_deadline(&self) -> Option<u64> {
-        let deadline = self.network.borrow().next_deadline();
-        deadline.map(Instant::as_nanos)
+    fn next_deadline(&self) -> Option<Instant> {
+        self.network.borrow().next_deadline()
     }
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {

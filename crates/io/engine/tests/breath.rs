@@ -10,6 +10,7 @@ use carina_engine::{App, AppId, Close, Credit, Engine, LinkId, Links, Packet, Po
 use carina_ring::channel::{ChannelMemory, Endpoint, Side};
 use carina_ring::{Lease, WakeMode};
 use carina_sys::{EventFd, Interest};
+use carina_time::{Duration, Instant};
 
 fn engine() -> Engine {
     let table = Table::private().unwrap();
@@ -20,28 +21,28 @@ fn engine() -> Engine {
 struct Sleeper {
     doorbell: EventFd,
     visits: Rc<Cell<u32>>,
-    deadline: Option<u64>,
+    deadline: Option<Instant>,
 }
 
 impl App for Sleeper {
     fn name(&self) -> &str {
         "sleeper"
     }
-    fn prepare(&mut self, _now: u64, _links: &mut Links) {
+    fn prepare(&mut self, _now: Instant, _links: &mut Links) {
         self.visits.set(self.visits.get() + 1);
     }
-    fn pull(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn pull(&mut self, _now: Instant, _links: &mut Links) -> bool {
         false
     }
-    fn push(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn push(&mut self, _now: Instant, _links: &mut Links) -> bool {
         false
     }
-    fn release_burst(&mut self, _now: u64, _links: &mut Links) {}
-    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn release_burst(&mut self, _now: Instant, _links: &mut Links) {}
+    fn arm(&mut self, _now: Instant, _links: &mut Links) -> bool {
         true
     }
     fn disarm(&mut self) {}
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         self.deadline
     }
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
@@ -49,7 +50,7 @@ impl App for Sleeper {
     }
 }
 
-fn sleeper(engine: &mut Engine, deadline: Option<u64>) -> (AppId, EventFd, Rc<Cell<u32>>) {
+fn sleeper(engine: &mut Engine, deadline: Option<Instant>) -> (AppId, EventFd, Rc<Cell<u32>>) {
     let (doorbell, visits) = (EventFd::new().unwrap(), Rc::new(Cell::new(0)));
     let ours = doorbell.try_clone().unwrap();
     let app = Sleeper {
@@ -62,19 +63,19 @@ fn sleeper(engine: &mut Engine, deadline: Option<u64>) -> (AppId, EventFd, Rc<Ce
     (id, ours, visits)
 }
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Instant = Instant::from_secs(1);
 
 #[test]
 fn of_1000_sleeping_apps_only_the_one_rung_is_visited() {
     let mut engine = engine();
     let apps: Vec<_> = (0..1000).map(|_| sleeper(&mut engine, None)).collect();
     engine.breathe(SECOND);
-    engine.breathe(2 * SECOND);
+    engine.breathe(Instant::from_secs(2));
     assert_eq!(engine.awake_count(), 0);
     assert!(apps.iter().all(|(_, _, visits)| visits.get() == 2));
     apps[500].1.signal();
     assert!(!engine.rest(false).unwrap());
-    engine.breathe(3 * SECOND);
+    engine.breathe(Instant::from_secs(3));
     assert_eq!(engine.awake_count(), 1);
     for (n, (_, _, visits)) in apps.iter().enumerate() {
         assert_eq!(visits.get(), if n == 500 { 3 } else { 2 }, "app {n}");
@@ -84,14 +85,15 @@ fn of_1000_sleeping_apps_only_the_one_rung_is_visited() {
 #[test]
 fn a_deadline_wakes_a_sleeping_app_and_ends_the_sleep() {
     let mut engine = engine();
-    let start = carina_sys::monotonic_ns();
-    let (.., visits) = sleeper(&mut engine, Some(start + 3_000_000));
+    let start = Instant::from_nanos(carina_sys::monotonic_ns());
+    let (.., visits) = sleeper(&mut engine, Some(start + Duration::from_millis(3)));
     engine.breathe(start);
-    engine.breathe(start + 1_000_000);
+    engine.breathe(start + Duration::from_millis(1));
     assert_eq!((engine.awake_count(), visits.get()), (0, 2));
     engine.rest(false).unwrap();
-    let now = carina_sys::monotonic_ns();
-    assert!(now - start >= 3_000_000, "slept {} ns", now - start);
+    let now = Instant::from_nanos(carina_sys::monotonic_ns());
+    let slept = now.since(start);
+    assert!(slept >= Duration::from_millis(3), "slept {slept}");
     engine.breathe(now);
     assert_eq!(visits.get(), 3);
 }
@@ -111,14 +113,14 @@ fn a_removed_app_is_gone_even_when_its_doorbell_lives_on() {
     let (id, doorbell, visits) = sleeper(&mut engine, None);
     engine.breathe(SECOND);
     engine.links().finish(id);
-    engine.breathe(2 * SECOND);
+    engine.breathe(Instant::from_secs(2));
     assert_eq!(engine.take_removed(), [id]);
-    let (other, _other_doorbell, other_visits) = sleeper(&mut engine, Some(3 * SECOND));
+    let (other, _other_doorbell, other_visits) = sleeper(&mut engine, Some(Instant::from_secs(3)));
     assert_ne!(other, id, "a place may be used again, an id not");
-    engine.breathe(3 * SECOND);
+    engine.breathe(Instant::from_secs(3));
     doorbell.signal();
     engine.wake(id);
-    engine.breathe(4 * SECOND);
+    engine.breathe(Instant::from_secs(4));
     assert_eq!((visits.get(), other_visits.get()), (2, 2));
 }
 
@@ -133,8 +135,8 @@ impl App for Source {
     fn name(&self) -> &str {
         "source"
     }
-    fn prepare(&mut self, _now: u64, _links: &mut Links) {}
-    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn prepare(&mut self, _now: Instant, _links: &mut Links) {}
+    fn pull(&mut self, _now: Instant, links: &mut Links) -> bool {
         let mut moved = false;
         while let Some(lease) = self.held.take().or_else(|| self.end.rx.next().unwrap()) {
             if !links.may_push(self.output, lease.len()) {
@@ -150,15 +152,15 @@ impl App for Source {
         }
         moved
     }
-    fn push(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn push(&mut self, _now: Instant, _links: &mut Links) -> bool {
         false
     }
-    fn release_burst(&mut self, _now: u64, _links: &mut Links) {
+    fn release_burst(&mut self, _now: Instant, _links: &mut Links) {
         if self.held.is_none() {
             self.end.release();
         }
     }
-    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn arm(&mut self, _now: Instant, _links: &mut Links) -> bool {
         self.held.is_some() || self.end.rx.arm()
     }
     fn disarm(&mut self) {
@@ -184,15 +186,15 @@ impl App for Sink {
     fn name(&self) -> &str {
         "sink"
     }
-    fn prepare(&mut self, _now: u64, links: &mut Links) {
+    fn prepare(&mut self, _now: Instant, links: &mut Links) {
         if let Some(room) = self.room {
             links.set_room(self.id, room);
         }
     }
-    fn pull(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn pull(&mut self, _now: Instant, _links: &mut Links) -> bool {
         false
     }
-    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, _now: Instant, links: &mut Links) -> bool {
         while let Some(link) = links.next_ready(self.id) {
             while self.allowed.get() > 0 {
                 let Some(packet) = links.pop(link) else { break };
@@ -212,8 +214,8 @@ impl App for Sink {
         }
         true
     }
-    fn release_burst(&mut self, _now: u64, _links: &mut Links) {}
-    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn release_burst(&mut self, _now: Instant, _links: &mut Links) {}
+    fn arm(&mut self, _now: Instant, _links: &mut Links) -> bool {
         true
     }
     fn disarm(&mut self) {}
@@ -229,7 +231,7 @@ struct Line {
     allowed: Rc<Cell<usize>>,
     taken: Rc<RefCell<Vec<Vec<u8>>>>,
     end: Rc<RefCell<Option<Close>>>,
-    now: u64,
+    now: Instant,
 }
 
 impl Line {
@@ -280,7 +282,7 @@ impl Line {
 
     fn breathe(&mut self, times: u32) {
         for _ in 0..times {
-            self.now += 1000;
+            self.now += Duration::from_micros(1);
             self.engine.breathe(self.now);
         }
     }

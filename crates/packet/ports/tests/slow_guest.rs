@@ -173,12 +173,12 @@ fn worker_sleeps_until_the_guest_gives_a_buffer() {
     let network = NetworkApp::new(Rc::clone(&site.network)).unwrap();
     engine.add(app, Box::new(network)).unwrap();
     assert!(site.send("a", 7));
-    let mut now = 0;
-    while engine.awake_count() > 0 || now == 0 {
+    let mut now = Instant::ZERO;
+    while engine.awake_count() > 0 || now == Instant::ZERO {
         // The worker polls for a while before it sleeps, but much shorter than until frames are
         // dropped.
-        now += 10_000;
-        assert!(now < 90_000_000, "the worker does not sleep");
+        now += Duration::from_micros(10);
+        assert!(now < Instant::from_millis(90), "the worker does not sleep");
         engine.breathe(now);
         engine.rest(false).unwrap();
     }

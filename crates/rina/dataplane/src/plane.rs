@@ -12,6 +12,7 @@ use carina_engine::counters::{Kind, Table};
 use carina_engine::{AppId, Engine, Pool};
 use carina_frame_engine::tap::Taps;
 use carina_sys::{ask_for_short_slices, monotonic_ns};
+use carina_time::Instant;
 
 use crate::command::Command;
 use crate::event::Event;
@@ -85,7 +86,7 @@ impl Plane {
                     return;
                 }
             }
-            let moved = self.engine.breathe(monotonic_ns());
+            let moved = self.engine.breathe(Instant::from_nanos(monotonic_ns()));
             let moved = self.is_settling(moved) || moved;
             has_commands = match self.engine.rest(moved) {
                 Ok(rang) => rang,

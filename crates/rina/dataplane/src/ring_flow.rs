@@ -8,6 +8,7 @@ use carina_engine::{App, BURST, BURST_BYTES, Close, Links, Packet, record_cost};
 use carina_ring::channel::Endpoint;
 use carina_ring::{Corrupt, Lease, Refused, State};
 use carina_sys::Interest;
+use carina_time::{Duration, Instant};
 
 use crate::crossing::{CROSSING_WINDOW, Crossing};
 use crate::flow::{Flow, requested_close};
@@ -27,8 +28,8 @@ pub(crate) struct RingFlow {
     has_written: bool,
     /// Where the application's stream ends after a request to close, as an index of its ring.
     cut: Option<u64>,
-    /// When a flow that is about to end gives up delivery, in ns. Each delivered record extends it.
-    give_up_at: Option<u64>,
+    /// When a flow that is about to end gives up delivery. Each delivered record extends it.
+    give_up_at: Option<Instant>,
     /// Ring bytes that were reported as consumed by the application.
     reported: u64,
     is_armed: bool,
@@ -236,7 +237,7 @@ impl App for RingFlow {
         &self.flow.name
     }
 
-    fn prepare(&mut self, now: u64, links: &mut Links) {
+    fn prepare(&mut self, now: Instant, links: &mut Links) {
         if self.flow.is_done {
             return;
         }
@@ -259,7 +260,7 @@ impl App for RingFlow {
         }
     }
 
-    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: Instant, links: &mut Links) -> bool {
         if self.flow.is_done {
             return false;
         }
@@ -269,11 +270,11 @@ impl App for RingFlow {
             // A corrupt ring counts as empty, because nothing more can be read from it.
             let pending = self.end.rx.pending_bytes().unwrap_or(0);
             self.cut = Some(self.end.rx.consumed() + pending);
-            self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
+            self.give_up_at = Some(now + UNDELIVERED_MAX);
         }
         // A flow between two workers has no request to close here; the other worker has ended it.
         if state != State::Open && self.crossing.is_some() && self.give_up_at.is_none() {
-            self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
+            self.give_up_at = Some(now + UNDELIVERED_MAX);
         }
         let enough = self.end.rx.consumed() + BURST_BYTES as u64;
         for moved in 0..BURST {
@@ -298,7 +299,7 @@ impl App for RingFlow {
                 }
             };
             if self.has_read && self.give_up_at.is_some() {
-                self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
+                self.give_up_at = Some(now + UNDELIVERED_MAX);
             }
             if !is_forwarded {
                 return self.has_read;
@@ -307,7 +308,7 @@ impl App for RingFlow {
         true
     }
 
-    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, _now: Instant, links: &mut Links) -> bool {
         let mut moved = false;
         while let Some(link) = links.next_ready(self.flow.id) {
             while let Some(packet) = links.pop(link) {
@@ -332,7 +333,7 @@ impl App for RingFlow {
         moved
     }
 
-    fn release_burst(&mut self, _now: u64, links: &mut Links) {
+    fn release_burst(&mut self, _now: Instant, links: &mut Links) {
         if links.defers_doorbells() {
             return;
         }
@@ -352,7 +353,7 @@ impl App for RingFlow {
         }
     }
 
-    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn arm(&mut self, _now: Instant, _links: &mut Links) -> bool {
         if self.flow.is_done {
             return true;
         }
@@ -391,7 +392,7 @@ impl App for RingFlow {
         self.end.my_tx_doorbell.drain();
     }
 
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         self.give_up_at
     }
 
@@ -403,8 +404,8 @@ impl App for RingFlow {
     }
 }
 
-/// How long an ended flow waits for a reader that reads nothing, in ns.
-const UNDELIVERED_NS_MAX: u64 = 10_000_000_000;
+/// How long an ended flow waits for a reader that reads nothing.
+const UNDELIVERED_MAX: Duration = Duration::from_secs(10);
 
 /// The credit of a peer that sends to this ring: the whole ring, counted in ring bytes, so that
 /// delivery never finds the ring full.

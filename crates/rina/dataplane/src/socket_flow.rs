@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, Links, Packet, record_cost};
 use carina_sys::{Interest, peer_has_unread};
+use carina_time::Instant;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
@@ -223,7 +224,7 @@ impl App for SocketFlow {
         &self.base.flow.name
     }
 
-    fn prepare(&mut self, _now: u64, links: &mut Links) {
+    fn prepare(&mut self, _now: Instant, links: &mut Links) {
         self.base.flow.note_channel(links);
         // The socket may accept what was left on the link.
         if !self.base.flow.is_done
@@ -234,7 +235,7 @@ impl App for SocketFlow {
         }
     }
 
-    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, _now: Instant, links: &mut Links) -> bool {
         if self.base.is_lingering {
             return self.base.is_readable && self.linger(links);
         }
@@ -280,7 +281,7 @@ impl App for SocketFlow {
         moved
     }
 
-    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, _now: Instant, links: &mut Links) -> bool {
         let mut moved = false;
         while links.next_ready(self.base.flow.id).is_some() {
             moved |= self.drain(links);
@@ -288,9 +289,9 @@ impl App for SocketFlow {
         moved
     }
 
-    fn release_burst(&mut self, _now: u64, _links: &mut Links) {}
+    fn release_burst(&mut self, _now: Instant, _links: &mut Links) {}
 
-    fn arm(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn arm(&mut self, _now: Instant, links: &mut Links) -> bool {
         let has_output = self.is_whole || links.queued(self.base.flow.input) > 0;
         let waits_for_link = !self.base.pieces.is_empty();
         (waits_for_link || !self.has_hung_up) && self.base.may_sleep(links, true, has_output)

@@ -24,6 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use carina_engine::counters::Value;
 use carina_engine::{App, Close, Links, Packet, record_cost};
 use carina_sys::{Interest, peer_has_unread};
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
@@ -58,8 +59,8 @@ pub(crate) struct StreamFlow {
     /// attached it may use it for another purpose.
     is_refused: bool,
     has_failed: bool,
-    /// Time in ns at which this end of a failed flow stops trying to deliver; each write resets it.
-    give_up_at: Option<u64>,
+    /// Time at which this end of a failed flow stops trying to deliver; each write resets it.
+    give_up_at: Option<Instant>,
 }
 
 /// State of the direction toward the application.
@@ -320,13 +321,13 @@ impl StreamFlow {
         }
     }
 
-    /// Gives up on a failed flow whose application has read nothing for [`UNDELIVERED_NS_MAX`].
-    fn check_patience(&mut self, now: u64, links: &mut Links) {
+    /// Gives up on a failed flow whose application has read nothing for [`UNDELIVERED_MAX`].
+    fn check_patience(&mut self, now: Instant, links: &mut Links) {
         let has_failed = matches!(links.closed(self.base.flow.input), Some(Close::Failed(_)));
         if !has_failed || self.output.is_empty() {
             return;
         }
-        let deadline = *self.give_up_at.get_or_insert(now + UNDELIVERED_NS_MAX);
+        let deadline = *self.give_up_at.get_or_insert(now + UNDELIVERED_MAX);
         if now >= deadline {
             let lost = self.output.len() as u64;
             self.base.flow.row.add(Value::DropFlowEnded, lost);
@@ -376,14 +377,14 @@ impl App for StreamFlow {
         &self.base.flow.name
     }
 
-    fn prepare(&mut self, now: u64, links: &mut Links) {
+    fn prepare(&mut self, now: Instant, links: &mut Links) {
         if !self.base.flow.is_done {
             self.base.flow.note_channel(links);
             self.check_patience(now, links);
         }
     }
 
-    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, _now: Instant, links: &mut Links) -> bool {
         if self.base.is_lingering {
             return self.base.is_readable && self.linger(links);
         }
@@ -427,7 +428,7 @@ impl App for StreamFlow {
         moved
     }
 
-    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, _now: Instant, links: &mut Links) -> bool {
         let mut moved = false;
         while let Some(link) = links.next_ready(self.base.flow.id) {
             while let Some(packet) = links.pop(link) {
@@ -445,7 +446,7 @@ impl App for StreamFlow {
         moved
     }
 
-    fn arm(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn arm(&mut self, _now: Instant, links: &mut Links) -> bool {
         let is_reading = !self.has_read_end;
         self.base
             .may_sleep(links, is_reading, !self.output.is_empty())
@@ -455,7 +456,7 @@ impl App for StreamFlow {
         self.base.disarm();
     }
 
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         self.give_up_at
     }
 
@@ -483,7 +484,7 @@ const SMALL_BYTES: usize = 4096;
 /// Length of a buffer that small packets share, in bytes.
 const BATCH_BYTES: usize = 16_384;
 
-/// How long this end of a failed flow waits for an application that reads nothing, in ns.
-const UNDELIVERED_NS_MAX: u64 = 10_000_000_000;
+/// How long this end of a failed flow waits for an application that reads nothing.
+const UNDELIVERED_MAX: Duration = Duration::from_secs(10);
 
 const NO_BUFFERS: &str = "the data plane has no buffers left";

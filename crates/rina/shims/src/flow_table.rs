@@ -17,6 +17,7 @@ use carina_engine::counters::{Row, Value};
 use carina_engine::{AppId, Close, LinkId, Links, Packet, Pool};
 use carina_frame_engine::tap::Taps;
 use carina_ipcp::ConnectReader;
+use carina_time::Instant;
 use carina_wire::pcapng::Direction;
 use slab::Slab;
 
@@ -59,8 +60,8 @@ pub(crate) struct ShimFlow<X> {
     pub stage: Stage,
     /// Whether the peer requested the flow.
     pub is_passive: bool,
-    /// Time of the request, or, once the flow is open, of the opening, in ns.
-    pub since: u64,
+    /// Time of the request, or, once the flow is open, of the opening.
+    pub since: Instant,
     pub peer: X,
     links: Option<FlowLinks>,
     /// SDUs that arrived before an application accepted the flow.
@@ -208,7 +209,7 @@ impl<X> FlowTable<X> {
     /// Adds a flow that an application of this system requests. Returns its index.
     pub fn request(
         &mut self,
-        now: u64,
+        now: Instant,
         (port, names, ends): (PortId, Names, FlowLinks),
         peer: X,
         links: &mut Links,
@@ -231,7 +232,7 @@ impl<X> FlowTable<X> {
 
     /// Adds a flow that the other side requests, reports it, and returns its index. `None` if the
     /// table has [`FLOWS_MAX`] flows.
-    pub fn add_incoming(&mut self, now: u64, names: Names, peer: X) -> Option<usize> {
+    pub fn add_incoming(&mut self, now: Instant, names: Names, peer: X) -> Option<usize> {
         if self.len() >= FLOWS_MAX {
             self.row.add(Value::DropNoBuffer, 1);
             return None;
@@ -260,7 +261,7 @@ impl<X> FlowTable<X> {
     }
 
     /// Opens a flow that the peer has accepted, and reports that.
-    pub fn confirm(&mut self, now: u64, at: usize, credit: (u64, usize), links: &mut Links) {
+    pub fn confirm(&mut self, now: Instant, at: usize, credit: (u64, usize), links: &mut Links) {
         self.open(now, at, credit, links);
         if let Some(port) = self.get_mut(at).map(|flow| flow.port) {
             let result = Ok(());
@@ -272,7 +273,7 @@ impl<X> FlowTable<X> {
     /// meantime: the manager knows that already, and this call closes the application's end.
     pub fn accept(
         &mut self,
-        now: u64,
+        now: Instant,
         (port, ends): (PortId, FlowLinks),
         credit: (u64, usize),
         links: &mut Links,
@@ -290,7 +291,7 @@ impl<X> FlowTable<X> {
         Some(at)
     }
 
-    fn open(&mut self, now: u64, at: usize, credit: (u64, usize), links: &mut Links) {
+    fn open(&mut self, now: Instant, at: usize, credit: (u64, usize), links: &mut Links) {
         let Some(flow) = self.slots.get_mut(at) else {
             return;
         };

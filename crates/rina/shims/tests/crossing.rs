@@ -79,7 +79,7 @@ impl App for User {
         "user"
     }
 
-    fn prepare(&mut self, _now: u64, _links: &mut Links) {
+    fn prepare(&mut self, _now: carina_time::Instant, _links: &mut Links) {
         while let Some(request) = self.requests.pop() {
             if let Request::Member(MemberRequest::Attach { .. }) = request {
                 self.made.attached.send(()).unwrap();
@@ -87,7 +87,7 @@ impl App for User {
         }
     }
 
-    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, _now: carina_time::Instant, links: &mut Links) -> bool {
         let mut moved = false;
         while let Some(link) = links.next_ready(self.id) {
             while let Some(packet) = links.pop(link) {

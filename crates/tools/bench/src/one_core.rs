@@ -9,6 +9,7 @@ use carina_frame::{Pool, PoolConfig};
 use carina_frame_engine::counter_file::CounterFile;
 use carina_frame_engine::{Graph, LinkCounts, LinkName, Network};
 use carina_sys::{CpuClock, cpu_time_ns, monotonic_ns, pin_to_cpu};
+use carina_time::Instant;
 
 use crate::error::{Attempt, Error, Result};
 
@@ -58,7 +59,7 @@ impl OneCore {
         let (start, cpu_start) = (monotonic_ns(), cpu_time_ns(CpuClock::Thread));
         let mut now = start;
         while now < start + time_ns {
-            let moved = self.engine.breathe(now);
+            let moved = self.engine.breathe(Instant::from_nanos(now));
             self.engine.rest(moved).attempt("the engine's rest")?;
             now = monotonic_ns();
         }

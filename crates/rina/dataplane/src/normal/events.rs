@@ -4,7 +4,6 @@ use carina_api::AppName;
 use carina_engine::counters::{Row, Value};
 use carina_engine::{Close, Links};
 use carina_ipcp::{Command, Counters, DropReason, Event as MachineEvent, FlowKey, Reason};
-use carina_time::Instant;
 
 use super::Normal;
 use super::flows::{FlowState, NormalFlow};
@@ -59,10 +58,9 @@ impl Normal {
     ) {
         let (Ok(local), Ok(remote)) = (AppName::new(local), AppName::new(remote)) else {
             let answer = Err("not a name".into());
-            return self.machine.handle(
-                Instant::from_nanos(self.now),
-                Command::Respond { flow: key, answer },
-            );
+            return self
+                .machine
+                .handle(self.now, Command::Respond { flow: key, answer });
         };
         let name = format!("{local} < {remote} via ipcp {}", self.ipcp);
         let port = self.ports.add_incoming(self.ipcp, name);

@@ -6,7 +6,6 @@ use carina_api::{FlowSpec, PortId};
 use carina_engine::counters::Value;
 use carina_engine::{Close, LinkId, Links, Packet, record_cost};
 use carina_ipcp::{Command, FlowKey};
-use carina_time::Instant;
 use carina_wire::Payload;
 
 use super::Normal;
@@ -180,9 +179,7 @@ impl Normal {
             Some((packet, more))
         });
         match key {
-            Some(key) => self
-                .machine
-                .on_sdus(Instant::from_nanos(self.now), key, written),
+            Some(key) => self.machine.on_sdus(self.now, key, written),
             None => {
                 let lost = written.count() as u64;
                 self.row.add(Value::DropFlowEnded, lost);
@@ -231,10 +228,8 @@ impl Normal {
                 Close::Graceful(_) => String::new(),
                 other => other.reason().to_owned(),
             };
-            self.machine.handle(
-                Instant::from_nanos(self.now),
-                Command::Deallocate { flow: key, reason },
-            );
+            self.machine
+                .handle(self.now, Command::Deallocate { flow: key, reason });
         }
         links.wake(self.id);
     }
@@ -323,10 +318,8 @@ impl Normal {
             let lost = links.disconnect(ends.from_flow);
             self.row.add(Value::DropFlowEnded, lost as u64);
         }
-        self.machine.handle(
-            Instant::from_nanos(self.now),
-            Command::Deallocate { flow: key, reason },
-        );
+        self.machine
+            .handle(self.now, Command::Deallocate { flow: key, reason });
     }
 
     /// Processes reports of what readers have consumed.
@@ -378,8 +371,7 @@ impl Normal {
             let room = flow.payload_room();
             if room != flow.stated && flow.state != FlowState::Ending {
                 flow.stated = room;
-                self.machine
-                    .set_delivery_room(Instant::from_nanos(self.now), key, room);
+                self.machine.set_delivery_room(self.now, key, room);
             }
         }
         self.touched = touched;

@@ -30,7 +30,7 @@ use carina_frame_engine::tap::Taps;
 use carina_ipcp::security::Toolbox;
 use carina_ipcp::{Catalogue, Config, Counters, Dialects, FlowKey, Ipcp, N1Port, Passage};
 use carina_sys::Interest;
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::pcapng::Direction;
 
 use self::flows::NormalFlow;
@@ -111,7 +111,7 @@ pub(crate) struct Normal {
     noted: Counters,
     /// Breaths since the row was last updated.
     uncounted: u32,
-    now: u64,
+    now: Instant,
     is_removed: bool,
     taps: Taps,
     /// Whether the machine shows its PDUs to the captures.
@@ -141,7 +141,7 @@ impl Normal {
             left: Vec::new(),
             noted: Counters::default(),
             uncounted: 0,
-            now: 0,
+            now: Instant::ZERO,
             is_removed: false,
             taps: context.taps,
             is_tapped: false,
@@ -150,7 +150,7 @@ impl Normal {
 
     /// Moves everything that the machine has to send and deliver. Returns whether a packet moved.
     fn flush(&mut self, links: &mut Links) -> bool {
-        self.machine.end_of_burst(Instant::from_nanos(self.now));
+        self.machine.end_of_burst(self.now);
         let mut moved = self.transmit(links);
         moved |= self.deliver(links);
         self.dispatch_events(links);
@@ -198,7 +198,7 @@ impl App for Normal {
         &self.name
     }
 
-    fn prepare(&mut self, now: u64, links: &mut Links) {
+    fn prepare(&mut self, now: Instant, links: &mut Links) {
         self.now = now;
         // Each flow has its own credit. The flows together have no limit.
         links.set_room(self.id, u64::MAX);
@@ -209,12 +209,8 @@ impl App for Normal {
         self.follow_taps();
         self.measure(links);
         self.take_returns(links);
-        if self
-            .machine
-            .poll_timeout()
-            .is_some_and(|due| due <= Instant::from_nanos(now))
-        {
-            self.machine.handle_timeout(Instant::from_nanos(now));
+        if self.machine.poll_timeout().is_some_and(|due| due <= now) {
+            self.machine.handle_timeout(now);
         }
         for n1 in std::mem::take(&mut self.blocked) {
             self.machine.unblock_n1(n1);
@@ -226,12 +222,12 @@ impl App for Normal {
         }
     }
 
-    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: Instant, links: &mut Links) -> bool {
         self.now = now;
         !self.is_removed && self.flush(links)
     }
 
-    fn push(&mut self, now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, now: Instant, links: &mut Links) -> bool {
         self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.id) {
@@ -247,30 +243,30 @@ impl App for Normal {
         moved
     }
 
-    fn release_burst(&mut self, _now: u64, _links: &mut Links) {
+    fn release_burst(&mut self, _now: Instant, _links: &mut Links) {
         self.uncounted += 1;
         if self.uncounted >= COUNT_BREATHS {
             self.count();
         }
     }
 
-    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn arm(&mut self, _now: Instant, _links: &mut Links) -> bool {
         self.count();
         self.is_removed || self.requests.is_empty()
     }
 
     fn disarm(&mut self) {}
 
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         if self.is_removed {
             return None;
         }
-        let due = self.machine.poll_timeout().map(Instant::as_nanos);
+        let due = self.machine.poll_timeout();
         if self.left.is_empty() {
             return due;
         }
         // The manager empties its mailbox without waking this app, so the app must check.
-        let look = self.now + LOOK_NS;
+        let look = self.now + LOOK_AFTER;
         Some(due.map_or(look, |due| due.min(look)))
     }
 
@@ -298,5 +294,5 @@ const COUNT_BREATHS: u32 = 16;
 /// Most events that may wait for the manager before nothing more is read from peers.
 const EVENTS_MAX: usize = 16_384;
 
-/// How often to check whether the manager has processed its events, in ns.
-const LOOK_NS: u64 = 1_000_000;
+/// How often to check whether the manager has processed its events.
+const LOOK_AFTER: Duration = Duration::from_millis(1);

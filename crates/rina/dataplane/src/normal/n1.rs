@@ -9,7 +9,6 @@
 use carina_engine::counters::Value;
 use carina_engine::{Close, LinkId, Links, Packet, record_cost};
 use carina_ipcp::{Command, N1Port, N1Properties};
-use carina_time::Instant;
 use carina_wire::Payload;
 
 use super::Normal;
@@ -79,7 +78,7 @@ impl Normal {
     pub(super) fn handle_on(&mut self, n1: N1Port, command: Command) {
         match self.n1_mut(n1) {
             Some(flow) if !flow.is_up => flow.deferred.push(command),
-            _ => self.machine.handle(Instant::from_nanos(self.now), command),
+            _ => self.machine.handle(self.now, command),
         }
     }
 
@@ -106,10 +105,10 @@ impl Normal {
             };
             let up = Command::N1Up { n1, props };
             for command in std::iter::once(up).chain(deferred) {
-                self.machine.handle(Instant::from_nanos(self.now), command);
+                self.machine.handle(self.now, command);
             }
             for pdu in early {
-                self.machine.on_pdu(Instant::from_nanos(self.now), n1, pdu);
+                self.machine.on_pdu(self.now, n1, pdu);
             }
         }
     }
@@ -155,7 +154,7 @@ impl Normal {
             return;
         }
         if !packet.more() && flow.assembly.is_empty() && !flow.is_skipping {
-            return self.machine.on_pdu(Instant::from_nanos(now), n1, packet);
+            return self.machine.on_pdu(now, n1, packet);
         }
         // PDUs of Carina fit into one piece of the N-1 flow, so this is rare.
         if flow.assembly.len() + packet.len() > PDU_BYTES_MAX {
@@ -173,7 +172,7 @@ impl Normal {
             return self.row.add(Value::DropTooLong, 1);
         }
         match Packet::from_vec(whole) {
-            Some(packet) => self.machine.on_pdu(Instant::from_nanos(now), n1, packet),
+            Some(packet) => self.machine.on_pdu(now, n1, packet),
             None => self.row.add(Value::DropNoBuffer, 1),
         }
     }
@@ -193,10 +192,7 @@ impl Normal {
                     self.blocked.push(n1);
                     break;
                 };
-                let Some(pdu) = self
-                    .machine
-                    .take_transmit(Instant::from_nanos(self.now), n1)
-                else {
+                let Some(pdu) = self.machine.take_transmit(self.now, n1) else {
                     break;
                 };
                 moved = true;
@@ -244,10 +240,8 @@ impl Normal {
         self.row.add(Value::DropFlowEnded, lost as u64);
         if flow.is_up {
             let reason = reason.clone();
-            self.machine.handle(
-                Instant::from_nanos(self.now),
-                Command::N1Down { n1, reason },
-            );
+            self.machine
+                .handle(self.now, Command::N1Down { n1, reason });
         }
         // If a request was refused, the IPCP below reports it.
         if !is_refused && !flow.links.is_silent {

@@ -4,7 +4,6 @@ use carina_api::{AppName, FlowSpec, PortId};
 use carina_engine::counters::Value;
 use carina_engine::{Close, Links};
 use carina_ipcp::{Command, FlowKey};
-use carina_time::Instant;
 
 use super::Normal;
 use super::flows::{FlowState, NormalFlow};
@@ -28,13 +27,11 @@ impl Normal {
         match request {
             Request::Register(name, _) => {
                 let name = name.into();
-                self.machine
-                    .handle(Instant::from_nanos(self.now), Command::Register { name });
+                self.machine.handle(self.now, Command::Register { name });
             }
             Request::Unregister(name) => {
                 let name = name.into();
-                self.machine
-                    .handle(Instant::from_nanos(self.now), Command::Unregister { name });
+                self.machine.handle(self.now, Command::Unregister { name });
             }
             Request::Allocate {
                 port,
@@ -56,7 +53,7 @@ impl Normal {
                 Command::Enroll { n1 } | Command::GiveUpN1 { n1, .. } => {
                     self.handle_on(n1, command);
                 }
-                command => self.machine.handle(Instant::from_nanos(self.now), command),
+                command => self.machine.handle(self.now, command),
             },
             MemberRequest::Attach { n1, links: new } => self.attach(n1, new, links),
             MemberRequest::N1Up { n1, props } => self.n1_up(n1, props),
@@ -74,12 +71,9 @@ impl Normal {
         links: &mut Links,
     ) {
         let wire_spec = carina_wire::FlowSpec::from(*spec);
-        let asked = self.machine.allocate(
-            Instant::from_nanos(self.now),
-            local.as_str(),
-            remote.as_str(),
-            wire_spec,
-        );
+        let asked = self
+            .machine
+            .allocate(self.now, local.as_str(), remote.as_str(), wire_spec);
         match asked {
             Ok(key) => {
                 let flow = NormalFlow::new(port, FlowState::Requested, Some(ends), spec);
@@ -126,10 +120,8 @@ impl Normal {
         self.state_rooms();
         self.row.add(Value::FlowsOpened, 1);
         let answer = Ok(());
-        self.machine.handle(
-            Instant::from_nanos(self.now),
-            Command::Respond { flow: key, answer },
-        );
+        self.machine
+            .handle(self.now, Command::Respond { flow: key, answer });
         self.roomy.push(key);
     }
 
@@ -142,10 +134,8 @@ impl Normal {
             .is_some_and(|flow| flow.state == FlowState::Offered)
         {
             let answer = Err(reason.into());
-            self.machine.handle(
-                Instant::from_nanos(self.now),
-                Command::Respond { flow: key, answer },
-            );
+            self.machine
+                .handle(self.now, Command::Respond { flow: key, answer });
             self.remove_flow(key);
             self.ports.remove(port);
         }
@@ -173,8 +163,7 @@ impl Normal {
         }
         // The neighbours learn that the member leaves, and through them the DIF. If the message is
         // lost, their keep-alive detects it.
-        self.machine
-            .handle(Instant::from_nanos(self.now), Command::Leave);
+        self.machine.handle(self.now, Command::Leave);
         self.flush(links);
         self.drop_all_n1s(links);
         self.is_removed = true;

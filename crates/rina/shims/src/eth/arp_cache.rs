@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use carina_time::{Duration, Instant};
 use carina_wire::ether::Mac;
 
 use crate::flow_table::Names;
@@ -11,9 +12,8 @@ use crate::flow_table::Names;
 #[derive(Default)]
 pub(super) struct ArpCache {
     requests: HashMap<Mac, Names>,
-    /// For stations whose flow has ended: until when their SDUs count as late ones of that flow, in
-    /// ns.
-    ended: HashMap<Mac, u64>,
+    /// For stations whose flow has ended: until when their SDUs count as late ones of that flow.
+    ended: HashMap<Mac, Instant>,
 }
 
 impl ArpCache {
@@ -32,14 +32,14 @@ impl ArpCache {
     }
 
     /// Notes that a flow has ended on this side. The station does not know that.
-    pub fn flow_ended(&mut self, mac: Mac, now: u64) {
+    pub fn flow_ended(&mut self, mac: Mac, now: Instant) {
         if self.ended.len() >= STATIONS_MAX {
             self.ended.retain(|_, until| *until > now);
             if self.ended.len() >= STATIONS_MAX {
                 self.ended.clear();
             }
         }
-        self.ended.insert(mac, now.saturating_add(LATE_NS));
+        self.ended.insert(mac, now + LATE);
     }
 
     /// Notes that a flow with the station starts.
@@ -48,7 +48,7 @@ impl ArpCache {
     }
 
     /// Whether an SDU of this station is a late one of an ended flow.
-    pub fn is_late(&self, mac: Mac, now: u64) -> bool {
+    pub fn is_late(&self, mac: Mac, now: Instant) -> bool {
         self.ended.get(&mac).is_some_and(|until| now < *until)
     }
 
@@ -63,8 +63,8 @@ impl ArpCache {
 const STATIONS_MAX: usize = 4096;
 
 /// How long SDUs of a station belong to a flow that has ended on this side, unless the station
-/// requests a new one, in ns. The station detects the end only because nothing arrives any more.
-const LATE_NS: u64 = 30_000_000_000;
+/// requests a new one. The station detects the end only because nothing arrives any more.
+const LATE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
@@ -84,14 +84,15 @@ mod tests {
             let [a, b, c, d] = n.to_be_bytes();
             let mac = Mac([2, 0, a, b, c, d]);
             cache.note_request(mac, caller.clone());
-            cache.flow_ended(mac, 0);
+            cache.flow_ended(mac, Instant::ZERO);
         }
         assert!(cache.requests.len() <= STATIONS_MAX && cache.ended.len() <= STATIONS_MAX);
         let mac = Mac([2, 1, 1, 1, 1, 1]);
-        cache.flow_ended(mac, 10);
-        assert!(cache.is_late(mac, 10) && !cache.is_late(mac, 10 + LATE_NS));
+        let at = Instant::from_nanos(10);
+        cache.flow_ended(mac, at);
+        assert!(cache.is_late(mac, at) && !cache.is_late(mac, at + LATE));
         cache.note_request(mac, caller.clone());
-        assert!(!cache.is_late(mac, 10));
+        assert!(!cache.is_late(mac, at));
         assert_eq!(cache.requester(mac), Some(&caller));
     }
 }

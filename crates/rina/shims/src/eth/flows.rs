@@ -6,7 +6,7 @@ use carina_api::{AppName, PortId};
 use carina_dataplane::{FlowLinks, Request};
 use carina_engine::counters::Value;
 use carina_engine::{Close, LinkId, Links, Packet};
-use carina_time::Instant;
+use carina_time::Duration;
 use carina_wire::ether::Mac;
 
 use super::Eth;
@@ -66,7 +66,7 @@ impl Eth {
                         let names = Names { local, remote };
                         self.flows
                             .request(self.now, (port, names, ends), None, links);
-                        self.retries.begin(Instant::from_nanos(self.now), port);
+                        self.retries.begin(self.now, port);
                     }
                     Err(error) => self.flows.reject(port, ends, error.to_string(), links),
                 },
@@ -178,7 +178,7 @@ impl Eth {
             && let is_guessed = self.is_guessed(at)
             && let Some(flow) = self.flows.get_mut(at)
             && flow.is_passive
-            && (is_guessed || flow.names == names && now.saturating_sub(flow.since) > SETTLED_NS)
+            && (is_guessed || flow.names == names && now.since(flow.since) > SETTLED_AFTER)
         {
             let close = Close::Graceful(format!("{} has restarted", names.remote));
             self.close_flow(at, close, links);
@@ -282,6 +282,6 @@ fn unknown_at(station: Mac) -> Option<AppName> {
     AppName::new(format!("station {station}")).ok()
 }
 
-/// Age in ns above which an ARP request for a flow with the same names is not a repetition of the
+/// Age above which an ARP request for a flow with the same names is not a repetition of the
 /// request for the existing flow.
-const SETTLED_NS: u64 = 1_000_000_000;
+const SETTLED_AFTER: Duration = Duration::from_secs(1);

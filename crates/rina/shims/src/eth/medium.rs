@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use carina_engine::{Links, Packet};
+use carina_time::Instant;
 use carina_wire::ether::{Header, Mac};
 
 use super::port::Port;
@@ -71,7 +72,7 @@ impl Medium {
     }
 
     /// Moves frames between the shim and the graph of its port. Returns whether any moved.
-    pub fn breathe(&mut self, now: u64, links: &mut Links) -> bool {
+    pub fn breathe(&mut self, now: Instant, links: &mut Links) -> bool {
         match self {
             Medium::Socket(_) => false,
             Medium::Port(port) => port.breathe(now, links),
@@ -126,7 +127,7 @@ impl Medium {
 
     /// Hands committed frames to the medium. `Some(false)` means: call it again later. `None` means
     /// that the medium is down.
-    pub fn flush(&mut self, now: u64, links: &mut Links) -> Option<bool> {
+    pub fn flush(&mut self, now: Instant, links: &mut Links) -> Option<bool> {
         match self {
             Medium::Socket(socket) => socket.flush(),
             Medium::Port(port) => {
@@ -145,7 +146,7 @@ impl Medium {
     }
 
     /// Arms the wake-up. Returns false when there is something to do already.
-    pub fn arm(&mut self, now: u64, links: &mut Links) -> bool {
+    pub fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         match self {
             Medium::Socket(_) => true,
             Medium::Port(port) => port.arm(now, links),
@@ -159,7 +160,7 @@ impl Medium {
         }
     }
 
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         match self {
             Medium::Socket(_) => None,
             Medium::Port(port) => port.next_deadline(),

@@ -31,7 +31,7 @@ use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links, Packet};
 use carina_frame_engine::tap::Taps;
 use carina_sys::Interest;
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use carina_wire::arp::{Arp, ArpError, Dialect, Name, Operation};
 use carina_wire::ether::{ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, Tag};
@@ -98,7 +98,7 @@ pub(super) struct Eth {
     is_armed: bool,
     /// Whether the interface has been checked at least once.
     has_looked: bool,
-    now: u64,
+    now: Instant,
     /// Links whose packets wait because the interface has no room.
     stalled: VecDeque<LinkId>,
     taps: Taps,
@@ -120,7 +120,7 @@ impl Eth {
             is_removed: false,
             is_armed: false,
             has_looked: false,
-            now: 0,
+            now: Instant::ZERO,
             stalled: VecDeque::new(),
         }
     }
@@ -155,7 +155,7 @@ impl Eth {
 
     /// Sends the ARP requests that are due, and gives up those that have timed out.
     fn send_due_requests(&mut self, links: &mut Links) {
-        while let Some(due) = self.retries.poll(Instant::from_nanos(self.now)) {
+        while let Some(due) = self.retries.poll(self.now) {
             let (Due::Send(port) | Due::GiveUp(port)) = due;
             let Some(at) = self.flows.index_of_port(port) else {
                 continue;
@@ -355,7 +355,7 @@ impl App for Eth {
         &self.name
     }
 
-    fn prepare(&mut self, now: u64, links: &mut Links) {
+    fn prepare(&mut self, now: Instant, links: &mut Links) {
         self.now = now;
         if self.is_removed {
             return;
@@ -373,7 +373,7 @@ impl App for Eth {
         self.state_room(links);
     }
 
-    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: Instant, links: &mut Links) -> bool {
         self.now = now;
         if self.is_removed {
             return false;
@@ -388,7 +388,7 @@ impl App for Eth {
         true
     }
 
-    fn push(&mut self, now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, now: Instant, links: &mut Links) -> bool {
         // A link may wake an app within a breath, after `prepare` of this breath.
         self.now = now;
         let mut moved = false;
@@ -402,14 +402,14 @@ impl App for Eth {
         moved
     }
 
-    fn release_burst(&mut self, now: u64, links: &mut Links) {
+    fn release_burst(&mut self, now: Instant, links: &mut Links) {
         if !self.nic.release_burst(now, links) {
             // `follow_link` reports the reason.
             self.flows.row.add(Value::DropLinkDown, 1);
         }
     }
 
-    fn arm(&mut self, now: u64, links: &mut Links) -> bool {
+    fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         if self.is_removed {
             return true;
         }
@@ -433,19 +433,15 @@ impl App for Eth {
         }
     }
 
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         if self.is_removed {
             return None;
         }
-        let stalled = (!self.stalled.is_empty()).then_some(self.now + STALLED_NS);
-        [
-            self.retries.next_at().map(Instant::as_nanos),
-            self.nic.next_deadline(),
-            stalled,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let stalled = (!self.stalled.is_empty()).then_some(self.now + STALLED);
+        [self.retries.next_at(), self.nic.next_deadline(), stalled]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
@@ -473,8 +469,8 @@ fn from_text(text: &str, dialect: &Dialect) -> Option<AppName> {
 /// full and wait on their links.
 const ROOM_PER_FRAME: u64 = 512;
 
-/// When to check again whether the kernel has room, in ns.
-const STALLED_NS: u64 = 50_000;
+/// When to check again whether the kernel has room.
+const STALLED: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use carina_engine::{Links, Packet, Pool};
 use carina_netdev::{Fault, FaultPlan};
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use carina_wire::ether::{
     ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, Tag, VLAN_MAX,
@@ -95,15 +96,15 @@ impl Opening {
 pub(super) struct Nic {
     config: EthConfig,
     medium: Medium,
-    /// Earliest time for the next check of the interface, in ns.
-    look_at: u64,
+    /// Earliest time for the next check of the interface.
+    look_at: Instant,
     fault: Option<Fault<Vec<u8>>>,
     /// Header of the last frame, as a cache for the next frame to the same station.
     header: ([u8; HEADER_BYTES_MAX], usize),
     header_to: Option<(Mac, u16)>,
     has_committed: bool,
-    /// When to offer frames again that the kernel did not take, in ns.
-    retry_at: Option<u64>,
+    /// When to offer frames again that the kernel did not take.
+    retry_at: Option<Instant>,
 }
 
 /// What happened to a frame that was sent.
@@ -123,7 +124,7 @@ impl Nic {
         Nic {
             config,
             medium,
-            look_at: 0,
+            look_at: Instant::ZERO,
             fault: plan.map(Fault::new),
             header: ([0; HEADER_BYTES_MAX], 0),
             header_to: None,
@@ -158,16 +159,16 @@ impl Nic {
         self.medium.link()
     }
 
-    /// Checks whether the interface has changed, at most once in [`LOOK_NS`]. Returns whether it
+    /// Checks whether the interface has changed, at most once in [`LOOK_AFTER`]. Returns whether it
     /// was checked.
     ///
     /// # Errors
     /// The reason why frames can no longer be sent.
-    pub fn look(&mut self, now: u64) -> Result<bool, ShimError> {
+    pub fn look(&mut self, now: Instant) -> Result<bool, ShimError> {
         if now < self.look_at {
             return Ok(false);
         }
-        self.look_at = now + LOOK_NS;
+        self.look_at = now + LOOK_AFTER;
         if !self.medium.has_changed() {
             return Ok(false);
         }
@@ -176,7 +177,7 @@ impl Nic {
 
     /// Makes the next [`Nic::look`] check the interface, because a change may have woken the shim.
     pub fn look_soon(&mut self) {
-        self.look_at = 0;
+        self.look_at = Instant::ZERO;
     }
 
     /// Checks the interface now.
@@ -189,7 +190,7 @@ impl Nic {
     }
 
     /// Moves frames between the shim and the graph of its port. Returns whether any moved.
-    pub fn breathe(&mut self, now: u64, links: &mut Links) -> bool {
+    pub fn breathe(&mut self, now: Instant, links: &mut Links) -> bool {
         self.medium.breathe(now, links)
     }
 
@@ -227,7 +228,7 @@ impl Nic {
     }
 
     /// Sends an SDU to a station.
-    pub fn send(&mut self, now: u64, to: Mac, sdu: &Packet) -> Sent {
+    pub fn send(&mut self, now: Instant, to: Mac, sdu: &Packet) -> Sent {
         let head = self.head(to, ETHERTYPE_RINA);
         let bytes = (head + sdu.len()).max(match self.config.vlan {
             0 => 0,
@@ -238,7 +239,7 @@ impl Nic {
             frame.extend_from_slice(&self.header.0[..head]);
             sdu.append_to(&mut frame);
             frame.resize(bytes, 0);
-            return if fault.offer(now, frame, bytes) {
+            return if fault.offer(now.as_nanos(), frame, bytes) {
                 Sent::Yes
             } else {
                 Sent::Impaired
@@ -256,13 +257,13 @@ impl Nic {
     }
 
     /// Sends an ARP message.
-    pub fn send_arp(&mut self, now: u64, to: Mac, payload: &[u8]) -> Sent {
+    pub fn send_arp(&mut self, now: Instant, to: Mac, payload: &[u8]) -> Sent {
         let head = self.head(to, self.config.dialect.ethertype);
         let mut frame = self.header.0[..head].to_vec();
         frame.extend_from_slice(payload);
         let bytes = frame.len();
         if let Some(fault) = &mut self.fault {
-            return if fault.offer(now, frame, bytes) {
+            return if fault.offer(now.as_nanos(), frame, bytes) {
                 Sent::Yes
             } else {
                 Sent::Impaired
@@ -283,9 +284,13 @@ impl Nic {
 
     /// Moves the frames whose delay in the fault layer has passed into the ring. Returns how many
     /// were lost because the ring was full.
-    pub fn move_due(&mut self, now: u64) -> u64 {
+    pub fn move_due(&mut self, now: Instant) -> u64 {
         let mut lost = 0;
-        while let Some(frame) = self.fault.as_mut().and_then(|fault| fault.take_due(now)) {
+        while let Some(frame) = self
+            .fault
+            .as_mut()
+            .and_then(|fault| fault.take_due(now.as_nanos()))
+        {
             lost += u64::from(self.put(&frame) != Sent::Yes);
         }
         lost
@@ -293,19 +298,19 @@ impl Nic {
 
     /// Hands written frames to the medium and releases received ones. Returns false when the medium
     /// is down.
-    pub fn release_burst(&mut self, now: u64, links: &mut Links) -> bool {
+    pub fn release_burst(&mut self, now: Instant, links: &mut Links) -> bool {
         self.medium.release();
         let is_due = self.retry_at.is_some_and(|at| now >= at);
         if !std::mem::take(&mut self.has_committed) && !is_due {
             return true;
         }
         let flushed = self.medium.flush(now, links);
-        self.retry_at = (flushed == Some(false)).then_some(now + RETRY_NS);
+        self.retry_at = (flushed == Some(false)).then_some(now + RETRY_AFTER);
         flushed.is_some()
     }
 
     /// Arms the wake-up. Returns false when there is something to do already.
-    pub fn arm(&mut self, now: u64, links: &mut Links) -> bool {
+    pub fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         self.medium.arm(now, links)
     }
 
@@ -315,8 +320,9 @@ impl Nic {
     }
 
     /// When to run again even if no doorbell rings.
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         let due = self.fault.as_ref().and_then(Fault::next_due);
+        let due = due.map(Instant::from_nanos);
         let medium = self.medium.next_deadline();
         [due, self.retry_at, medium].into_iter().flatten().min()
     }
@@ -345,9 +351,9 @@ const TAGGED_BYTES_MIN: usize = HEADER_BYTES_MAX + 2;
 /// Smallest MTU that leaves room for the headers of a PDU and a payload.
 const MTU_MIN: usize = 256;
 
-/// Shortest time between two checks of the interface, in ns, because a check costs as much as a
+/// Shortest time between two checks of the interface, because a check costs as much as a
 /// frame. A shim that was woken checks at once.
-const LOOK_NS: u64 = 200_000;
+const LOOK_AFTER: Duration = Duration::from_micros(200);
 
-/// How long to wait before frames that the kernel did not take are offered again, in ns.
-const RETRY_NS: u64 = 50_000;
+/// How long to wait before frames that the kernel did not take are offered again.
+const RETRY_AFTER: Duration = Duration::from_micros(50);

@@ -20,6 +20,7 @@ use carina_frame_engine::{
     Ports,
 };
 use carina_netdev::{Interface, InterfaceWatch};
+use carina_time::Instant;
 use carina_wire::ether::{
     ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, TPID_PROVIDER, Tag,
 };
@@ -197,7 +198,7 @@ impl Port {
     }
 
     /// Runs one breath of the graph. Returns whether a frame moved.
-    pub fn breathe(&mut self, now: u64, links: &mut Links) -> bool {
+    pub fn breathe(&mut self, now: Instant, links: &mut Links) -> bool {
         self.network.pull(now, links)
     }
 
@@ -257,7 +258,7 @@ impl Port {
         std::mem::take(&mut self.missed)
     }
 
-    pub fn arm(&mut self, now: u64, links: &mut Links) -> bool {
+    pub fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         self.queues.borrow().to_graph.is_empty() && self.network.arm(now, links)
     }
 
@@ -265,7 +266,7 @@ impl Port {
         self.network.disarm();
     }
 
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         self.network.next_deadline()
     }
 

@@ -13,12 +13,12 @@ use super::{CONTROL_ROOM, Hv};
 
 impl Hv {
     /// Follows the state of the device's link, and processes the endpoint's timers.
-    pub(super) fn follow_link(&mut self, now: u64) {
-        match self.device.link(now) {
+    pub(super) fn follow_link(&mut self, now: Instant) {
+        match self.device.link(now.as_nanos()) {
             LinkState::Up if !self.is_connected => {
                 self.is_connected = true;
                 tracing::info!(target: "carina::shim::hv", ipcp = %self.ipcp, "region attached");
-                self.hl.link_up(Instant::from_nanos(now));
+                self.hl.link_up(now);
             }
             LinkState::Up => {}
             LinkState::Down(reason) => {
@@ -29,7 +29,7 @@ impl Hv {
                 }
             }
         }
-        if let Err(violation) = self.hl.handle_timeout(Instant::from_nanos(now)) {
+        if let Err(violation) = self.hl.handle_timeout(now) {
             self.give_up(&violation);
         }
     }
@@ -57,12 +57,14 @@ impl Hv {
         self.disconnected();
         let _ = self
             .device
-            .fail(self.now, DownReason::Violation { code, reason });
+            .fail(self.now.as_nanos(), DownReason::Violation { code, reason });
     }
 
     /// Handles a corrupt ring: the peer has corrupted it, or has just restarted.
     pub(super) fn ring_broke(&mut self, corrupt: Corrupt) {
-        let reason = self.device.fail(self.now, DownReason::Corrupt(corrupt));
+        let reason = self
+            .device
+            .fail(self.now.as_nanos(), DownReason::Corrupt(corrupt));
         self.disconnected();
         if let DownReason::Corrupt(_) = reason {
             self.row.add(Value::DropMalformed, 1);
@@ -148,7 +150,7 @@ impl Hv {
                 self.disconnected();
                 let _ = self
                     .device
-                    .fail(self.now, DownReason::Violation { code, reason });
+                    .fail(self.now.as_nanos(), DownReason::Violation { code, reason });
             }
         }
     }

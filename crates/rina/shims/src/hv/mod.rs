@@ -30,6 +30,7 @@ use carina_engine::{App, AppId, BURST, BURST_BYTES, BundleLimits, Close, LinkId,
 use carina_frame_engine::tap::Taps;
 use carina_ring::{Lease, Refused};
 use carina_sys::Interest;
+use carina_time::{Duration, Instant};
 use carina_vmpi::hl::{self, Rx, Side, Violation};
 use carina_vmpi::ll::VmpiImpl;
 use carina_wire::pcapng::Direction;
@@ -80,9 +81,9 @@ pub(crate) struct Hv {
     is_flooded: bool,
     /// Whether a record was moved in the last breath.
     has_moved: bool,
-    /// When the last breath that moved a record ended, in ns.
-    moved_at: u64,
-    now: u64,
+    /// When the last breath that moved a record ended.
+    moved_at: Instant,
+    now: Instant,
     taps: Taps,
 }
 
@@ -139,8 +140,8 @@ impl Hv {
             is_armed: false,
             is_flooded: false,
             has_moved: false,
-            moved_at: 0,
-            now: 0,
+            moved_at: Instant::ZERO,
+            now: Instant::ZERO,
             taps: context.taps,
         }
     }
@@ -327,7 +328,7 @@ impl App for Hv {
         &self.name
     }
 
-    fn prepare(&mut self, now: u64, links: &mut Links) {
+    fn prepare(&mut self, now: Instant, links: &mut Links) {
         self.now = now;
         if std::mem::take(&mut self.has_moved) {
             self.moved_at = now;
@@ -356,7 +357,7 @@ impl App for Hv {
         links.set_room(self.id, free.saturating_sub(2 * CONTROL_ROOM) as u64);
     }
 
-    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: Instant, links: &mut Links) -> bool {
         self.now = now;
         if self.is_removed || !self.is_connected {
             return false;
@@ -393,7 +394,7 @@ impl App for Hv {
         true
     }
 
-    fn push(&mut self, now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, now: Instant, links: &mut Links) -> bool {
         // A link may wake an app within a breath, after `prepare` of this breath.
         self.now = now;
         let mut moved = false;
@@ -423,7 +424,7 @@ impl App for Hv {
         moved
     }
 
-    fn release_burst(&mut self, _now: u64, _links: &mut Links) {
+    fn release_burst(&mut self, _now: Instant, _links: &mut Links) {
         if std::mem::take(&mut self.has_written) {
             self.device.publish();
         }
@@ -432,7 +433,7 @@ impl App for Hv {
         }
     }
 
-    fn arm(&mut self, now: u64, links: &mut Links) -> bool {
+    fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         if self.is_removed {
             return true;
         }
@@ -443,7 +444,7 @@ impl App for Hv {
         // slower than the next message, unless another thread needs this processor.
         if self.is_connected
             && !links.leaves_processor()
-            && (self.has_moved || now.saturating_sub(self.moved_at) < HOT_NS)
+            && (self.has_moved || now.since(self.moved_at) < HOT)
             && self.device.wait_fd().is_none()
         {
             return false;
@@ -455,7 +456,7 @@ impl App for Hv {
         if waits_for_room && self.is_connected && self.device.arm_space(wanted) != Ok(true) {
             return false;
         }
-        self.device.arm(now)
+        self.device.arm(now.as_nanos())
     }
 
     fn disarm(&mut self) {
@@ -464,13 +465,13 @@ impl App for Hv {
         }
     }
 
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         if self.is_removed {
             return None;
         }
-        let device = self.device.next_deadline_ns();
+        let device = Instant::from_nanos(self.device.next_deadline_ns());
         let hl = self.hl.next_deadline();
-        Some(hl.map_or(device, |hl| hl.as_nanos().min(device)))
+        Some(hl.map_or(device, |hl| hl.min(device)))
     }
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
@@ -489,9 +490,9 @@ const CONTROL_ROOM: usize = 16 + HEADER_BYTES + CONTROL_BYTES_MAX;
 /// that registers and unregisters without end must not fill the memory.
 const EVENTS_MAX: usize = 4096;
 
-/// How long a polling side stays awake after the last record, in ns: a few round trips through two
+/// How long a polling side stays awake after the last record: a few round trips through two
 /// schedulers.
-const HOT_NS: u64 = 1_000_000;
+const HOT: Duration = Duration::from_millis(1);
 
 /// An app that waits for space is woken when the longest record, divided by this, fits.
 const SPACE_DIVISOR: usize = 2;

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 
 use carina_netdev::{Deframer, StreamFraming};
+use carina_time::Instant;
 
 /// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +43,8 @@ pub(super) struct Conn {
     pub is_writable: bool,
     /// Whether the peer has closed its sending direction.
     pub has_ended: bool,
-    /// When a connection without progress is given up, in ns.
-    pub until: Option<u64>,
+    /// When a connection without progress is given up.
+    pub until: Option<Instant>,
     /// Index of the connection's flow in the flow table.
     pub place: Option<usize>,
     /// Whether written bytes have made room, so that the flow needs new credit.

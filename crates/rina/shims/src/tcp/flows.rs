@@ -7,10 +7,11 @@ use carina_dataplane::Request;
 use carina_engine::counters::Value;
 use carina_engine::{Close, LinkId, Links};
 use carina_netdev::connect_stream;
+use carina_time::Duration;
 use carina_wire::pcapng::Direction;
 
 use super::conn::Phase;
-use super::{BUFFER_PAUSE_NS, OUT_BYTES_MAX, Tcp};
+use super::{BUFFER_PAUSE, OUT_BYTES_MAX, Tcp};
 use crate::address_resolver::Answer;
 use crate::error::AddressError;
 use crate::flow_table::{Held, Names, Stage};
@@ -215,7 +216,7 @@ impl Tcp {
 
     /// Starts to close a connection: remaining bytes are written first.
     fn close(&mut self, id: usize) {
-        let until = self.now.saturating_add(CLOSING_NS);
+        let until = self.now + CLOSING_MAX;
         if let Some(conn) = self.conn(id) {
             conn.phase = Phase::Closing;
             conn.place = None;
@@ -309,7 +310,7 @@ impl Tcp {
                 Ok(count) => conn.delivered += count,
                 Err(Held::Reader) => return false,
                 Err(Held::Buffer) => {
-                    self.pause(BUFFER_PAUSE_NS);
+                    self.pause(BUFFER_PAUSE);
                     return false;
                 }
             }
@@ -352,5 +353,5 @@ impl Tcp {
     }
 }
 
-/// How long writing the remaining bytes of a closing connection may take, in ns.
-const CLOSING_NS: u64 = 10_000_000_000;
+/// How long writing the remaining bytes of a closing connection may take.
+const CLOSING_MAX: Duration = Duration::from_secs(10);

@@ -21,6 +21,7 @@ use carina_engine::counters::Value;
 use carina_engine::{App, Close, LinkId, Links};
 use carina_netdev::{StreamFraming, accept_stream, listen_stream};
 use carina_sys::{Epoll, Interest, Ready};
+use carina_time::{Duration, Instant};
 use carina_wire::pcapng::Direction;
 
 use self::conn::{Conn, Phase};
@@ -120,7 +121,7 @@ impl IpcpBuilder for TcpBuilder {
             resume_at: None,
             is_announced: false,
             is_removed: false,
-            now: 0,
+            now: Instant::ZERO,
         }))
     }
 }
@@ -142,10 +143,10 @@ pub(super) struct Tcp {
     free: Vec<usize>,
     may_accept: bool,
     /// When to run again, after a pause.
-    resume_at: Option<u64>,
+    resume_at: Option<Instant>,
     is_announced: bool,
     is_removed: bool,
-    now: u64,
+    now: Instant,
 }
 
 impl Tcp {
@@ -169,7 +170,7 @@ impl Tcp {
             return None;
         }
         let mut conn = Conn::new(stream, self.framing, phase);
-        conn.until = Some(self.now.saturating_add(self.timeout_ns));
+        conn.until = Some(self.now + Duration::from_nanos(self.timeout_ns));
         conn.is_writable = phase != Phase::Connecting;
         self.conns[id] = Some(conn);
         Some(id)
@@ -204,15 +205,15 @@ impl Tcp {
                 // again later.
                 Err(_) => {
                     self.may_accept = false;
-                    self.pause(ACCEPT_PAUSE_NS);
+                    self.pause(ACCEPT_PAUSE);
                 }
             }
         }
     }
 
-    /// Schedules a run of the app after `ns`, for cases where no descriptor wakes it.
-    pub(super) fn pause(&mut self, ns: u64) {
-        let at = self.now.saturating_add(ns);
+    /// Schedules a run of the app after `pause`, for cases where no descriptor wakes it.
+    pub(super) fn pause(&mut self, pause: Duration) {
+        let at = self.now + pause;
         self.resume_at = Some(self.resume_at.map_or(at, |before| before.min(at)));
     }
 
@@ -338,7 +339,7 @@ impl App for Tcp {
         &self.name
     }
 
-    fn prepare(&mut self, now: u64, links: &mut Links) {
+    fn prepare(&mut self, now: Instant, links: &mut Links) {
         self.now = now;
         if self.is_removed {
             return;
@@ -362,7 +363,7 @@ impl App for Tcp {
         links.set_room(self.flows.id, u64::MAX / 2);
     }
 
-    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: Instant, links: &mut Links) -> bool {
         self.now = now;
         if self.is_removed {
             return false;
@@ -374,7 +375,7 @@ impl App for Tcp {
         moved
     }
 
-    fn push(&mut self, now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, now: Instant, links: &mut Links) -> bool {
         // A link may wake an app within a breath, after `prepare` of this breath.
         self.now = now;
         let mut moved = false;
@@ -388,7 +389,7 @@ impl App for Tcp {
         moved
     }
 
-    fn release_burst(&mut self, _now: u64, links: &mut Links) {
+    fn release_burst(&mut self, _now: Instant, links: &mut Links) {
         for id in 0..self.conns.len() {
             self.write(id, links);
         }
@@ -397,13 +398,13 @@ impl App for Tcp {
         }
     }
 
-    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn arm(&mut self, _now: Instant, _links: &mut Links) -> bool {
         self.is_removed || !self.flows.has_requests()
     }
 
     fn disarm(&mut self) {}
 
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         if self.is_removed {
             return None;
         }
@@ -471,11 +472,11 @@ const FIRST_CONN: u64 = 2;
 /// Most connections of one shim.
 const CONNS_MAX: usize = 4096;
 
-/// How long to wait for a free descriptor before the next attempt, in ns.
-const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+/// How long to wait for a free descriptor before the next attempt.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long to wait for a free buffer before the next attempt, in ns.
-const BUFFER_PAUSE_NS: u64 = 1_000_000;
+/// How long to wait for a free buffer before the next attempt.
+const BUFFER_PAUSE: Duration = Duration::from_millis(1);
 
 /// Most bytes that wait to be written on one connection.
 const OUT_BYTES_MAX: usize = 512 << 10;

@@ -7,6 +7,7 @@ use carina_api::AppName;
 use carina_dataplane::{AppContext, BuildError, IpcpBuilder, QosOffered};
 use carina_engine::App;
 use carina_netdev::{DatagramSocket, FaultPlan};
+use carina_time::Instant;
 
 use super::frame::SDU_HEADER_BYTES;
 use super::native::Native;
@@ -148,7 +149,7 @@ impl IpcpBuilder for UdpBuilder {
             sdu_max: self.config.sdu_max,
             is_announced: false,
             is_removed: false,
-            now: 0,
+            now: Instant::ZERO,
             stalled: VecDeque::new(),
             paced: VecDeque::new(),
         }))

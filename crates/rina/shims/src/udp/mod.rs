@@ -21,7 +21,7 @@ use carina_dataplane::Request;
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links};
 use carina_sys::Interest;
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 
 pub(crate) use self::builder::UDP_PORT;
 pub use self::builder::{UdpConfig, UdpFraming};
@@ -65,7 +65,7 @@ pub(super) struct Udp {
     sdu_max: usize,
     is_announced: bool,
     is_removed: bool,
-    now: u64,
+    now: Instant,
     stalled: VecDeque<LinkId>,
     /// Links whose pace allows no datagram for some microseconds (framing of rlite).
     paced: VecDeque<LinkId>,
@@ -168,7 +168,7 @@ impl Udp {
 
     /// Sends the requests that are due, and gives up those that have timed out.
     fn send_due_requests(&mut self, links: &mut Links) {
-        while let Some(due) = self.retries.poll(Instant::from_nanos(self.now)) {
+        while let Some(due) = self.retries.poll(self.now) {
             let (Due::Send(port) | Due::GiveUp(port)) = due;
             let Some(at) = self.flows.index_of_port(port) else {
                 continue;
@@ -339,7 +339,7 @@ impl App for Udp {
         &self.name
     }
 
-    fn prepare(&mut self, now: u64, links: &mut Links) {
+    fn prepare(&mut self, now: Instant, links: &mut Links) {
         self.now = now;
         if self.is_removed {
             return;
@@ -370,7 +370,7 @@ impl App for Udp {
         links.set_room(self.flows.id, room);
     }
 
-    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: Instant, links: &mut Links) -> bool {
         self.now = now;
         if self.is_removed {
             return false;
@@ -385,7 +385,7 @@ impl App for Udp {
         moved > 0
     }
 
-    fn push(&mut self, now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, now: Instant, links: &mut Links) -> bool {
         // A link may wake an app within a breath, after `prepare` of this breath.
         self.now = now;
         let mut moved = false;
@@ -399,26 +399,26 @@ impl App for Udp {
         moved
     }
 
-    fn release_burst(&mut self, now: u64, _links: &mut Links) {
+    fn release_burst(&mut self, now: Instant, _links: &mut Links) {
         let lost = self.sockets.flush(now);
         self.flows.row.add(Value::DropLinkDown, lost as u64);
     }
 
-    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+    fn arm(&mut self, _now: Instant, _links: &mut Links) -> bool {
         // The last read found the socket empty. The socket wakes the app when a datagram arrives.
         self.is_removed || !self.flows.has_requests()
     }
 
     fn disarm(&mut self) {}
 
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         if self.is_removed {
             return None;
         }
         let waits = !self.stalled.is_empty() || !self.paced.is_empty();
-        let stalled = waits.then_some(self.now + RETRY_NS);
+        let stalled = waits.then_some(self.now + RETRY_AFTER);
         [
-            self.retries.next_at().map(Instant::as_nanos),
+            self.retries.next_at(),
             self.sockets.next_deadline(),
             stalled,
         ]
@@ -440,5 +440,5 @@ impl App for Udp {
 /// accept wait on the links.
 const ROOM: u64 = 1 << 20;
 
-/// How long to wait before datagrams that the kernel did not accept are offered again, in ns.
-const RETRY_NS: u64 = 50_000;
+/// How long to wait before datagrams that the kernel did not accept are offered again.
+const RETRY_AFTER: Duration = Duration::from_micros(50);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use carina_engine::counters::Value;
 use carina_engine::{Buffer, Close, Links, Packet};
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 
 use super::frame::{Frame, SDU_HEADER_BYTES};
@@ -32,7 +32,7 @@ struct Refused {
     key: (SocketAddr, u16),
     names: Names,
     reason: String,
-    until: u64,
+    until: Instant,
 }
 
 impl Native {
@@ -97,7 +97,7 @@ impl Udp {
         };
         flow.peer.address = Some(address);
         flow.peer.own = own;
-        self.retries.begin(Instant::from_nanos(self.now), flow.port);
+        self.retries.begin(self.now, flow.port);
         if let Some(native) = self.native() {
             native.by_own.insert(own, at);
         }
@@ -136,7 +136,7 @@ impl Udp {
             key: (to, flow),
             names,
             reason: reason.to_owned(),
-            until: self.now + REMEMBERED_NS,
+            until: self.now + REMEMBERED,
         };
         if let Some(native) = self.native() {
             if native.refused.len() >= REFUSED_MAX {
@@ -302,7 +302,7 @@ impl Udp {
         let Some(flow) = self.flows.get_mut(at) else {
             return false;
         };
-        let is_recent = now < flow.since.saturating_add(REMEMBERED_NS);
+        let is_recent = now < flow.since + REMEMBERED;
         let is_open = flow.stage == Stage::Open;
         let is_it = flow.is_passive && flow.names == *names && (is_recent || !is_open);
         if is_it && is_open {
@@ -341,9 +341,9 @@ impl Udp {
     }
 }
 
-/// How long a repeated request gets the same answer, in ns. Requests are repeated for a shorter
+/// How long a repeated request gets the same answer. Requests are repeated for a shorter
 /// time.
-const REMEMBERED_NS: u64 = 10_000_000_000;
+const REMEMBERED: Duration = Duration::from_secs(10);
 
 /// Most refused requests that are remembered.
 const REFUSED_MAX: usize = 1024;

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use carina_api::AppName;
 use carina_engine::counters::Value;
 use carina_engine::{Buffer, Close, Links, Packet};
+use carina_time::{Duration, Instant};
 
 use super::pace::Pace;
 use super::sockets::SocketId;
@@ -20,15 +21,14 @@ pub(super) struct Rlite {
     by_peer: HashMap<SocketAddr, usize>,
     /// Flows that this side has requested, each with its own socket.
     calls: HashMap<SocketId, usize>,
-    /// Addresses whose flow has ended, and until when datagrams from there count as late ones, in
-    /// ns.
-    ended: HashMap<SocketAddr, u64>,
+    /// Addresses whose flow has ended, and until when datagrams from there count as late ones.
+    ended: HashMap<SocketAddr, Instant>,
     /// Datagrams from addresses whose name is being resolved.
     unresolved: HashMap<IpAddr, Vec<(SocketAddr, Packet)>>,
 }
 
 impl Rlite {
-    pub fn forget(&mut self, peer: Peer, now: u64) {
+    pub fn forget(&mut self, peer: Peer, now: Instant) {
         let Some(address) = peer.address else { return };
         if peer.socket_id != SocketId::LISTEN {
             self.calls.remove(&peer.socket_id);
@@ -39,7 +39,7 @@ impl Rlite {
             self.ended.retain(|_, until| *until > now);
         }
         if self.ended.len() < UNRESOLVED_MAX {
-            self.ended.insert(address, now + LATE_NS);
+            self.ended.insert(address, now + LATE);
         }
     }
 }
@@ -203,6 +203,6 @@ const UNRESOLVED_MAX: usize = 256;
 /// Most datagrams of one address that wait for its name.
 const WAITING_MAX: usize = 64;
 
-/// How long datagrams belong to a flow that has ended on this side, in ns. The peer detects the end
+/// How long datagrams belong to a flow that has ended on this side. The peer detects the end
 /// only because nothing arrives any more.
-const LATE_NS: u64 = 30_000_000_000;
+const LATE: Duration = Duration::from_secs(30);

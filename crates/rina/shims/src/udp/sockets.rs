@@ -11,9 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use carina_engine::counters::Value;
 use carina_netdev::{DatagramSocket, Fault, FaultPlan};
 use carina_sys::{Epoll, Interest};
+use carina_time::Instant;
 use carina_wire::Payload;
 
-use super::RETRY_NS;
+use super::RETRY_AFTER;
 use crate::error::ShimError;
 
 /// Number of a socket of the shim.
@@ -37,8 +38,8 @@ pub(super) struct Sockets {
     epoll: Epoll,
     ready: Vec<carina_sys::Ready>,
     fault: Option<Fault<Delayed>>,
-    /// When to offer datagrams again that the kernel did not accept, in ns.
-    pub retry_at: Option<u64>,
+    /// When to offer datagrams again that the kernel did not accept.
+    pub retry_at: Option<Instant>,
 }
 
 struct CallSocket {
@@ -123,7 +124,7 @@ impl Sockets {
     /// Sends `head` and `body` as one datagram. Returns the reason if the datagram was lost.
     pub fn send(
         &mut self,
-        now: u64,
+        now: Instant,
         (socket_id, to): (SocketId, SocketAddr),
         head: &[u8],
         body: &impl Payload,
@@ -133,7 +134,7 @@ impl Sockets {
             let mut datagram = Vec::with_capacity(bytes);
             datagram.extend_from_slice(head);
             body.append_to(&mut datagram);
-            let is_passed = fault.offer(now, (socket_id, to, datagram), bytes);
+            let is_passed = fault.offer(now.as_nanos(), (socket_id, to, datagram), bytes);
             return (!is_passed).then_some(Value::DropImpaired);
         }
         if self.room(socket_id) == 0 {
@@ -154,10 +155,10 @@ impl Sockets {
 
     /// Moves the datagrams whose delay in the fault layer has passed to the sockets. Returns how
     /// many were lost.
-    pub fn move_due(&mut self, now: u64) -> u64 {
+    pub fn move_due(&mut self, now: Instant) -> u64 {
         let mut lost = 0;
         while let Some((socket_id, to, datagram)) =
-            self.fault.as_mut().and_then(|f| f.take_due(now))
+            self.fault.as_mut().and_then(|f| f.take_due(now.as_nanos()))
         {
             if self
                 .socket(socket_id)
@@ -175,7 +176,7 @@ impl Sockets {
     }
 
     /// Sends queued datagrams. Returns how many the kernel refused for good.
-    pub fn flush(&mut self, now: u64) -> usize {
+    pub fn flush(&mut self, now: Instant) -> usize {
         let (mut lost, mut is_stuck) = self.listen.flush();
         for call in self.calls.iter_mut().flatten() {
             if call.socket.queued() > 0 {
@@ -184,13 +185,14 @@ impl Sockets {
                 is_stuck |= stuck;
             }
         }
-        self.retry_at = is_stuck.then_some(now + RETRY_NS);
+        self.retry_at = is_stuck.then_some(now + RETRY_AFTER);
         lost
     }
 
-    /// When a datagram is due next, in ns.
-    pub fn next_deadline(&self) -> Option<u64> {
+    /// When a datagram is due next.
+    pub fn next_deadline(&self) -> Option<Instant> {
         let due = self.fault.as_ref().and_then(Fault::next_due);
+        let due = due.map(Instant::from_nanos);
         [due, self.retry_at].into_iter().flatten().min()
     }
 
