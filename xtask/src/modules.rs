@@ -23,13 +23,6 @@ pub struct Cycle {
     pub because: Vec<String>,
 }
 
-impl Cycle {
-    /// Whether the siblings are modules of the crate itself, not of one of its modules.
-    pub fn is_top(&self) -> bool {
-        !self.home.contains("::")
-    }
-}
-
 /// All cycles of all crates, in the order of their homes.
 pub fn cycles(sources: &[Source]) -> Vec<Cycle> {
     let mut crates: BTreeMap<&str, Vec<(&Source, Vec<String>)>> = BTreeMap::new();

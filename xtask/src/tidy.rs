@@ -32,8 +32,8 @@ pub fn check(root: &Path) -> Vec<String> {
     breaches
 }
 
-/// Modules of crates that still need one another in a circle: crate, and the modules. A cycle that
-/// is gone goes from the list.
+/// Modules that may need one another in a circle: the crate or module above them, and their names.
+/// A cycle that is gone goes from the list.
 const CYCLES: &[(&str, &str)] = &[];
 
 fn cycles(found: &[Cycle], listed: &[(&str, &str)]) -> Vec<String> {
@@ -43,7 +43,7 @@ fn cycles(found: &[Cycle], listed: &[(&str, &str)]) -> Vec<String> {
         rows.flat_map(|(_, modules)| modules.split(' '))
             .any(|name| name == module)
     };
-    for cycle in found.iter().filter(|cycle| cycle.is_top()) {
+    for cycle in found {
         let home = &cycle.home;
         if !cycle.modules.iter().all(|module| is_listed(home, module)) {
             let names = cycle.modules.join(", ");
@@ -404,6 +404,11 @@ mod tests {
         assert_eq!(cycles(&found, &[("crates/x", "a b")]), [""; 0]);
         assert_eq!(cycles(&found, &[("crates/x", "a b c")]).len(), 1);
         assert_eq!(cycles(&[], &[("crates/y", "a")]).len(), 1);
+        let below = Cycle {
+            home: "crates/x::m".to_owned(),
+            ..found.into_iter().next().unwrap()
+        };
+        assert_eq!(cycles(&[below], &[]).len(), 2);
     }
 
     #[test]

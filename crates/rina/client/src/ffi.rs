@@ -69,7 +69,7 @@ pub extern "C" fn rina_open() -> c_int {
     give(
         Node::connect()
             .map_err(|error| of_error(&error))
-            .and_then(|node| control_service::open(&node))
+            .and_then(|node| fork_handover::open(&node))
             .map(IntoRawFd::into_raw_fd),
     )
 }

@@ -7,6 +7,7 @@
 
 mod encapsulation;
 mod frames;
+mod no_frame;
 
 use core::fmt;
 
@@ -14,7 +15,8 @@ use crate::pcap::{self, PcapError};
 use crate::pcapng::{self, Item};
 
 pub use encapsulation::{Encapsulation, Stations};
-pub use frames::{FrameReader, NoFrame, Record, Skipped};
+pub use frames::{FrameReader, Record, Skipped};
+pub use no_frame::NoFrame;
 
 /// Reads a file in either format, portion by portion.
 #[derive(Debug, Default)]

@@ -25,7 +25,9 @@ pub use self::mutant::Mutant;
 
 mod asked;
 pub mod host;
+mod interrupt;
 mod mutant;
+mod packet;
 mod process;
 mod scenario;
 mod unsteady_store;

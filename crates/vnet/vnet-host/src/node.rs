@@ -1,11 +1,13 @@
 //! A node of a network that runs on this host.
 
 mod arriving;
+mod bare;
 mod command;
 mod images;
 mod machine;
 mod moving;
 mod namespace;
+mod resuming;
 mod sending;
 mod stream;
 

@@ -21,6 +21,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use crate::identity::{Identity, IdentityError, Role};
 
@@ -270,6 +272,24 @@ fn write_new(path: &Path, text: &str) -> Result<(), KeyError> {
 const DAY_SECONDS: u64 = 24 * 3600;
 /// Longest validity period of a certificate, days.
 pub const DAYS_MAX: i64 = 3650;
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
+    let text = read(path)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let all = all.map_err(|error| content(path, error))?;
+    if all.is_empty() {
+        Err(content(path, "it has no certificate"))
+    } else {
+        Ok(all)
+    }
+}
+
+fn content(path: &Path, what: impl ToString) -> KeyError {
+    KeyError::Content {
+        path: path.to_owned(),
+        what: what.to_string(),
+    }
+}
 
 #[cfg(test)]
 mod tests {

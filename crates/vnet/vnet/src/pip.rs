@@ -35,8 +35,10 @@ use self::books::{Books, MOVES_BITS, Made};
 use self::inventory::{Ground, Inventory, InventoryError};
 use self::placing::Limits;
 
+pub use self::books::round_of;
 pub use self::draining::NodeAway;
-pub use self::moving::{MoveOutcome, Neighbour, round_of};
+pub use self::moves::MoveOutcome;
+pub use self::moving::Neighbour;
 
 mod advertising;
 mod books;
@@ -46,6 +48,7 @@ mod far_ends;
 mod hosting;
 mod inside;
 pub mod inventory;
+mod moves;
 mod moving;
 mod orders;
 mod placing;

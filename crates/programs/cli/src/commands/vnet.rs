@@ -16,6 +16,7 @@ mod agent;
 #[cfg(feature = "tools")]
 pub mod bench;
 mod capture;
+mod clock;
 mod deadline;
 #[cfg(feature = "tools")]
 pub mod demo;

@@ -9,36 +9,20 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carina_api::{AppName, DifName};
-use carina_sys::{recv_with_fds, socketpair_seqpacket};
+use carina_sys::recv_with_fds;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
-use super::control_protocol::{self, Call, RequestNotice, errno};
+use super::control_protocol::{self, Call, RequestNotice};
 use super::errno::of_error;
-use super::flow_marker::{mark_flow_socket, never_restart_waits};
-use super::fork_handover::{self, ServiceSlot};
+use super::flow_marker::mark_flow_socket;
 use crate::error::Error;
 use crate::node::Node;
 use crate::registration::{FlowRequest, Registration};
-
-/// Creates a control descriptor and starts its control service.
-pub(super) fn open(node: &Node) -> Result<OwnedFd, Errno> {
-    let (control, mine) = socketpair_seqpacket().map_err(errno)?;
-    never_restart_waits(control.as_fd())?;
-    fork_handover::start_service(ControlService {
-        service_lock: fork_handover::service_lock()?,
-        node: node.clone(),
-        application: mine,
-        names: Vec::new(),
-        pending: HashMap::new(),
-        notices: VecDeque::new(),
-        last_handle: 0,
-    })?;
-    Ok(control)
-}
 
 /// Serves the holder of a control descriptor until the holder closes it or the node ends.
 ///
@@ -60,6 +44,19 @@ pub(super) fn serve(slot: &'static ServiceSlot) {
         }
     }
     *slot.lock() = None;
+}
+
+/// Memory for one control service. It is reused and never freed, so that its lock can be held from
+/// before a fork until after it.
+#[derive(Default)]
+pub(super) struct ServiceSlot {
+    place: Mutex<Option<ControlService>>,
+}
+
+impl ServiceSlot {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<ControlService>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 pub(super) struct ControlService {
@@ -129,6 +126,19 @@ impl Drop for RegisteredName {
 }
 
 impl ControlService {
+    /// A service without names. `application` is the service's end of the control descriptor.
+    pub(super) fn new(service_lock: OwnedFd, node: Node, application: OwnedFd) -> ControlService {
+        ControlService {
+            service_lock,
+            node,
+            application,
+            names: Vec::new(),
+            pending: HashMap::new(),
+            notices: VecDeque::new(),
+            last_handle: 0,
+        }
+    }
+
     pub(super) fn service_lock(&self) -> &OwnedFd {
         &self.service_lock
     }

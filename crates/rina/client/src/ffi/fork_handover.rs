@@ -20,22 +20,18 @@
 //! An heir knows what its parent knew at the fork. It does not learn of names registered later.
 
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
+use carina_sys::socketpair_seqpacket;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
 use super::control_protocol::errno;
-use super::control_service::{ControlService, serve};
-
-/// Memory for one control service. It is reused and never freed, so that its lock can be held from
-/// before a fork until after it.
-#[derive(Default)]
-pub(super) struct ServiceSlot {
-    place: Mutex<Option<ControlService>>,
-}
+use super::control_service::{ControlService, ServiceSlot, serve};
+use super::flow_marker::never_restart_waits;
+use crate::node::Node;
 
 type HeldLocks = (
     MutexGuard<'static, Vec<&'static ServiceSlot>>,
@@ -49,19 +45,21 @@ thread_local! {
     static HELD_LOCKS: RefCell<Option<HeldLocks>> = const { RefCell::new(None) };
 }
 
-impl ServiceSlot {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<ControlService>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Creates a control descriptor and starts its control service.
+pub(super) fn open(node: &Node) -> Result<OwnedFd, Errno> {
+    let (control, mine) = socketpair_seqpacket().map_err(errno)?;
+    never_restart_waits(control.as_fd())?;
+    start_service(ControlService::new(service_lock()?, node.clone(), mine))?;
+    Ok(control)
 }
 
 /// Creates the file whose lock decides which process serves.
-pub(super) fn service_lock() -> Result<OwnedFd, Errno> {
+fn service_lock() -> Result<OwnedFd, Errno> {
     memfd_create(c"rina-control", MemfdFlags::CLOEXEC)
 }
 
 /// Starts the thread of a new control service.
-pub(super) fn start_service(service: ControlService) -> Result<(), Errno> {
+fn start_service(service: ControlService) -> Result<(), Errno> {
     static HOOKS: Once = Once::new();
     HOOKS.call_once(|| {
         // SAFETY: the three functions have the required type and are never unloaded.

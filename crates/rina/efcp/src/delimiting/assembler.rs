@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use carina_wire::Payload;
 
+use super::counters::AssemblerCounters;
 use super::scattered::Scattered;
 use super::{
     Delimiting, FIRST, FLAG_FIRST, FLAG_LAST, FLAG_NO_LENGTH, KIND, LAST, ORDERED, ORDERED_HEADER,
@@ -35,23 +36,6 @@ pub struct Piece<P> {
     pub sdu: P,
     /// Whether a further piece of the same SDU follows.
     pub more: bool,
-}
-
-/// Counters of an assembler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AssemblerCounters {
-    /// SDUs handed on completely.
-    pub sdus: u64,
-    /// SDUs handed on in part (with partial delivery).
-    pub partial: u64,
-    /// SDUs discarded because a fragment was missing.
-    pub incomplete: u64,
-    /// SDUs discarded because they were longer than the assembler may hold.
-    pub too_long: u64,
-    /// UDFs discarded because their header was invalid, or not allowed at this point.
-    pub malformed: u64,
-    /// UDFs discarded because no buffer was free.
-    pub no_buffer: u64,
 }
 
 /// Turns UDFs into SDUs.

@@ -31,13 +31,15 @@
 //! ```
 
 mod assembler;
+mod counters;
 mod delimiter;
 mod scattered;
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-pub use assembler::{Assembler, AssemblerConfig, AssemblerCounters, Piece};
+pub use assembler::{Assembler, AssemblerConfig, Piece};
+pub use counters::AssemblerCounters;
 pub use delimiter::{Delimiter, DelimiterConfig, Refusal};
 
 use crate::catalogue::{PolicyInfo, check_names, unknown_policy};

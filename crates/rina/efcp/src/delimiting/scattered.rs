@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use carina_wire::Payload;
 
-use super::AssemblerCounters;
+use super::counters::AssemblerCounters;
 
 /// Incomplete SDUs, by SDU number, the oldest first.
 #[derive(Debug)]

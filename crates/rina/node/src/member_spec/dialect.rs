@@ -201,9 +201,6 @@ pub fn supports_auth(dialect: Dialect, auth: Option<&str>) -> bool {
     }
 }
 
-/// The forms of `auth` in dialects other than native, for error messages.
-pub const AUTH_OF_OTHERS: &str = "none (dialect irati also password:FILE)";
-
 /// The dialect's own policy that corresponds to a native authentication policy; `None` if the
 /// dialect has none.
 pub fn auth_policy(dialect: Dialect, native: PolicySpec) -> Option<PolicySpec> {

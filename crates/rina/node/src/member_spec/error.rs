@@ -6,8 +6,6 @@ use carina_api::DifName;
 use carina_protect::key::KeyError;
 use thiserror::Error;
 
-use super::dialect::AUTH_OF_OTHERS;
-
 /// Why a `[[dif]]` table or a `carina dif` command is invalid, with the valid alternative.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -142,3 +140,6 @@ impl MemberSpecError {
         }
     }
 }
+
+/// The forms of `auth` in dialects other than native, for error messages.
+const AUTH_OF_OTHERS: &str = "none (dialect irati also password:FILE)";

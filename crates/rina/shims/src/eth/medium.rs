@@ -2,11 +2,12 @@
 
 use std::os::fd::BorrowedFd;
 
-use carina_engine::{Links, Packet};
+use carina_engine::Links;
 use carina_time::Instant;
-use carina_wire::ether::{Header, Mac};
+use carina_wire::ether::Mac;
 
 use super::port::Port;
+use super::received::Received;
 use super::socket::Socket;
 use crate::error::ShimError;
 
@@ -14,15 +15,6 @@ use crate::error::ShimError;
 pub(super) enum Medium {
     Socket(Box<Socket>),
     Port(Box<Port>),
-}
-
-/// A received frame of the shim's VLAN with a known Ethertype.
-pub(super) struct Received {
-    pub header: Header,
-    /// The payload, including the padding of a short frame.
-    pub payload: Packet,
-    /// Whether the frame was truncated, because it was longer than a slot of the ring.
-    pub is_cut: bool,
 }
 
 impl Medium {

@@ -20,6 +20,7 @@ mod flows;
 mod medium;
 mod nic;
 mod port;
+mod received;
 mod socket;
 
 use std::collections::VecDeque;
@@ -40,8 +41,8 @@ use carina_wire::pcapng::Direction;
 use self::arp_cache::ArpCache;
 pub use self::config::{EthConfig, PortConfig};
 use self::flows::FlowByMac;
-use self::medium::Received;
 use self::nic::{Nic, Opening, Sent};
+use self::received::Received;
 use crate::error::ShimError;
 use crate::flow_table::{FlowTable, Names};
 use crate::retries::{Due, Retries};

@@ -12,8 +12,9 @@ use carina_wire::ether::{
 };
 
 use super::config::EthConfig;
-use super::medium::{Medium, Received};
+use super::medium::Medium;
 use super::port::PortPlan;
+use super::received::Received;
 use super::socket::Socket;
 use crate::error::ShimError;
 

@@ -26,7 +26,7 @@ use carina_wire::ether::{
 };
 
 use super::config::{EthConfig, PortConfig};
-use super::medium::Received;
+use super::received::Received;
 use crate::error::ShimError;
 
 /// Everything needed to create a port on the thread that runs it.

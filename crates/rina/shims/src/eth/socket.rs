@@ -12,7 +12,7 @@ use carina_ring::{Lease, RingMap};
 use carina_wire::ether::{ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac};
 
 use super::config::EthConfig;
-use super::medium::Received;
+use super::received::Received;
 use crate::error::ShimError;
 
 /// An open interface, with its packet socket.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::NoFrame;
+use super::no_frame::NoFrame;
 use crate::ether::{ETHERTYPE_ARP, Mac, TPID_CUSTOMER};
 use crate::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use crate::pcapng::LinkType;

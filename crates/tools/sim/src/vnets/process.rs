@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use carina_random::Random;
 use carina_time::Instant;
@@ -16,8 +16,9 @@ use carina_vnet::pip::Pip;
 use carina_vnet::vno::Vno;
 use carina_vnet::vnp::Vnp;
 
+use super::interrupt::Interrupt;
+use super::packet::Packet;
 use super::unsteady_store::{Shares, Trouble, UnsteadyStore};
-use super::world::Packet;
 
 /// A process of a role, which may be dead, with the faults of its store.
 #[derive(Debug)]
@@ -48,15 +49,6 @@ pub(super) trait Machine {
     fn handle_timeout(&mut self, now: Instant);
     fn poll_timeout(&self) -> Instant;
 }
-
-/// A process that may work while another one waits for the store.
-pub(super) trait Interrupt: fmt::Debug {
-    /// Does its next work, unless it waits for the store itself or is dead.
-    fn go_on(&self, now: Instant);
-}
-
-/// The other processes of the same role.
-pub(super) type Others = Vec<Weak<dyn Interrupt>>;
 
 impl<M: Machine> Process<M> {
     /// A process that does not run yet.

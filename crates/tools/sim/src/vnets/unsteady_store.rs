@@ -11,7 +11,7 @@ use carina_vnet::store::{
     Changes, KeyRange, LeaseId, Outcome, Revision, Snapshot, Store, StoreError, Transaction,
 };
 
-use super::process::Others;
+use super::interrupt::Others;
 use super::{FOR_EVER, Mutant};
 
 /// The access of one process to a shared store.

@@ -8,13 +8,14 @@ use carina_random::{Random, mix};
 use carina_time::{Duration, Instant};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::{HostPart, VnetId};
-use carina_vnet::message::{FromPip, FromVnp, ToAgent, ToPip, ToVnp};
+use carina_vnet::message::ToAgent;
 use carina_vnet::pip::{Pip, round_of};
 use carina_vnet::store::memory::MemoryStore;
 use carina_vnet::vno::Vno;
 use carina_vnet::vnp::Vnp;
 
-use super::host::{CONSOLE, Death, Guest, PlayedHost, Temper};
+use super::host::{CONSOLE, Death, PlayedHost, Temper};
+use super::packet::Packet;
 use super::process::{Machine, Process, Work};
 use super::scenario::{START, Scenario, Wish};
 use super::unsteady_store::UnsteadyStore;
@@ -23,7 +24,7 @@ use crate::event_queue::EventQueue;
 
 use self::answered::Answered;
 use self::drains::Drains;
-use self::reports::{Report, Said};
+use self::reports::Report;
 use self::turns::way;
 
 mod answered;
@@ -46,19 +47,6 @@ enum Who {
     Vnp(usize, usize),
     Vno(usize),
     Host(usize),
-}
-
-/// A message between two parties.
-#[derive(Clone, Debug)]
-pub(super) enum Packet {
-    ToPip(usize, ToPip),
-    FromPip(usize, FromPip),
-    ToHost(ToAgent),
-    /// A guest that moves to another host, with the number of the move.
-    Guest(u64, Guest),
-    FromHost(Said),
-    ToVnp(usize, ToVnp),
-    FromVnp(FromVnp),
 }
 
 #[derive(Debug)]

@@ -22,8 +22,9 @@ use carina_vnet::host_part::{HostPart, NodePart};
 use serde::{Deserialize, Serialize};
 
 use super::Site;
-use super::machine::{CONNECT, Cards, MachineNode, Started, bare};
-use super::moving::{ARRIVE, nics};
+use super::bare::{CONNECT, Cards, bare, nics};
+use super::machine::{MachineNode, Started};
+use super::moving::ARRIVE;
 use crate::confinement::Confinement;
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};

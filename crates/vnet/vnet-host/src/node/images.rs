@@ -9,7 +9,7 @@ use carina_vm::{
 };
 use carina_vnet::host_part::{NodePart, VnetId};
 
-use super::machine::PORTS_FREE;
+use super::bare::PORTS_FREE;
 use crate::confinement::{confined, user_of};
 use crate::error::{Attempt, Result};
 use crate::image_store::OWN;

@@ -4,23 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use carina_namespaces::namespace_file;
 use carina_vm::Guest;
-use carina_vm::{Backend, Cache, Machine, Model, Nic, NicId, Running, Sink, Templates};
+use carina_vm::{NicId, Running, Sink, Templates};
 use carina_vnet::document;
-use carina_vnet::host_part::{InterfacePart, NodePart};
+use carina_vnet::host_part::NodePart;
 
-use crate::confinement::{Confinement, confined, user_of, user_of_process};
+use crate::confinement::{Confinement, user_of_process};
 use crate::error::{Attempt, Error, Result};
-use crate::image_store::{ImageStore, NodeDisk, OWN};
-use crate::names::{end_of, ports_namespace};
+use crate::node::bare::{BOOT, CONNECT, Cards, PORTS_FREE, bare, card};
 use crate::node::command::status_of;
 use crate::node::images::unplugged;
-use crate::node::moving::{go_on, restored};
+use crate::node::resuming::{go_on, restored};
 use crate::node::sending::is_away;
 use crate::node::{Output, Site, Until};
 use crate::probe::{Asks, round_trip_in};
@@ -54,9 +52,6 @@ pub(super) struct Started {
     pub(super) cards: Mutex<Cards>,
     pub(super) confinement: Confinement,
 }
-
-/// Numbers of a machine's cards, by MAC address of the interface.
-pub(super) type Cards = BTreeMap<[u8; 6], NicId>;
 
 impl MachineNode {
     /// Boots, clones or restores a machine with its cards connected to the ports of its links, or
@@ -300,59 +295,6 @@ impl MachineNode {
     }
 }
 
-/// What a machine needs when it starts, in addition to its description.
-pub(super) struct Bare {
-    pub(super) cache: Cache,
-    pub(super) confinement: Confinement,
-    /// The node's disk, if the machine boots an image of the store.
-    disk: Option<NodeDisk>,
-}
-
-impl Bare {
-    /// Moves a machine that has started into its control groups.
-    pub(super) fn hold(
-        mut self,
-        site: &Site<'_>,
-        part: &NodePart,
-        running: Running,
-    ) -> (Running, Confinement) {
-        let groups = site.dir.groups();
-        self.confinement
-            .hold(site.whole.vnet, part, running.pid(), &groups);
-        (running, self.confinement)
-    }
-}
-
-/// The machine of a node without cards, with its files in `machines`, and what it needs to start.
-pub(super) fn bare(site: &Site<'_>, part: &NodePart, machines: &Path) -> Result<(Machine, Bare)> {
-    let store = ImageStore::of_this_host();
-    let disk = (part.image != OWN).then(|| store.node_disk(site.whole.vnet, part));
-    let disk = disk.transpose()?;
-    let (cache, boot) = match &disk {
-        None => site.images.obtain(part.founder.is_some())?,
-        Some(disk) => {
-            let cache = Cache::default_location().attempt("opening the cache")?;
-            (cache, disk.boot())
-        }
-    };
-    let memory = u32::try_from(part.memory_mib).unwrap_or(u32::MAX);
-    let machine = Machine::new(&part.name, machines)
-        .attempt(format!("describing VM {}", part.name))?
-        .boot(boot)
-        .memory_mib(memory)
-        .cpus(part.cpus)
-        // The taps are in the namespace of the ports.
-        .network_namespace(namespace_file(&ports_namespace(site.whole.vnet)));
-    let (machine, confinement) = confined(machine, user_of(site.whole.vnet, &part.name));
-    let machine = machine.extra_args(disk.iter().flat_map(|disk| disk.args.clone()));
-    let bare = Bare {
-        cache,
-        confinement,
-        disk,
-    };
-    Ok((machine, bare))
-}
-
 fn boot(site: &Site<'_>, part: &NodePart) -> Result<(Running, Confinement)> {
     let what = || format!("starting VM {}", part.name);
     let images = site.images;
@@ -399,16 +341,6 @@ fn boot(site: &Site<'_>, part: &NodePart) -> Result<(Running, Confinement)> {
     }
 }
 
-/// The card for an interface of a node.
-pub(super) fn card(site: &Site<'_>, part: &NodePart, interface: &InterfacePart) -> Nic {
-    let end = end_of(site.whole, &part.name, interface);
-    Nic {
-        model: Model::VirtioNet,
-        backend: Backend::Tap(site.ports.port(end)),
-        mac: Some(interface.mac.0),
-    }
-}
-
 /// A script for the agent in the guest: it finds interfaces by their MAC addresses and sets their
 /// names, addresses and routes.
 pub fn configuration(part: &NodePart) -> String {
@@ -428,14 +360,10 @@ pub fn configuration(part: &NodePart) -> String {
     script
 }
 
-/// Longest time for a guest to boot; emulation is slow.
-pub(super) const BOOT: Duration = Duration::from_secs(180);
 /// Longest time for a guest to notice a new card or release one.
 const PLUG: Duration = Duration::from_secs(60);
 /// Most cards of a machine, and how many slots are kept free for later links.
 pub const PORTS_MAX: usize = 16;
-pub(super) const PORTS_FREE: usize = 4;
-pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How much longer than its own limit a command in a guest may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Longest time for reaching a machine that may be paused.

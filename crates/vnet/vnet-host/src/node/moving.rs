@@ -19,11 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use carina_vm::{Hardware, Migration, Nic, NicId, Record, Running, SavedGuest};
+use carina_vm::{Hardware, Migration, Record, Running, SavedGuest};
 use carina_vnet::host_part::{HostPart, NodePart};
 
 use super::Site;
-use super::machine::{Access, BOOT, CONNECT, Cards, MachineNode, Started, bare, card};
+use super::bare::{CONNECT, Cards, bare, nics};
+use super::machine::{Access, MachineNode, Started};
+use super::resuming::go_on;
 use crate::confinement::Confinement;
 use crate::console::Console;
 use crate::directory::VnetDir;
@@ -32,7 +34,6 @@ use crate::making::{make_taps, remove_named};
 use crate::names::{end_of, ports_namespace};
 use crate::namespace;
 use crate::removal::{remove_directory, remove_file};
-use crate::saved::SavedNode;
 use crate::second_ports::both_ports;
 use carina_vnet::host_part::LinkEnd;
 
@@ -237,49 +238,6 @@ impl Move<'_> {
     fn destination(&self) -> Result<&Running> {
         let there = self.destination.as_deref();
         there.ok_or(Error::Ended("the new QEMU"))
-    }
-}
-
-/// Starts a machine from its saved state. Returns it with its cards.
-pub(super) fn restored(
-    site: &Site<'_>,
-    part: &NodePart,
-    saved: &SavedNode,
-    file: &Path,
-) -> Result<((Running, Confinement), Cards)> {
-    let what = || format!("restoring VM {}", part.name);
-    let cards = part.interfaces.iter();
-    let cards = cards.filter_map(|it| Some((it.mac.0, NicId(*saved.cards.get(&it.name)?))));
-    let cards: Cards = cards.collect();
-    let (machine, bare) = bare(site, part, &site.dir.machines())?;
-    let nics = nics(site, part, &cards);
-    let running = machine.await_guest(&bare.cache, &saved.hardware, &nics);
-    let (running, confinement) = bare.hold(site, part, running.attempt(what())?);
-    running.take_from(file).attempt(what())?;
-    running.resume().attempt(what())?;
-    // The guest's clock has not advanced since it was saved.
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let set = format!("date -s @{}", now.unwrap_or_default().as_secs());
-    running.run_within(&set, BOOT).attempt(what())?;
-    Ok(((running, confinement), cards))
-}
-
-pub(super) fn nics(site: &Site<'_>, part: &NodePart, cards: &Cards) -> BTreeMap<NicId, Nic> {
-    let nic = |it| {
-        let it: &carina_vnet::host_part::InterfacePart = it;
-        Some((*cards.get(&it.mac.0)?, card(site, part, it)))
-    };
-    part.interfaces.iter().filter_map(nic).collect()
-}
-
-/// Resumes a guest, unless it runs.
-pub(super) fn go_on(record: &Record) -> Result<()> {
-    let what = || format!("resuming VM {}", record.name);
-    let state = carina_vm::guest_state(record).attempt(what())?;
-    if state.running {
-        Ok(())
-    } else {
-        carina_vm::resume_guest(record).attempt(what())
     }
 }
 

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io::ErrorKind;
 
-use super::moving::go_on;
+use super::resuming::go_on;
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Result};
 use crate::removal::remove_file;

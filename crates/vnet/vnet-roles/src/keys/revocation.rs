@@ -22,7 +22,7 @@ use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use webpki::EndEntityCert;
 
-use super::tls::certificates;
+use super::certificates;
 use super::{KeyDir, KeyError, authority, read};
 use crate::identity::{Identity, Role};
 

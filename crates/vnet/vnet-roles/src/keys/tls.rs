@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
 use webpki::EndEntityCert;
 
 use super::revocation::Stamp;
-use super::{KeyDir, KeyError};
+use super::{KeyDir, KeyError, certificates, content};
 use crate::identity::Identity;
 
 /// What a party needs for calling and being called. It follows changes of the revocation list
@@ -260,24 +260,6 @@ pub fn party_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let (name, further) = (names.next()?, names.next());
     let party = Identity::from_domain(name).ok()?;
     further.is_none().then_some(party)
-}
-
-pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
-    let text = super::read(path)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-    let all = all.map_err(|error| content(path, error))?;
-    if all.is_empty() {
-        Err(content(path, "it has no certificate"))
-    } else {
-        Ok(all)
-    }
-}
-
-fn content(path: &Path, what: impl ToString) -> KeyError {
-    KeyError::Content {
-        path: path.to_owned(),
-        what: what.to_string(),
-    }
 }
 
 static VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];

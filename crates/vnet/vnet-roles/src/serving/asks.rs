@@ -9,21 +9,19 @@ use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::response::Response;
 use axum::routing::{get, post, put};
 use carina_api::{ErrorBody, ErrorCode};
-use carina_vnet::document::json_words;
-use carina_vnet::pip::Pip;
 use carina_vnet::store::Store;
 use carina_vnet::vnp::Vnp;
 use carina_vnet_web::answers::{answered, event_query};
-use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use super::entrance::Caller;
-use super::messages::body_of;
+use super::messages::{body_of, read};
+use super::pip_asks::PipAsks;
 use super::{drains, moves};
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::{Below, together};
-use crate::inside::desk::{Desk, Reply};
+use crate::inside::desk::Reply;
 use crate::inside::{Answer, Ask, Wanted};
 use crate::machine::{no_right, of_another};
 
@@ -36,32 +34,11 @@ pub struct VnpAsks<S> {
     pub below: Below,
 }
 
-/// The state of a PIP's server for requests to nodes.
-#[derive(Debug)]
-pub struct PipAsks<S> {
-    /// Name of the PIP.
-    pub name: String,
-    /// The PIP's state machine.
-    pub handle: Handle<Pip<S>>,
-    /// Requests that wait for agents.
-    pub desk: Arc<Desk>,
-}
-
 impl<S> Clone for VnpAsks<S> {
     fn clone(&self) -> VnpAsks<S> {
         VnpAsks {
             handle: self.handle.clone(),
             below: self.below.clone(),
-        }
-    }
-}
-
-impl<S> Clone for PipAsks<S> {
-    fn clone(&self) -> PipAsks<S> {
-        PipAsks {
-            name: self.name.clone(),
-            handle: self.handle.clone(),
-            desk: Arc::clone(&self.desk),
         }
     }
 }
@@ -214,13 +191,6 @@ async fn wanted_of(
     }
     wanted.who.push(caller.to_string());
     Ok((caller, wanted))
-}
-
-pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
-    serde_json::from_slice(body).map_err(|error| {
-        let what = format!("the request is not understood: {}", json_words(&error));
-        ErrorBody::new(ErrorCode::BadRequest, what)
-    })
 }
 
 /// Most parties in the list: an operator or delegate, a VNO, a VNP.

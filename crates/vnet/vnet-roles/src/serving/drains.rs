@@ -15,10 +15,11 @@ use carina_vnet::store::Store;
 use carina_vnet_web::answers::answered;
 use serde::{Deserialize, Serialize};
 
-use super::asks::{PipAsks, read};
 use super::entrance::Caller;
 use super::messages::body_of;
+use super::messages::read;
 use super::moves::{MoveRequest, check_operator, moved, refusal};
+use super::pip_asks::PipAsks;
 
 /// A request to drain a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

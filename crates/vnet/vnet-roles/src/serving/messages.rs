@@ -10,7 +10,10 @@ use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::response::Response;
 use axum::routing::get;
 use carina_api::{ErrorBody, ErrorCode};
+use carina_vnet::document::json_words;
 use carina_vnet_web::answers::{answered, event_query, json_text, refusal};
+
+use serde::de::DeserializeOwned;
 
 use super::entrance::Caller;
 use crate::driver::Handle;
@@ -101,3 +104,11 @@ pub async fn body_of(body: Body) -> Result<Vec<u8>, ErrorBody> {
 pub(crate) const BODY_MAX: usize = 12 << 20;
 /// Longest time for the body of a request to arrive.
 const BODY_WAIT: Duration = Duration::from_secs(30);
+
+/// Reads a request in JSON.
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
+    serde_json::from_slice(body).map_err(|error| {
+        let what = format!("the request is not understood: {}", json_words(&error));
+        ErrorBody::new(ErrorCode::BadRequest, what)
+    })
+}

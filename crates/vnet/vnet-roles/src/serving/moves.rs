@@ -15,9 +15,10 @@ use carina_vnet::store::Store;
 use carina_vnet_web::answers::answered;
 use serde::{Deserialize, Serialize};
 
-use super::asks::{PipAsks, read};
 use super::entrance::Caller;
 use super::messages::body_of;
+use super::messages::read;
+use super::pip_asks::PipAsks;
 use crate::identity::{Identity, Role};
 use crate::inside::{Answer, Ask, Wanted};
 use crate::machine::no_right;

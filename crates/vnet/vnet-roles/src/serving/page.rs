@@ -29,8 +29,8 @@ use serde::Serialize;
 
 use self::consoles::Consoles;
 use self::remote_frames::RemoteFrames;
-use super::asks::read;
 use super::entrance::Caller;
+use super::messages::read;
 use super::verbs::{self, Verbs};
 use super::watching::Watching;
 use crate::identity::{Identity, Role};

@@ -15,9 +15,9 @@ use carina_vnet_web::answers::{answered, document_in, event_query, refusal};
 use serde::Serialize;
 use tokio::sync::Notify;
 
-use super::asks::read;
 use super::entrance::Caller;
 use super::executing;
+use super::messages::read;
 use super::messages::{body_of, unknown_path};
 use super::operations::Operations;
 use super::rights::{self, Need};

@@ -415,3 +415,9 @@ fn note(excess: &mut BTreeSet<usize>, number: usize, is_excess: bool) {
 const DRAINED: &str = "drained";
 /// Bits of a generation that count moves.
 pub(super) const MOVES_BITS: u32 = 16;
+
+/// The VNP's round in a generation of a host part.
+#[must_use]
+pub fn round_of(generation: u64) -> u64 {
+    generation >> MOVES_BITS
+}

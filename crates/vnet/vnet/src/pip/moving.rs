@@ -20,72 +20,17 @@ mod planning;
 use std::net::Ipv4Addr;
 
 use carina_time::{Duration, Instant};
-use serde::{Deserialize, Serialize};
 
 use crate::document::Kind;
-use crate::host_part::{EndPart, LinkState, NodeState, VnetId};
+use crate::host_part::{LinkState, NodeState, VnetId};
 use crate::message::{MoveState, PartEnd, Reason, ReasonCode, ReceiveNode, SendNode, ToAgent};
 use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
 
-use super::books::MOVES_BITS;
-use super::placing::Placement;
-use super::repointing::{Untold, outer_ends};
+use super::books::round_of;
+use super::moves::{MoveOutcome, Moving, Untold};
+use super::repointing::outer_ends;
 use super::{Pip, Step, TRIES, hosting};
-
-/// The current move of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Moving {
-    pub(super) number: u64,
-    pub(super) node: String,
-    pub(super) from: String,
-    pub(super) to: String,
-    /// Before the decision, the placement after the move; after the decision, the placement before
-    /// it.
-    pub(super) placement: Placement,
-    /// When the move is given up unless it was decided, ms since 1970.
-    pub(super) until_ms: u64,
-    /// Whether the node is at its destination: the new placement is in the store.
-    pub(super) is_decided: bool,
-    /// Link ends of the node for which the other provider has not agreed yet.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) awaits: Vec<EndPart>,
-}
-
-impl Moving {
-    /// Whether the destination awaits the node or is about to: all other providers have agreed, and
-    /// the move is not decided.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.awaits.is_empty() && !self.is_decided
-    }
-}
-
-/// The outcome of a finished move, by its number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Moved {
-    pub(super) number: u64,
-    pub(super) outcome: MoveOutcome,
-}
-
-/// The outcome of a move.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MoveOutcome {
-    /// The node runs at its destination.
-    Moved {
-        /// How long the node was paused, µs; `None` if unknown.
-        stood_us: Option<u64>,
-    },
-    /// The destination lost the node's state after it had arrived, and has created the node again.
-    MadeAnew {},
-    /// The node is still at its source.
-    Stayed {
-        /// The reason, for the provider's operator.
-        reason: String,
-    },
-}
 
 /// A node at the other end of one of a node's links.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,12 +43,6 @@ pub struct Neighbour {
     pub is_namespace: bool,
     /// Address of the node (not of the neighbour) on their link.
     pub address: Ipv4Addr,
-}
-
-/// The VNP's round in a generation of a host part.
-#[must_use]
-pub fn round_of(generation: u64) -> u64 {
-    generation >> MOVES_BITS
 }
 
 impl<S: Store> Pip<S> {

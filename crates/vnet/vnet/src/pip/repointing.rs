@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 
 use carina_time::Instant;
-use serde::{Deserialize, Serialize};
 
 use crate::host_part::{EndPart, VnetId};
 use crate::message::{
@@ -16,18 +15,9 @@ use crate::message::{
 };
 use crate::store::{Outcome, Store, StoreError};
 
-use super::books::Made;
-use super::moving::{MoveOutcome, round_of};
+use super::books::{Made, round_of};
+use super::moves::MoveOutcome;
 use super::{Pip, Step, far_ends, hosting};
-
-/// Link ends that have moved, and which the other providers have not acknowledged yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Untold {
-    /// Number of the move.
-    pub(super) number: u64,
-    pub(super) ends: Vec<EndPart>,
-}
 
 /// The ends, at a node, of links that leave the part.
 pub(super) fn outer_ends(part: &PartRequest, node: &str) -> Vec<EndPart> {

@@ -3,11 +3,31 @@
 use std::io;
 use std::path::Path;
 
+use carina_sim::scale::Layout;
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use serde::Serialize;
 
-use super::scale::{Row, SYSTEMS};
 use crate::failure::{Failure, failed};
+
+/// One measured value, with its spread over the runs.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub case: &'static str,
+    /// Always 0: the metrics have no SDU size. The field makes the rows readable by the same
+    /// programs as those of other benchmarks.
+    pub sdu: u64,
+    pub system: &'static str,
+    pub metric: &'static str,
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+    pub runs: usize,
+}
+
+/// The two arrangements, by their names.
+pub(super) const SYSTEMS: [(&str, Layout); 2] =
+    [("flat", Layout::Flat), ("recursive", Layout::Recursive)];
 
 /// Draws the medians of both arrangements as bars on a logarithmic scale. A thin line on each bar
 /// goes from the lowest to the highest value.

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use carina_measure::results::machine;
-use carina_sim::scale::{Layout, Progress, Report, Size, measure};
+use carina_sim::scale::{Progress, Report, Size, measure};
 use carina_text::table::{Table, short};
 use serde::Serialize;
 
-use super::figure;
+use super::figure::{self, Row, SYSTEMS};
 use crate::Shared;
 use crate::failure::{Outcome, failed, usage};
 use crate::report::{print_json, print_line, progress};
@@ -37,21 +37,6 @@ pub struct ScaleArgs {
     svg: PathBuf,
 }
 
-/// One measured value, with its spread over the runs.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
-    pub case: &'static str,
-    /// Always 0: the metrics have no SDU size. The field makes the rows readable by the same
-    /// programs as those of other benchmarks.
-    pub sdu: u64,
-    pub system: &'static str,
-    pub metric: &'static str,
-    pub median: f64,
-    pub low: f64,
-    pub high: f64,
-    pub runs: usize,
-}
-
 #[derive(Debug, Serialize)]
 struct Document {
     bench: &'static str,
@@ -59,9 +44,6 @@ struct Document {
     notes: Vec<String>,
     rows: Vec<Row>,
 }
-
-pub(super) const SYSTEMS: [(&str, Layout); 2] =
-    [("flat", Layout::Flat), ("recursive", Layout::Recursive)];
 
 /// Runs the command.
 pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {

@@ -1,12 +1,14 @@
 //! `carina vnet token`, `revoke`, `users`: end users of the networks of this host, or of a VNO.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use carina_text::table::Table;
 use carina_vnet::access::{AccessReport, AtAddress, Right, TokenWanted, UserReport};
 use carina_vnet::document::Span;
 
-use super::network::{client, client_with_agent, report_of};
+use super::agent::client;
+use super::clock::unix_now;
+use super::network::{client_with_agent, report_of};
 use super::roles::operator::{OperatorArgs, only};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, usage};
@@ -193,10 +195,4 @@ fn state(user: &UserReport) -> String {
         None => "silent",
     };
     format!("{handshake}, {} s left", left.as_secs())
-}
-
-/// Seconds since 1970, by the clock of this system.
-pub fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

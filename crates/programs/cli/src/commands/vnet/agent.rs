@@ -29,7 +29,6 @@ use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
 use carina_vnet_web::Web;
 
-use super::network;
 use super::roles::Party;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
@@ -277,7 +276,7 @@ fn listening(path: &Path) -> Result<UnixListener, Failure> {
 fn lock(shared: &Shared, is_transient: bool) -> Result<Option<File>, Failure> {
     let path = shared.run_dir().path().join("vnet.lock");
     let file = File::create(&path).attempt(format!("making {}", path.display()))?;
-    let client = network::client(shared);
+    let client = client(shared);
     let began = Instant::now();
     loop {
         if lock_file(&file, LOOK).attempt("locking vnet.lock")? {
@@ -302,7 +301,7 @@ fn lock(shared: &Shared, is_transient: bool) -> Result<Option<File>, Failure> {
 /// # Errors
 /// No agent can be started.
 pub fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
-    let client = network::client(shared);
+    let client = client(shared);
     let deadline = Instant::now() + START;
     let mut started: Option<Started> = None;
     loop {
@@ -406,3 +405,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// How long an agent may take until it answers.
 const START: Duration = Duration::from_secs(20);
+
+/// A client of the running agent, without a check that one runs.
+pub fn client(shared: &Shared) -> Client {
+    Client::new(&shared.run_dir(), shared.answer_limit())
+}

@@ -8,7 +8,8 @@ use carina_vnet::impairment::{Impairment, LinkImpairment};
 use carina_vnet::report::{LinkReport, VnetReport};
 use carina_vnet_host::link_name::NamedLink;
 
-use super::network::{client, report_of};
+use super::agent::client;
+use super::network::report_of;
 use super::roles::inside;
 use super::roles::operator::OperatorArgs;
 use crate::Shared;

@@ -7,7 +7,8 @@ use carina_vnet::exec_lines::StreamError;
 use carina_vnet::report::Exec;
 use carina_vnet_host::Vnets;
 
-use super::network::{client, report_of};
+use super::agent::client;
+use super::network::report_of;
 use super::roles;
 use super::roles::operator::OperatorArgs;
 use crate::Shared;

@@ -19,7 +19,7 @@ use carina_vnet_access::refusal::Refused;
 use carina_vnet_access::token::Token;
 use carina_vnet_access::user_app::{UserConfig, Watch};
 
-use super::access::unix_now;
+use super::clock::unix_now;
 use super::member_node::MemberNode;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use carina_vnet::document::Span;
 use carina_vnet_roles::serving::moves::MoveRequest;
 
-use super::agent::ask_or_start;
-use super::network::{client, client_with_agent, follow_until_settled, report_of};
+use super::agent::{ask_or_start, client};
+use super::network::{client_with_agent, follow_until_settled, report_of};
 use super::roles::operator::{self, OperatorArgs};
 use crate::Shared;
 use crate::failure::{Attempt, Outcome, usage};

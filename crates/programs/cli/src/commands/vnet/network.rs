@@ -13,7 +13,7 @@ use carina_vnet_host::directory::is_part_name;
 use carina_vnet_host::{Vnets, remains};
 use serde_json::json;
 
-use super::agent::{ask_or_start, reach_or_start};
+use super::agent::{ask_or_start, client, reach_or_start};
 use super::deadline::{Deadline, DeadlineArgs};
 use super::document::Source;
 use super::roles::inside;
@@ -365,11 +365,6 @@ fn is_missing(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
     )
-}
-
-/// A client of the running agent, without a check that one runs.
-pub fn client(shared: &Shared) -> Client {
-    Client::new(&shared.run_dir(), shared.answer_limit())
 }
 
 fn show_report(shared: &Shared, report: &VnetReport) -> Outcome {

@@ -6,8 +6,8 @@ use carina_vnet_host::judgement::Judge;
 use carina_vnet_host::plan::{Action, Plan};
 use carina_vnet_host::{Record, Vnets, remains};
 
+use super::agent::client;
 use super::document::Source;
-use super::network::client;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, refused};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};

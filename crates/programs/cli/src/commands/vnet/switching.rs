@@ -3,7 +3,8 @@
 use carina_vnet::report::NodeSwitch;
 use carina_vnet_host::link_name::NamedLink;
 
-use super::network::{client, follow_until_settled, link_word, node_word, report_of};
+use super::agent::client;
+use super::network::{follow_until_settled, link_word, node_word, report_of};
 use super::roles::inside;
 use super::roles::operator::{self, OperatorArgs};
 use crate::Shared;

@@ -6,7 +6,8 @@ use carina_vnet_host::client::Client;
 use carina_vnet_roles::operator;
 use serde::Serialize;
 
-use super::network::{client, link_word, report_of};
+use super::agent::client;
+use super::network::{link_word, report_of};
 use super::roles::operator::{OperatorArgs, only};
 use crate::Shared;
 use crate::commands::top::screen::{Column, Live};

@@ -4,7 +4,8 @@
 use carina_text::table::{Table, short};
 use carina_vnet::way::{Act, Direction, Way, WayQuery};
 
-use super::network::{client, report_of};
+use super::agent::client;
+use super::network::report_of;
 use super::roles::inside;
 use super::roles::operator::OperatorArgs;
 use crate::Shared;

@@ -1,6 +1,5 @@
 //! Reports of hosts, sent once a second and after each change.
 
-use std::fmt;
 use std::sync::Arc;
 
 use carina_time::{Duration, Instant};
@@ -8,15 +7,8 @@ use carina_vnet::host_part::VnetId;
 use carina_vnet::message::FromAgent;
 
 use super::super::host::is_whole;
+use super::super::packet::Said;
 use super::{Broken, Event, Packet, Who, World};
-
-/// A report that a host has sent and a provider has not yet received.
-#[derive(Clone)]
-pub(in super::super) struct Said {
-    /// Number of the host.
-    pub(super) host: usize,
-    pub(in super::super) words: Arc<FromAgent>,
-}
 
 /// The last report of a host, kept because most reports equal the previous one.
 #[derive(Debug)]
@@ -87,11 +79,5 @@ impl World<'_> {
             until: here.changes_after(now),
         });
         words
-    }
-}
-
-impl fmt::Debug for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.words.fmt(f)
     }
 }

@@ -6,7 +6,8 @@ use std::rc::{Rc, Weak};
 use carina_time::{Duration, Instant};
 use carina_vnet::store::memory::MemoryStore;
 
-use super::super::process::{Interrupt, Machine, Others, Process, Work};
+use super::super::interrupt::{Interrupt, Others};
+use super::super::process::{Machine, Process, Work};
 use super::super::unsteady_store::{Trouble, UnsteadyStore};
 use super::{Broken, Event, Who, World};
 

@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::host_part::EndPart;
 use crate::message::{PartRequest, TunnelEnd};
-use crate::pip::moving::{MoveOutcome, Moved, Moving};
+use crate::pip::moves::{MoveOutcome, Moved, Moving, Untold};
 use crate::pip::placing::{Laid, Placement};
-use crate::pip::repointing::Untold;
 
 use super::MOVES_BITS;
 

@@ -4,7 +4,7 @@ use carina_text::table::Table;
 use carina_vnet::document::Span;
 use carina_vnet::grant::{Grant, Verb};
 
-use super::super::access::unix_now;
+use super::super::clock::unix_now;
 use super::operator::{OperatorArgs, only};
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
