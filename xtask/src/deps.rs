@@ -148,6 +148,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api",
         "carina-wire carina-sys serde serde_json thiserror",
     ),
+    ("carina-seccomp", "carina-sys libc rustix"),
     ("carina-ring", "carina-sys rustix thiserror"),
     ("carina-ring-model", "carina-sys thiserror loom"),
     ("carina-vring", "carina-ring carina-sys thiserror"),
@@ -263,7 +264,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-wrap",
-        "carina-api carina-sys rustix serde serde_json thiserror wildmatch",
+        "carina-api carina-seccomp carina-sys libc rustix serde serde_json thiserror wildmatch",
     ),
     ("carina-preload", "carina-wrap libc rustix"),
     (

@@ -198,7 +198,7 @@ const SOFT_LINES: usize = 500;
 const HARD_LINES: usize = 1000;
 const COLUMNS: usize = 100;
 
-const UNSAFE_CRATES: [&str; 5] = ["sys", "ring", "vring", "frame", "preload"];
+const UNSAFE_CRATES: [&str; 6] = ["sys", "seccomp", "ring", "vring", "frame", "preload"];
 const PARTLY_UNSAFE_CRATES: [&str; 6] = ["guest", "nic", "client", "netdev", "lua", "fuzz"];
 
 const BANNED_NAMES: [&str; 8] = [

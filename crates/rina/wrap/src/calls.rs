@@ -26,7 +26,7 @@ use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{getpeername, getsockname};
+use rustix::net::{RecvFlags, getpeername, getsockname};
 
 use crate::addresses::{UNSPECIFIED, ephemeral_port, in_family, is_of_this_host, of_family};
 use crate::label::Label;
@@ -171,13 +171,34 @@ impl Wrap {
         socket: BorrowedFd<'_>,
         flags: AcceptFlags,
     ) -> Result<Call<Accepted>, Errno> {
+        self.accept_by(socket, flags, RecvFlags::empty())
+    }
+
+    /// Like [`Wrap::accept`], but without waiting, whatever the descriptor's own flags say.
+    ///
+    /// # Errors
+    /// As [`Wrap::accept`]; `EAGAIN` when no flow waits.
+    pub fn accept_now(
+        &self,
+        socket: BorrowedFd<'_>,
+        flags: AcceptFlags,
+    ) -> Result<Call<Accepted>, Errno> {
+        self.accept_by(socket, flags, RecvFlags::DONTWAIT)
+    }
+
+    fn accept_by(
+        &self,
+        socket: BorrowedFd<'_>,
+        flags: AcceptFlags,
+        receive: RecvFlags,
+    ) -> Result<Call<Accepted>, Errno> {
         let Some(mark) = Mark::of(socket) else {
             return Ok(Call::Kernel);
         };
         if !mark.has(Mark::LISTENER) {
             return Err(Errno::INVAL);
         }
-        let (flow, end) = node::accept(socket)?;
+        let (flow, end) = node::accept(socket, receive)?;
         if label_of(end.as_fd()).is_none() {
             let this = self.concrete(label_of(socket).ok_or(Errno::INVAL)?.this);
             let other = Some(self.address_of_name(flow.remote.as_str(), this.is_ipv6()));
@@ -275,6 +296,14 @@ impl Wrap {
     /// Whether `connect` to this address makes a flow of the socket.
     pub fn connects(&self, socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
         let decision = self.decide(Direction::Connect, address);
+        Mark::of(socket).is_none()
+            && is_tcp(socket)
+            && matches!(decision, Ok(Decision::Flow { .. } | Decision::Refuse))
+    }
+
+    /// Whether `bind` to this address makes a registration of the socket.
+    pub fn binds(&self, socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
+        let decision = self.decide(Direction::Listen, address);
         Mark::of(socket).is_none()
             && is_tcp(socket)
             && matches!(decision, Ok(Decision::Flow { .. } | Decision::Refuse))

@@ -10,6 +10,7 @@
 //! - [`calls`] carries the calls out. The kernel keeps all state of a socket: its two addresses in
 //!   its [`label`], a few bits in its [`mark`]. It goes with the descriptor through `fork`,
 //!   `exec` and `SCM_RIGHTS`, and nothing in the program's memory can contradict it.
+//! - [`supervisor`] carries them out for programs that load no library: static ones.
 //! - [`settings`] is what `carina wrap` passes on in the environment.
 
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod program;
 pub mod rule;
 pub mod settings;
 mod sockets;
+pub mod supervisor;
 mod unix_name;
 
 pub use unix_name::is_label;

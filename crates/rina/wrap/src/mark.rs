@@ -12,6 +12,7 @@
 //! bit  4       NODELAY  the program has set TCP_NODELAY
 //! bit  5       REUSEPORT  the program has set SO_REUSEPORT
 //! bit  6       V6ONLY   the program has set IPV6_V6ONLY
+//! bit  7       UNTOLD   a signal kept the result of `connect` or `bind` from the program
 //! ```
 
 use std::os::fd::BorrowedFd;
@@ -38,6 +39,8 @@ impl Mark {
     pub const REUSEPORT: Mark = Mark(1 << 5);
     /// The program has set `IPV6_V6ONLY`.
     pub const V6ONLY: Mark = Mark(1 << 6);
+    /// The call that made the socket succeeded, and a signal kept that from the program.
+    pub const UNTOLD: Mark = Mark(1 << 7);
     /// No bit.
     pub const NONE: Mark = Mark(0);
 

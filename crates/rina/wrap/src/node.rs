@@ -118,13 +118,17 @@ pub(crate) fn listen(registration: BorrowedFd<'_>) -> Result<(), Errno> {
     send(registration, &Request::Listen {}, &[])
 }
 
-/// Takes the next flow off a registration, waiting as the descriptor's own flags say.
+/// Takes the next flow off a registration. Without flags it waits as the descriptor's own flags
+/// say.
 ///
 /// # Errors
 /// `EAGAIN`, `EINTR`; `ENETDOWN` when the node has ended.
-pub(crate) fn accept(registration: BorrowedFd<'_>) -> Result<(Flow, OwnedFd), Errno> {
+pub(crate) fn accept(
+    registration: BorrowedFd<'_>,
+    flags: RecvFlags,
+) -> Result<(Flow, OwnedFd), Errno> {
     for _ in 0..OTHER_MESSAGES_MAX {
-        match receive(registration, RecvFlags::empty())? {
+        match receive(registration, flags)? {
             Some((Reply::Flow(flow), Some(end))) => return Ok((flow, end)),
             // A flow whose program gave up, or whose descriptor did not fit into this process.
             Some(_) => {}

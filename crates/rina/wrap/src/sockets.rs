@@ -9,7 +9,7 @@ use rustix::io::{Errno, FdFlags};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrAny, SocketFlags, SocketType, accept_with, connect,
-    getsockname, listen, send, socket_with,
+    getsockname, ipproto, listen, send, socket_with,
 };
 
 use crate::label::Label;
@@ -120,6 +120,7 @@ pub(crate) fn set_flags(socket: BorrowedFd<'_>, flags: AcceptFlags) -> Result<()
     rustix::io::fcntl_setfd(socket, cloexec)
 }
 
+/// Whether the socket is one of TCP or of Multipath TCP (RFC 8684), which Go's servers use.
 pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
     let is_inet = sockopt::socket_domain(socket)
         .is_ok_and(|family| [AddressFamily::INET, AddressFamily::INET6].contains(&family));
@@ -127,7 +128,7 @@ pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
         && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
         && matches!(
             sockopt::socket_protocol(socket),
-            Ok(Some(rustix::net::ipproto::TCP))
+            Ok(Some(ipproto::TCP | ipproto::MPTCP))
         )
 }
 

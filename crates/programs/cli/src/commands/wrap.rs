@@ -2,16 +2,18 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use carina_api::DifName;
+use carina_wrap::calls::Wrap;
 use carina_wrap::program::{Linkage, ProgramError, find, linkage};
 use carina_wrap::rule::Rule;
 use carina_wrap::settings::{Settings, VARIABLE};
+use carina_wrap::supervisor::{self, StartError};
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
@@ -24,7 +26,8 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 #[command(after_help = "Examples:\n  \
     carina wrap --as web.vm nginx -g 'daemon off;'     its port 80 is the name web.vm:80\n  \
     carina wrap curl http://web.vm.dif.internal/       a flow to web.vm:80\n  \
-    carina wrap --rule '*.vm -> dif' ssh db.vm         a flow to db.vm:22\n\n\
+    carina wrap --rule '*.vm -> dif' ssh db.vm         a flow to db.vm:22\n  \
+    carina wrap --rule '10.9.0.0/16 -> dif' ./static   a static program, by address\n\n\
     A rule is HOST[:PORTS] -> TARGET. HOST is *, a name with wildcards, an address or\n\
     ADDRESS/LENGTH. PORTS is 80 or 80-89. TARGET is dif [DIF] [as NAME], kernel or refuse.\n\
     In NAME, {host} and {port} are replaced, and {name} by the host without .dif.internal;\n\
@@ -44,12 +47,26 @@ pub struct WrapArgs {
     /// The DIF in which --as registers [default: every DIF]
     #[arg(long, requires = "host")]
     dif: Option<DifName>,
+    /// How the program's calls are handled: preload puts a library into it; seccomp has the kernel
+    /// stop it at its calls, which this command then carries out
+    /// [default: preload for a dynamic program, seccomp for a static one]
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
 }
 
-/// Runs the command: it becomes the program.
+/// How calls of a program are handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// By a library in the program (dynamic programs)
+    Preload,
+    /// By this command, which the kernel notifies (any program)
+    Seccomp,
+}
+
+/// Runs the command: it becomes the program, or carries out the program's calls until it ends.
 ///
 /// # Errors
 /// The program cannot be wrapped, or no node runs.
@@ -57,14 +74,18 @@ pub fn run(shared: &Shared, args: WrapArgs) -> Outcome {
     let name = args.program[0].to_string_lossy();
     let path = std::env::var("PATH").unwrap_or_default();
     let program = find(&name, &path).map_err(not_wrapped)?;
-    match linkage(&program).map_err(not_wrapped)? {
-        Linkage::Dynamic => {}
-        Linkage::Static => {
+    let linkage = linkage(&program).map_err(not_wrapped)?;
+    match (linkage, args.kind) {
+        (Linkage::Static, None) | (_, Some(Kind::Seccomp)) => {
+            return supervise(shared, &args, &program);
+        }
+        (Linkage::Static, Some(Kind::Preload)) => {
             return Err(refused(format!(
-                "{}: a static program loads no library and cannot be wrapped yet",
+                "{}: a static program loads no library; leave out --kind preload",
                 program.display()
             )));
         }
+        (Linkage::Dynamic, _) => {}
     }
     let library = library()?;
     shared.node()?;
@@ -77,6 +98,46 @@ pub fn run(shared: &Shared, args: WrapArgs) -> Outcome {
         .env("LD_PRELOAD", preloaded(&library));
     let error = command.exec();
     Err(failed(format!("starting {}: {error}", program.display())))
+}
+
+/// Starts the program and carries out its calls. Its exit code becomes that of this process.
+fn supervise(shared: &Shared, args: &WrapArgs, program: &Path) -> Outcome {
+    shared.node()?;
+    let wrap = Wrap::new(settings(shared, args)?);
+    let mut command = Command::new(program);
+    command.arg0(&args.program[0]).args(&args.program[1..]);
+    // The library would take the supervisor's answers for the kernel's.
+    command.env_remove(VARIABLE);
+    match others_preloaded() {
+        Some(others) => command.env("LD_PRELOAD", others),
+        None => command.env_remove("LD_PRELOAD"),
+    };
+    let shown = program.display();
+    match supervisor::run(command, wrap) {
+        Ok(code) => std::process::exit(code.into()),
+        Err(StartError::Command(error)) => Err(failed(format!("starting {shown}: {error}"))),
+        Err(StartError::Supervised) => Err(refused(format!(
+            "{shown} is not started: this command runs under another seccomp supervisor (perhaps \
+             another `carina wrap`), and Linux allows one; start it outside of that"
+        ))),
+        Err(StartError::Kernel(release)) => Err(refused(format!(
+            "{shown} is not started: Linux {release} has no seccomp notifications that pass \
+             descriptors; a static program needs Linux 5.14 with CONFIG_SECCOMP_FILTER"
+        ))),
+        Err(error) => Err(failed(format!("{shown}: installing the filter: {error}"))),
+    }
+}
+
+/// The libraries of `LD_PRELOAD` without Carina's own; `None` when there is no other.
+fn others_preloaded() -> Option<OsString> {
+    let value = std::env::var_os("LD_PRELOAD")?;
+    let is_separator = |byte: &u8| b": ".contains(byte);
+    let others = value.as_bytes().split(is_separator).filter(|library| {
+        let name = library.rsplit(|byte| *byte == b'/').next();
+        !library.is_empty() && name != Some(LIBRARY.as_bytes())
+    });
+    let others = others.collect::<Vec<_>>().join(&b':');
+    (!others.is_empty()).then(|| OsString::from_vec(others))
 }
 
 fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
@@ -170,8 +231,8 @@ fn library() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().attempt("finding this program")?;
     let directory = program.parent().unwrap_or(Path::new("/"));
     let candidates = [
-        directory.join("libcarina_preload.so"),
-        directory.join("deps/libcarina_preload.so"),
+        directory.join(LIBRARY),
+        directory.join("deps").join(LIBRARY),
         directory.join("../lib/carina/libcarina_preload.so"),
         PathBuf::from("/usr/lib/carina/libcarina_preload.so"),
     ];
@@ -207,6 +268,9 @@ fn not_wrapped(error: ProgramError) -> Failure {
 
 /// What becomes a flow without `--rule`.
 const DEFAULT_RULE: &str = "*.dif.internal -> dif as {name}:{port}";
+
+/// The file name of the library.
+const LIBRARY: &str = "libcarina_preload.so";
 
 /// Names the library where it lies elsewhere.
 const LIBRARY_VARIABLE: &str = "CARINA_PRELOAD";

@@ -34,3 +34,4 @@ mod vnet_roles;
 mod vnet_stack;
 mod vnet_users_dif;
 mod wrap;
+mod wrap_static;

@@ -1,0 +1,343 @@
+//! The filter: which system calls stop and wait for the supervisor.
+//!
+//! | call | stops when |
+//! |---|---|
+//! | `connect`, `bind`, `listen`, `accept`, `accept4` | always |
+//! | `getsockname`, `getpeername` | always |
+//! | `setsockopt`, `getsockopt` | the option is one that a flow answers otherwise than a socket |
+//! | `sendto`, `sendmsg` | `MSG_FASTOPEN` is set |
+//! | `io_uring_setup`, x32, other architectures | never: the call fails with `ENOSYS` |
+//! | all others | never |
+//!
+//! For a call that it lets pass whatever the arguments, the kernel finds that out once, when the
+//! filter is installed, and does not run the filter again.
+
+use libc::{c_int, c_long, sock_filter};
+
+/// A system call that stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// `connect(2)`
+    Connect,
+    /// `bind(2)`
+    Bind,
+    /// `listen(2)`
+    Listen,
+    /// `accept(2)`, which has no flags
+    Accept,
+    /// `accept4(2)`
+    Accept4,
+    /// `getsockname(2)`
+    LocalAddress,
+    /// `getpeername(2)`
+    PeerAddress,
+    /// `setsockopt(2)`
+    SetOption,
+    /// `getsockopt(2)`
+    Option,
+    /// `sendto(2)` and `sendmsg(2)` with `MSG_FASTOPEN`
+    FastOpen,
+}
+
+impl Call {
+    /// The call with this number; `None` for one that the filter does not stop.
+    pub(crate) fn of(number: c_int) -> Option<Call> {
+        let number = c_long::from(number);
+        CALLS
+            .iter()
+            .find(|(of_call, _)| *of_call == number)
+            .map(|(_, call)| *call)
+    }
+}
+
+/// The calls with their numbers on this processor.
+const CALLS: [(c_long, Call); 11] = [
+    (libc::SYS_connect, Call::Connect),
+    (libc::SYS_bind, Call::Bind),
+    (libc::SYS_listen, Call::Listen),
+    (libc::SYS_accept, Call::Accept),
+    (libc::SYS_accept4, Call::Accept4),
+    (libc::SYS_getsockname, Call::LocalAddress),
+    (libc::SYS_getpeername, Call::PeerAddress),
+    (libc::SYS_setsockopt, Call::SetOption),
+    (libc::SYS_getsockopt, Call::Option),
+    (libc::SYS_sendto, Call::FastOpen),
+    (libc::SYS_sendmsg, Call::FastOpen),
+];
+
+/// Levels all of whose options stop: an `AF_UNIX` socket has none of them.
+const LEVELS: [c_int; 3] = [libc::IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6];
+
+/// Options of `SOL_SOCKET` that stop when they are read.
+const READ: [c_int; 6] = [
+    libc::SO_REUSEPORT,
+    libc::SO_ERROR,
+    libc::SO_TYPE,
+    libc::SO_DOMAIN,
+    libc::SO_PROTOCOL,
+    libc::SO_ACCEPTCONN,
+];
+
+/// Options of `SOL_SOCKET` that stop when they are set.
+const SET: [c_int; 2] = [libc::SO_REUSEPORT, libc::SO_INCOMING_CPU];
+
+/// The filter, as the kernel takes it.
+#[derive(Debug, Clone)]
+pub struct Filter(pub(crate) Vec<sock_filter>);
+
+impl Filter {
+    /// The filter that this module describes.
+    pub fn of_socket_calls() -> Filter {
+        let mut program = Program::default();
+        program.load(ARCHITECTURE_AT);
+        program.unless_equal_go(ARCHITECTURE, Target::NoSuchCall);
+        program.load(NUMBER_AT);
+        if cfg!(target_arch = "x86_64") {
+            program.if_at_least_go(X32_FIRST, Target::NoSuchCall);
+        }
+        program.if_equal_go(libc::SYS_io_uring_setup as u32, Target::NoSuchCall);
+        for (number, call) in CALLS {
+            let target = match call {
+                Call::SetOption => Target::SetOption,
+                Call::Option => Target::Option,
+                Call::FastOpen if number == libc::SYS_sendto => Target::SendTo,
+                Call::FastOpen => Target::SendMessage,
+                _ => Target::Notify,
+            };
+            program.if_equal_go(number as u32, target);
+        }
+        program.stop(RETURN_ALLOW);
+        for (target, names) in [(Target::SetOption, &SET[..]), (Target::Option, &READ[..])] {
+            program.place(target);
+            program.load(argument_at(1));
+            for level in LEVELS {
+                program.if_equal_go(level as u32, Target::Notify);
+            }
+            program.unless_equal_go(libc::SOL_SOCKET as u32, Target::Allow);
+            program.load(argument_at(2));
+            for name in names {
+                program.if_equal_go(*name as u32, Target::Notify);
+            }
+            program.stop(RETURN_ALLOW);
+        }
+        for (target, flags) in [(Target::SendTo, 3), (Target::SendMessage, 2)] {
+            program.place(target);
+            program.load(argument_at(flags));
+            program.if_any_bit_go(libc::MSG_FASTOPEN as u32, Target::Notify);
+            program.stop(RETURN_ALLOW);
+        }
+        program.place(Target::Allow);
+        program.stop(RETURN_ALLOW);
+        program.place(Target::Notify);
+        program.stop(libc::SECCOMP_RET_USER_NOTIF);
+        program.place(Target::NoSuchCall);
+        program.stop(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
+        Filter(program.finished())
+    }
+}
+
+/// A place in the program that instructions before it jump to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    SetOption,
+    Option,
+    SendTo,
+    SendMessage,
+    Allow,
+    Notify,
+    NoSuchCall,
+}
+
+/// Classic BPF (the kernel's *Linux Socket Filtering aka Berkeley Packet Filter*), with jumps to
+/// places that come later.
+#[derive(Default)]
+struct Program {
+    instructions: Vec<sock_filter>,
+    jumps: Vec<(usize, Target, bool)>,
+    places: Vec<(Target, usize)>,
+}
+
+impl Program {
+    fn load(&mut self, offset: u32) {
+        self.push(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
+    }
+
+    fn stop(&mut self, value: u32) {
+        self.push(libc::BPF_RET | libc::BPF_K, value);
+    }
+
+    fn if_equal_go(&mut self, value: u32, target: Target) {
+        self.jump(libc::BPF_JEQ, value, target, true);
+    }
+
+    fn unless_equal_go(&mut self, value: u32, target: Target) {
+        self.jump(libc::BPF_JEQ, value, target, false);
+    }
+
+    fn if_at_least_go(&mut self, value: u32, target: Target) {
+        self.jump(libc::BPF_JGE, value, target, true);
+    }
+
+    fn if_any_bit_go(&mut self, bits: u32, target: Target) {
+        self.jump(libc::BPF_JSET, bits, target, true);
+    }
+
+    fn jump(&mut self, test: u32, value: u32, target: Target, when: bool) {
+        self.jumps.push((self.instructions.len(), target, when));
+        self.push(libc::BPF_JMP | test | libc::BPF_K, value);
+    }
+
+    fn push(&mut self, code: u32, k: u32) {
+        let (jt, jf) = (0, 0);
+        let code = code as u16;
+        self.instructions.push(sock_filter { code, jt, jf, k });
+    }
+
+    fn place(&mut self, target: Target) {
+        self.places.push((target, self.instructions.len()));
+    }
+
+    fn finished(mut self) -> Vec<sock_filter> {
+        for (from, target, when) in self.jumps {
+            let place = self.places.iter().find(|(place, _)| *place == target);
+            let distance = place.and_then(|(_, at)| u8::try_from(at - from - 1).ok());
+            let distance = distance.expect("every target is placed, less than 256 further on");
+            let instruction = &mut self.instructions[from];
+            if when {
+                instruction.jt = distance;
+            } else {
+                instruction.jf = distance;
+            }
+        }
+        self.instructions
+    }
+}
+
+/// Where `struct seccomp_data` has the number of the call.
+const NUMBER_AT: u32 = 0;
+
+/// Where `struct seccomp_data` has the architecture.
+const ARCHITECTURE_AT: u32 = 4;
+
+/// Where `struct seccomp_data` has the lower half of an argument: all that the kernel reads of an
+/// `int`.
+const fn argument_at(index: u32) -> u32 {
+    16 + 8 * index
+}
+
+/// `AUDIT_ARCH_*` of this processor (`linux/audit.h`): 64 bits, little-endian, machine of ELF.
+const ARCHITECTURE: u32 = if cfg!(target_arch = "aarch64") {
+    0xC000_00B7
+} else {
+    0xC000_003E
+};
+
+/// Numbers of the x32 ABI have this bit.
+const X32_FIRST: u32 = 0x4000_0000;
+
+const RETURN_ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOW: u32 = RETURN_ALLOW;
+    const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
+    const NO_SUCH_CALL: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+
+    /// Runs the filter as the kernel does.
+    fn verdict(architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
+        let mut data = [number.to_ne_bytes(), architecture.to_ne_bytes()].concat();
+        data.extend([0; 8]);
+        data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
+        let program = Filter::of_socket_calls().0;
+        let (mut at, mut accumulator) = (0, 0u32);
+        loop {
+            let sock_filter { code, jt, jf, k } = program[at];
+            let value = &data[k as usize % data.len()..];
+            let is_true = match u32::from(code) {
+                0x20 => {
+                    accumulator = u32::from_ne_bytes(value[..4].try_into().unwrap());
+                    at += 1;
+                    continue;
+                }
+                0x06 => return k,
+                0x15 => accumulator == k,
+                0x35 => accumulator >= k,
+                0x45 => accumulator & k != 0,
+                other => panic!("instruction {other:#x}"),
+            };
+            at += 1 + usize::from(if is_true { jt } else { jf });
+        }
+    }
+
+    fn of_call(number: c_long, arguments: [u64; 6]) -> u32 {
+        verdict(ARCHITECTURE, number as u32, arguments)
+    }
+
+    #[test]
+    fn calls_that_name_addresses_stop_and_others_pass() {
+        for (number, call) in CALLS {
+            let always = ![Call::SetOption, Call::Option, Call::FastOpen].contains(&call);
+            let expected = if always { NOTIFY } else { ALLOW };
+            assert_eq!(of_call(number, [99; 6]), expected, "{call:?}");
+        }
+        for number in 0..600 {
+            let is_named = CALLS.iter().any(|(of_call, _)| *of_call == number);
+            if !is_named && number != libc::SYS_io_uring_setup {
+                assert_eq!(of_call(number, [u64::MAX; 6]), ALLOW, "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn options_stop_by_level_and_name() {
+        let option = |number, level: c_int, name: c_int| {
+            of_call(number, [3, level as u64, name as u64, 0, 0, 0])
+        };
+        let (get, set) = (libc::SYS_getsockopt, libc::SYS_setsockopt);
+        for (level, name) in [
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+            (libc::IPPROTO_IP, libc::IP_TOS),
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+        ] {
+            assert_eq!(option(get, level, name), NOTIFY);
+            assert_eq!(option(set, level, name), NOTIFY);
+        }
+        let at_socket = |number, name| option(number, libc::SOL_SOCKET, name);
+        assert_eq!(at_socket(get, libc::SO_ERROR), NOTIFY);
+        assert_eq!(at_socket(set, libc::SO_ERROR), ALLOW);
+        assert_eq!(at_socket(set, libc::SO_REUSEPORT), NOTIFY);
+        assert_eq!(at_socket(get, libc::SO_RCVBUF), ALLOW);
+        assert_eq!(option(get, libc::SOL_UDP, libc::SO_ERROR), ALLOW);
+        // The kernel reads an `int`: bits above it do not hide a call.
+        let high = 1 << 32 | libc::SOL_SOCKET as u64;
+        assert_eq!(of_call(get, [3, high, 4, 0, 0, 0]), NOTIFY);
+    }
+
+    #[test]
+    fn only_fast_open_stops_a_send() {
+        let flag = libc::MSG_FASTOPEN as u64;
+        assert_eq!(
+            of_call(libc::SYS_sendto, [3, 1, 2, flag | 1, 5, 16]),
+            NOTIFY
+        );
+        assert_eq!(
+            of_call(libc::SYS_sendto, [3, flag, flag, 1, flag, 16]),
+            ALLOW
+        );
+        assert_eq!(of_call(libc::SYS_sendmsg, [3, 1, flag, 0, 0, 0]), NOTIFY);
+        assert_eq!(of_call(libc::SYS_sendmsg, [3, flag, 0, flag, 0, 0]), ALLOW);
+    }
+
+    #[test]
+    fn other_ways_into_the_kernel_are_closed() {
+        assert_eq!(of_call(libc::SYS_io_uring_setup, [0; 6]), NO_SUCH_CALL);
+        let (i386, number) = (0x4000_0003, libc::SYS_connect as u32);
+        assert_eq!(verdict(i386, number, [0; 6]), NO_SUCH_CALL);
+        if cfg!(target_arch = "x86_64") {
+            let x32 = X32_FIRST | number;
+            assert_eq!(verdict(ARCHITECTURE, x32, [0; 6]), NO_SUCH_CALL);
+        }
+    }
+}

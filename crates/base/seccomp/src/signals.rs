@@ -1,0 +1,127 @@
+//! Signals of a supervisor: those that it forwards, and one that interrupts its own threads.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libc::{c_int, sigset_t};
+use rustix::io::Errno;
+
+use crate::listener::outcome;
+
+/// Signals as a descriptor. They are blocked for the calling thread and those it makes afterwards.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+/// A signal that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForwardedSignal {
+    /// A child has ended or stopped.
+    Child,
+    /// A process has sent it. The terminal sends to the children by itself.
+    Sent(i32),
+    /// The kernel has sent it, as it does for a key of the terminal.
+    OfTerminal(i32),
+}
+
+impl Signals {
+    /// Takes the signals that end, reload or resize a program, and those of children.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn new() -> io::Result<Signals> {
+        let set = set();
+        // SAFETY: the set is a local; a null old set is allowed.
+        let descriptor = unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC)
+        };
+        outcome(descriptor)?;
+        // SAFETY: the kernel has just made this descriptor; nothing else owns it.
+        Ok(Signals(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    /// Waits for the next signal.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn next(&self) -> io::Result<ForwardedSignal> {
+        let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
+        rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut bytes))?;
+        // `ssi_signo` and `ssi_code` (signalfd(2)).
+        let field = |at: usize| {
+            i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        Ok(match (field(0), field(8)) {
+            (libc::SIGCHLD, _) => ForwardedSignal::Child,
+            (signal, code) if code <= 0 => ForwardedSignal::Sent(signal),
+            (signal, _) => ForwardedSignal::OfTerminal(signal),
+        })
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Lets the signals of [`Signals`] through again, in a process that has been forked.
+pub(crate) fn unblock() {
+    let set = set();
+    // SAFETY: the set is a local; a null old set is allowed.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+fn set() -> sigset_t {
+    // SAFETY: zero is a value of a set, which is made empty before signals are added.
+    unsafe {
+        let mut set: sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in SIGNALS {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+/// Has [`interrupt`] end system calls of this process's threads with `EINTR`.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn take_interrupts() -> io::Result<()> {
+    extern "C" fn nothing(_: c_int) {}
+    // SAFETY: zero is a value of all fields; the handler does nothing, and is a function that the
+    // process has for good. Without `SA_RESTART` a call that it interrupts fails.
+    let taken = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(INTERRUPT, &raw const action, std::ptr::null_mut())
+    };
+    Ok(outcome(taken)?)
+}
+
+/// Interrupts the system call in which a thread of this process is, if any.
+///
+/// # Errors
+/// `ESRCH`: the thread has ended.
+pub fn interrupt(thread: rustix::process::Pid) -> Result<(), Errno> {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    let thread = thread.as_raw_nonzero().get();
+    // SAFETY: the kernel takes numbers, and the signal has a handler or is ignored.
+    outcome(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, INTERRUPT) } as c_int)
+}
+
+const SIGNALS: [c_int; 8] = [
+    libc::SIGCHLD,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+];
+
+/// A signal that no program needs and that is ignored by default.
+const INTERRUPT: c_int = libc::SIGURG;

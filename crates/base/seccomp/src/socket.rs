@@ -1,0 +1,27 @@
+//! Calls on a socket with an address that a program gave as bytes.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::io::Errno;
+
+use crate::listener::outcome;
+
+/// `connect(2)`. The kernel reads the bytes and judges them.
+///
+/// # Errors
+/// As `connect(2)`.
+pub fn connect(socket: BorrowedFd<'_>, address: &[u8]) -> Result<(), Errno> {
+    let length = libc::socklen_t::try_from(address.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel reads `length` bytes of the slice, and no more.
+    outcome(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), length) })
+}
+
+/// `bind(2)`. The kernel reads the bytes and judges them.
+///
+/// # Errors
+/// As `bind(2)`.
+pub fn bind(socket: BorrowedFd<'_>, address: &[u8]) -> Result<(), Errno> {
+    let length = libc::socklen_t::try_from(address.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: as of `connect`.
+    outcome(unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), length) })
+}

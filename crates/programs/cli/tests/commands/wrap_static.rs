@@ -1,0 +1,289 @@
+//! `carina wrap` of static programs: a small one in C, and one in Go.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::commands::node::{CARINA, Node, both_in_one};
+
+/// Compiles a static program; `None`, with a note, where that is not possible.
+fn compiled(directory: &Path, name: &str, source: &str) -> Option<PathBuf> {
+    let (file, program) = (directory.join(name), directory.join("program"));
+    std::fs::write(&file, source).unwrap();
+    let mut command = if name.ends_with(".go") {
+        let mut go = Command::new("go");
+        go.arg("build").arg("-o").arg(&program).arg(&file);
+        go.env("CGO_ENABLED", "0").env("GO111MODULE", "off");
+        go.env("GOCACHE", directory.join("cache"))
+            .env("GOFLAGS", "");
+        go
+    } else {
+        let mut cc = Command::new("cc");
+        cc.args(["-static", "-pthread", "-o"]).arg(&program);
+        cc.arg(&file);
+        cc
+    };
+    match command.output() {
+        Ok(output) if output.status.success() => Some(program),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            println!("SKIP: no static programs of {name} here: {said}");
+            None
+        }
+        Err(error) => {
+            println!("SKIP: no compiler of {name} here: {error}");
+            None
+        }
+    }
+}
+
+/// Starts a program under `carina wrap`.
+fn wrapped(node: &Node, options: &[&str], program: &Path, words: &[&str]) -> Child {
+    let mut command = Command::new(CARINA);
+    command.arg("--run").arg(node.directory.path().join("run"));
+    command.args(["--wait", "600s", "wrap"]).args(options);
+    command.arg(program).args(words);
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// A server that listens.
+fn server(node: &Node, program: &Path, words: &[&str]) -> (Child, impl BufRead + use<>) {
+    let mut server = wrapped(node, &["--as", "srv"], program, words);
+    let mut output = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (server, output)
+}
+
+const TO_SERVER: [&str; 2] = ["--rule", "10.9.1.1:9000 -> dif as srv:9000"];
+
+fn code(mut child: Child) -> i32 {
+    child.wait().unwrap().code().unwrap()
+}
+
+#[test]
+fn static_programs_talk_over_flows_and_exit_as_they_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "program.c", C) else {
+        return;
+    };
+    let node = both_in_one();
+    let (serving, _output) = server(&node, &program, &["server", "200"]);
+    let client = wrapped(&node, &TO_SERVER, &program, &["client", "200"]);
+    // The program ends with 7 when all went well.
+    assert_eq!(code(client), 7);
+    assert_eq!(code(serving), 0);
+    let refused = wrapped(&node, &TO_SERVER, &program, &["client", "1"]);
+    assert_eq!(code(refused), 3, "nothing is registered: connect fails");
+}
+
+#[test]
+fn go_programs_talk_over_flows() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "program.go", GO) else {
+        return;
+    };
+    let node = both_in_one();
+    let (serving, _output) = server(&node, &program, &["server", "200"]);
+    let client = wrapped(&node, &TO_SERVER, &program, &["client", "200"]);
+    assert_eq!(code(client), 7);
+    assert_eq!(code(serving), 0);
+}
+
+#[test]
+fn signals_go_on_to_a_static_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "program.c", C) else {
+        return;
+    };
+    let node = both_in_one();
+    let (serving, _output) = server(&node, &program, &["server", "1"]);
+    kill_process(Pid::from_child(&serving), Signal::TERM).unwrap();
+    assert_eq!(code(serving), 128 + Signal::TERM.as_raw());
+}
+
+#[test]
+fn killed_supervisor_leaves_errors_not_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "program.c", C) else {
+        return;
+    };
+    let node = both_in_one();
+    let (mut serving, mut output) = server(&node, &program, &["server", "1"]);
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    let mut rest = String::new();
+    // The program holds the other end: this returns when it has ended.
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "accept: Function not implemented\n");
+}
+
+/// A thread of the program changes the port while the kernel has its call: between look and use.
+#[test]
+fn address_that_changes_reaches_no_refused_port() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "program.c", C) else {
+        return;
+    };
+    let node = both_in_one();
+    let counted = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, count) = (
+            listener.local_addr().unwrap().port(),
+            Arc::new(AtomicUsize::new(0)),
+        );
+        let counts = Arc::clone(&count);
+        std::thread::spawn(move || {
+            for _ in listener.incoming() {
+                counts.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        (port, count)
+    };
+    let ((open, of_open), (closed, of_closed)) = (counted(), counted());
+    let rule = format!("127.0.0.1:{closed} -> refuse");
+    let ports = [open.to_string(), closed.to_string()];
+    let words = ["flip", &ports[0], &ports[1]];
+    let child = wrapped(&node, &["--rule", &rule], &program, &words);
+    assert_eq!(code(child), 7);
+    assert!(of_open.load(Ordering::SeqCst) > 0);
+    assert_eq!(of_closed.load(Ordering::SeqCst), 0);
+}
+
+const C: &str = r#"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile struct sockaddr_in flipped;
+static unsigned short ports[2];
+
+static void *flip(void *unused) {
+    for (;;) { flipped.sin_port = ports[0]; flipped.sin_port = ports[1]; }
+    return unused;
+}
+
+static int ends(const char *what) { printf("%s: %s\n", what, strerror(errno)); return 3; }
+
+int main(int count, char **words) {
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(9000) };
+    char text[64];
+    setbuf(stdout, 0);
+    if (!strcmp(words[1], "flip")) {
+        pthread_t thread;
+        flipped.sin_family = AF_INET;
+        flipped.sin_addr.s_addr = inet_addr("127.0.0.1");
+        ports[0] = htons(atoi(words[2]));
+        ports[1] = htons(atoi(words[3]));
+        pthread_create(&thread, 0, flip, 0);
+        for (int n = 0; n < 500; n++) {
+            int s = socket(AF_INET, SOCK_STREAM, 0);
+            connect(s, (struct sockaddr *)&flipped, sizeof flipped);
+            close(s);
+        }
+        return 7;
+    }
+    int times = atoi(words[2]);
+    if (!strcmp(words[1], "server")) {
+        int l = socket(AF_INET, SOCK_STREAM, 0);
+        if (bind(l, (struct sockaddr *)&at, sizeof at) || listen(l, 9)) return ends("listen");
+        puts("ready");
+        for (int n = 0; n < times; n++) {
+            struct sockaddr_in peer;
+            socklen_t length = sizeof peer;
+            int s = accept(l, (struct sockaddr *)&peer, &length);
+            if (s < 0) return ends("accept");
+            if (peer.sin_family != AF_INET || length != sizeof peer) return 4;
+            int got, all = 0;
+            while ((got = read(s, text + all, sizeof text - all)) > 0) all += got;
+            if (write(s, text, all) != all) return ends("write");
+            close(s);
+        }
+        return 0;
+    }
+    at.sin_addr.s_addr = inet_addr("10.9.1.1");
+    for (int n = 0; n < times; n++) {
+        int s = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(s, (struct sockaddr *)&at, sizeof at)) return ends("connect");
+        if (write(s, "hello", 5) != 5 || shutdown(s, SHUT_WR)) return ends("write");
+        int got, all = 0;
+        while ((got = read(s, text + all, sizeof text - all)) > 0) all += got;
+        if (all != 5 || memcmp(text, "hello", 5)) return 5;
+        close(s);
+    }
+    return 7;
+}
+"#;
+
+const GO: &str = r#"
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+)
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(3)
+	}
+}
+
+func main() {
+	times, _ := strconv.Atoi(os.Args[2])
+	if os.Args[1] == "server" {
+		listener, err := net.Listen("tcp", ":9000")
+		check(err)
+		fmt.Println("ready")
+		done := make(chan bool)
+		for n := 0; n < times; n++ {
+			conn, err := listener.Accept()
+			check(err)
+			go func() {
+				text, err := io.ReadAll(conn)
+				check(err)
+				_, err = conn.Write(text)
+				check(err)
+				conn.Close()
+				done <- true
+			}()
+		}
+		for n := 0; n < times; n++ {
+			<-done
+		}
+		return
+	}
+	address := "10.9.1.1:9000"
+	if len(os.Args) > 3 {
+		address = os.Args[3]
+	}
+	for n := 0; n < times; n++ {
+		conn, err := net.Dial("tcp", address)
+		check(err)
+		_, err = conn.Write([]byte("hello"))
+		check(err)
+		check(conn.(*net.TCPConn).CloseWrite())
+		text, err := io.ReadAll(conn)
+		check(err)
+		if string(text) != "hello" {
+			os.Exit(5)
+		}
+		conn.Close()
+	}
+	os.Exit(7)
+}
+"#;

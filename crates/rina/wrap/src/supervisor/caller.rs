@@ -1,0 +1,173 @@
+//! A thread that waits in a call: its descriptors, its memory and its rights.
+
+use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use carina_seccomp::{Listener, Notification};
+use rustix::io::Errno;
+
+use crate::calls::Descriptors;
+use crate::mark::Mark;
+use crate::supervisor::address;
+
+/// A thread that waits in a call.
+pub(super) struct Caller<'a> {
+    listener: &'a Listener,
+    notification: &'a Notification,
+    /// What the call has put in the place of the socket.
+    put: RefCell<Option<OwnedFd>>,
+}
+
+impl<'a> Caller<'a> {
+    pub fn new(listener: &'a Listener, notification: &'a Notification) -> Caller<'a> {
+        Caller {
+            listener,
+            notification,
+            put: RefCell::new(None),
+        }
+    }
+
+    /// The number of the socket that the call is about.
+    fn number(&self) -> i32 {
+        self.notification.arguments[0] as i32
+    }
+
+    /// A copy of the socket that the call is about.
+    pub fn socket(&self) -> Result<OwnedFd, Errno> {
+        self.listener.descriptor(self.notification, self.number())
+    }
+
+    /// Opens the memory, for good that of this thread.
+    fn memory(&self) -> Result<File, Errno> {
+        let path = format!("/proc/{}/mem", self.notification.thread);
+        let memory = OpenOptions::new().read(true).write(true).open(path);
+        let memory = memory.map_err(|_| Errno::FAULT)?;
+        // The file is of the thread that has the number now: of the caller, if that waits still.
+        if !self.listener.is_valid(self.notification.id) {
+            return Err(Errno::NOENT);
+        }
+        Ok(memory)
+    }
+
+    /// Reads bytes of the program's memory.
+    pub fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], Errno> {
+        let mut bytes = [0; N];
+        let memory = self.memory()?;
+        memory
+            .read_exact_at(&mut bytes, at)
+            .map_err(|_| Errno::FAULT)?;
+        Ok(bytes)
+    }
+
+    /// Reads an address, as bytes.
+    pub fn read_address(&self, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
+        let length = length as u32 as usize;
+        if length > address::BYTES_MAX {
+            return Err(Errno::INVAL);
+        }
+        let mut bytes = vec![0; length];
+        let memory = self.memory()?;
+        memory
+            .read_exact_at(&mut bytes, at)
+            .map_err(|_| Errno::FAULT)?;
+        Ok(bytes)
+    }
+
+    /// Writes bytes as the kernel writes an address or an option: as many as the program has room
+    /// for. `tells_all`: the length becomes that of all bytes, not of those written.
+    pub fn write_sized(
+        &self,
+        bytes: &[u8],
+        at: u64,
+        length_at: u64,
+        tells_all: bool,
+    ) -> Result<(), Errno> {
+        let memory = self.memory()?;
+        let mut room = [0; 4];
+        let fault = |_| Errno::FAULT;
+        memory.read_exact_at(&mut room, length_at).map_err(fault)?;
+        let room = usize::try_from(i32::from_ne_bytes(room)).map_err(|_| Errno::INVAL)?;
+        let written = bytes.len().min(room);
+        memory.write_all_at(&bytes[..written], at).map_err(fault)?;
+        let length = if tells_all { bytes.len() } else { written };
+        let length = (length as u32).to_ne_bytes();
+        memory.write_all_at(&length, length_at).map_err(fault)
+    }
+
+    /// The rights of the thread.
+    pub fn rights(&self) -> Result<Rights, Errno> {
+        let rights = Rights::of(&self.notification.thread.to_string());
+        if !self.listener.is_valid(self.notification.id) {
+            return Err(Errno::NOENT);
+        }
+        rights.ok_or(Errno::ACCESS)
+    }
+
+    /// Answers the call.
+    pub fn answer(&self, result: Result<i64, Errno>) {
+        let answered = self.listener.answer(self.notification.id, result);
+        let has_worked = matches!(result, Ok(_) | Err(Errno::INPROGRESS));
+        if answered == Err(Errno::NOENT)
+            && has_worked
+            && let Some(put) = self.put.take()
+            && let Some(mark) = Mark::of(put.as_fd())
+        {
+            // The kernel restarts the call after the signal. It then finds the socket in place.
+            let _ = mark.with(Mark::UNTOLD).set(put.as_fd());
+        }
+    }
+}
+
+impl Descriptors for Caller<'_> {
+    fn replace(&self, _old: BorrowedFd<'_>, new: OwnedFd) -> Result<(), Errno> {
+        let Notification { id, thread, .. } = *self.notification;
+        let number = self.number();
+        let path = format!("/proc/{thread}/fdinfo/{number}");
+        let info = std::fs::read_to_string(path).map_err(|_| Errno::BADF)?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+        let cloexec = flags.is_some_and(|flags| flags & libc::O_CLOEXEC != 0);
+        self.listener
+            .replace(id, number as u32, new.as_fd(), cloexec)?;
+        self.put.replace(Some(new));
+        Ok(())
+    }
+}
+
+/// What decides what a thread may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rights {
+    /// Its users and groups, and the user namespace in which these numbers count.
+    pub identity: (String, Namespace),
+    /// Whether it may bind to any port (`CAP_NET_BIND_SERVICE`).
+    pub binds_low_ports: bool,
+    /// The network that its new sockets are in.
+    pub network: Namespace,
+}
+
+/// A namespace: device and number of its file.
+pub(super) type Namespace = (u64, u64);
+
+impl Rights {
+    /// The rights of a thread, by its name in `/proc`; `None` when they cannot be read.
+    pub fn of(thread: &str) -> Option<Rights> {
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let capabilities = u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?;
+        let namespace = |name: &str| {
+            let metadata = std::fs::metadata(format!("/proc/{thread}/ns/{name}")).ok()?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        let numbers = ["Uid:", "Gid:", "Groups:"].map(|name| line(name).unwrap_or_default());
+        Some(Rights {
+            identity: (numbers.join(";"), namespace("user")?),
+            binds_low_ports: capabilities & CAP_NET_BIND_SERVICE != 0,
+            network: namespace("net")?,
+        })
+    }
+}
+
+/// `CAP_NET_BIND_SERVICE` (capabilities(7)), as a bit.
+const CAP_NET_BIND_SERVICE: u64 = 1 << 10;

@@ -1,0 +1,303 @@
+//! What each call becomes.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use carina_seccomp::Notification;
+use carina_seccomp::filter::Call as SystemCall;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::calls::{AcceptFlags, Call, is_pending, local_address, remote_address};
+use crate::mark::Mark;
+use crate::sockets::{is_tcp, set_flags, unbound_address};
+use crate::supervisor::caller::{Caller, Rights};
+use crate::supervisor::waiting::Parked;
+use crate::supervisor::{Supervisor, Warning, address, options};
+
+/// How a call ends.
+enum Answer {
+    /// The kernel carries it out: nothing that an argument points to was read.
+    Pass,
+    /// With this result.
+    Result(Result<i64, Errno>),
+    /// It was answered, or waits.
+    Given,
+}
+
+impl<T: Into<i64>> From<Result<T, Errno>> for Answer {
+    fn from(result: Result<T, Errno>) -> Answer {
+        Answer::Result(result.map(Into::into))
+    }
+}
+
+const DONE: Answer = Answer::Result(Ok(0));
+
+impl Supervisor {
+    /// Carries out a call and answers it.
+    pub(super) fn handle(&self, notification: &Notification) {
+        let caller = Caller::new(&self.listener, notification);
+        let answer = self.outcome(&caller, notification);
+        match answer.unwrap_or_else(|error| Answer::Result(Err(error))) {
+            // The program has ended, or takes the call up again, if the kernel refuses an answer.
+            Answer::Pass => drop(self.listener.let_pass(notification.id)),
+            Answer::Result(result) => caller.answer(result),
+            Answer::Given => {}
+        }
+    }
+
+    fn outcome(&self, caller: &Caller<'_>, call: &Notification) -> Result<Answer, Errno> {
+        let Some(kind) = call.call else {
+            return Ok(Answer::Pass);
+        };
+        let socket = match caller.socket() {
+            Err(Errno::PERM) => {
+                self.warn_once(Warning::Hidden, call.thread);
+                return Ok(Answer::Pass);
+            }
+            socket => socket?,
+        };
+        let mark = Mark::of(socket.as_fd());
+        let arguments = call.arguments;
+        match (kind, mark) {
+            (SystemCall::FastOpen, None) if is_tcp(socket.as_fd()) => Err(Errno::OPNOTSUPP),
+            (SystemCall::Connect | SystemCall::Bind, Some(mark)) if mark.has(Mark::UNTOLD) => {
+                mark.without(Mark::UNTOLD).set(socket.as_fd())?;
+                if mark.has(Mark::PENDING) {
+                    return Err(Errno::INPROGRESS);
+                }
+                Ok(DONE)
+            }
+            (SystemCall::Connect, _) => self.connect(caller, call, socket.as_fd(), mark),
+            (SystemCall::Bind, _) => self.bind(caller, call, socket.as_fd(), mark),
+            (SystemCall::Listen, _) => self.listen(caller, call, socket.as_fd(), mark),
+            (_, None) | (SystemCall::FastOpen, _) => Ok(Answer::Pass),
+            (SystemCall::Accept | SystemCall::Accept4, _) => {
+                let bits = if kind == SystemCall::Accept4 {
+                    arguments[3] as i32
+                } else {
+                    0
+                };
+                let flags = AcceptFlags {
+                    nonblock: bits & libc::SOCK_NONBLOCK != 0,
+                    cloexec: bits & libc::SOCK_CLOEXEC != 0,
+                };
+                self.accept(caller, call, socket, flags)
+            }
+            (SystemCall::LocalAddress, Some(mark)) => {
+                let address = local_address(socket.as_fd(), mark).ok_or(Errno::INVAL)?;
+                write_address(caller, call, address)?;
+                Ok(DONE)
+            }
+            (SystemCall::PeerAddress, Some(mark)) => {
+                write_address(caller, call, peer(socket.as_fd(), mark)?)?;
+                Ok(DONE)
+            }
+            (SystemCall::Option, Some(mark)) => {
+                let [level, name] = [arguments[1], arguments[2]].map(|number| number as i32);
+                let value = options::value(socket.as_fd(), mark, level, name)?;
+                caller.write_sized(&value, arguments[3], arguments[4], false)?;
+                Ok(DONE)
+            }
+            (SystemCall::SetOption, Some(mark)) => {
+                let of = [arguments[1], arguments[2], arguments[4]].map(|number| number as i32);
+                options::set(socket.as_fd(), mark, of, || caller.read(arguments[3]))?;
+                Ok(DONE)
+            }
+        }
+    }
+
+    fn connect(
+        &self,
+        caller: &Caller<'_>,
+        call: &Notification,
+        socket: BorrowedFd<'_>,
+        mark: Option<Mark>,
+    ) -> Result<Answer, Errno> {
+        if mark.is_none() && !is_tcp(socket) {
+            return Ok(Answer::Pass);
+        }
+        let bytes = caller.read_address(call.arguments[1], call.arguments[2])?;
+        let rights = caller.rights()?;
+        if let Some(to) = address::decoded(&bytes) {
+            if self.wrap.connects(socket, to) {
+                self.check_identity(&rights, call)?;
+            }
+            if let Call::Done(()) = self.wrap.connect(caller, socket, to)? {
+                return Ok(DONE);
+            }
+        }
+        self.check_network(&rights, call)?;
+        // An AF_UNIX socket would be connected by the supervisor's view of the file system.
+        if mark.is_some() {
+            return Err(Errno::AFNOSUPPORT);
+        }
+        Ok(carina_seccomp::connect(socket, &bytes).map(|()| 0).into())
+    }
+
+    fn bind(
+        &self,
+        caller: &Caller<'_>,
+        call: &Notification,
+        socket: BorrowedFd<'_>,
+        mark: Option<Mark>,
+    ) -> Result<Answer, Errno> {
+        if mark.is_some() {
+            return Err(Errno::INVAL);
+        }
+        if !is_tcp(socket) {
+            return Ok(Answer::Pass);
+        }
+        let bytes = caller.read_address(call.arguments[1], call.arguments[2])?;
+        let rights = caller.rights()?;
+        if let Some(at) = address::decoded(&bytes) {
+            if self.wrap.binds(socket, at) {
+                self.check_identity(&rights, call)?;
+            }
+            if let Call::Done(()) = self.wrap.bind(caller, socket, at)? {
+                return Ok(DONE);
+            }
+        }
+        self.check_network(&rights, call)?;
+        let is_low = |port: u16| port != 0 && port < first_port_for_all();
+        let has_right = rights.binds_low_ports && rights.identity.1 == self.own.identity.1;
+        if address::port(&bytes).is_some_and(is_low) && !has_right {
+            return Err(Errno::ACCESS);
+        }
+        Ok(carina_seccomp::bind(socket, &bytes).map(|()| 0).into())
+    }
+
+    fn listen(
+        &self,
+        caller: &Caller<'_>,
+        call: &Notification,
+        socket: BorrowedFd<'_>,
+        mark: Option<Mark>,
+    ) -> Result<Answer, Errno> {
+        if mark.is_none() {
+            match unbound_address(socket) {
+                Some(address) if self.wrap.binds(socket, address) => {
+                    self.check_identity(&caller.rights()?, call)?;
+                }
+                _ => return Ok(Answer::Pass),
+            }
+        }
+        match self.wrap.listen(caller, socket)? {
+            Call::Kernel => Ok(Answer::Pass),
+            Call::Done(()) => Ok(DONE),
+        }
+    }
+
+    fn accept(
+        &self,
+        caller: &Caller<'_>,
+        call: &Notification,
+        socket: OwnedFd,
+        flags: AcceptFlags,
+    ) -> Result<Answer, Errno> {
+        let answer = self.accept_now(caller, call, socket.as_fd(), flags);
+        let blocks = || {
+            let flags = rustix::fs::fcntl_getfl(&socket);
+            flags.is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
+        };
+        if !matches!(answer, Err(Errno::AGAIN)) || !blocks() {
+            return answer;
+        }
+        self.waiting.park(*call, socket, flags)?;
+        Ok(Answer::Given)
+    }
+
+    /// Carries out a call that waited; gives it back when it waits still.
+    pub(super) fn accept_parked(&self, parked: Parked) -> Option<Parked> {
+        let call = &parked.notification;
+        let caller = Caller::new(&self.listener, call);
+        let socket = parked.socket.as_fd();
+        match self.accept_now(&caller, call, socket, parked.flags) {
+            Err(Errno::AGAIN | Errno::INTR) => return Some(parked),
+            Err(error) => caller.answer(Err(error)),
+            Ok(Answer::Result(result)) => caller.answer(result),
+            Ok(Answer::Pass | Answer::Given) => {}
+        }
+        None
+    }
+
+    fn accept_now(
+        &self,
+        caller: &Caller<'_>,
+        call: &Notification,
+        socket: BorrowedFd<'_>,
+        flags: AcceptFlags,
+    ) -> Result<Answer, Errno> {
+        let accepted = match self.waiting.kept(socket) {
+            Some(kept) => {
+                set_flags(kept.socket.as_fd(), flags)?;
+                kept
+            }
+            None => match self.wrap.accept_now(socket, flags)? {
+                Call::Kernel => return Ok(Answer::Pass),
+                Call::Done(accepted) => accepted,
+            },
+        };
+        if call.arguments[1] != 0 {
+            match write_address(caller, call, accepted.peer) {
+                Err(Errno::NOENT) => {
+                    self.waiting.keep(socket, accepted);
+                    return Ok(Answer::Given);
+                }
+                written => written?,
+            }
+        }
+        let id = call.id;
+        match self
+            .listener
+            .answer_with(id, accepted.socket.as_fd(), flags.cloexec)
+        {
+            Ok(()) => Ok(Answer::Given),
+            Err(error) => {
+                self.waiting.keep(socket, accepted);
+                Ok(Answer::Result(Err(error)))
+            }
+        }
+    }
+
+    /// A flow is the node's to allow, which sees the supervisor.
+    fn check_identity(&self, rights: &Rights, call: &Notification) -> Result<(), Errno> {
+        if rights.identity == self.own.identity {
+            return Ok(());
+        }
+        self.warn_once(Warning::OtherUser, call.thread);
+        Err(Errno::ACCESS)
+    }
+
+    fn check_network(&self, rights: &Rights, call: &Notification) -> Result<(), Errno> {
+        if rights.network == self.own.network {
+            return Ok(());
+        }
+        self.warn_once(Warning::OtherNetwork, call.thread);
+        Err(Errno::ACCESS)
+    }
+}
+
+/// The address of the remote end of a socket that is ours.
+fn peer(socket: BorrowedFd<'_>, mark: Mark) -> Result<SocketAddr, Errno> {
+    let is_flow = !mark.has(Mark::LISTENER) && !mark.has(Mark::FAILED) && !is_pending(socket, mark);
+    let address = is_flow.then(|| remote_address(socket, mark)).flatten();
+    address.ok_or(Errno::NOTCONN)
+}
+
+/// Writes an address to where the second and third argument point.
+fn write_address(
+    caller: &Caller<'_>,
+    call: &Notification,
+    address: SocketAddr,
+) -> Result<(), Errno> {
+    let bytes = address::encoded(address);
+    caller.write_sized(&bytes, call.arguments[1], call.arguments[2], true)
+}
+
+/// The first port that needs no `CAP_NET_BIND_SERVICE` (ip(7)).
+fn first_port_for_all() -> u16 {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let number = text.ok().and_then(|text| text.trim().parse().ok());
+    number.unwrap_or(1024)
+}

@@ -1,0 +1,208 @@
+//! Calls that take time, and the thread that watches over them.
+//!
+//! | what waits | where | what ends it besides |
+//! |---|---|---|
+//! | `accept` on a socket that blocks | in a list, without a thread | `SO_RCVTIMEO` |
+//! | `connect`, `bind` | in a thread of the supervisor | the kernel's and the node's limits |
+//! | a flow that a program did not take, as a signal interrupted its `accept` | in a list | 5 s |
+//!
+//! Every 100 ms the watch asks the kernel whether the programs still wait, and ends what is for
+//! none.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carina_seccomp::{Notification, interrupt};
+use carina_sys::EventFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, socket_timeout};
+use rustix::process::Pid;
+use rustix::thread::gettid;
+
+use crate::calls::{AcceptFlags, Accepted};
+
+/// A call of `accept` that waits for a flow.
+pub(super) struct Parked {
+    pub notification: Notification,
+    pub socket: OwnedFd,
+    pub flags: AcceptFlags,
+    deadline: Option<Instant>,
+}
+
+/// All that waits.
+pub(super) struct Waiting {
+    parked: Mutex<Vec<Parked>>,
+    busy: Mutex<HashMap<u64, Pid>>,
+    untaken: Mutex<Vec<(u64, Instant, Accepted)>>,
+    /// Wakes the watch, which sleeps without limit when nothing waits.
+    bell: EventFd,
+    is_asleep: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Waiting {
+    pub fn new() -> std::io::Result<Waiting> {
+        Ok(Waiting {
+            parked: Mutex::default(),
+            busy: Mutex::default(),
+            untaken: Mutex::default(),
+            bell: EventFd::new()?,
+            is_asleep: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// Keeps a call of `accept` until a flow comes.
+    ///
+    /// # Errors
+    /// `ENOBUFS`: as many wait as may.
+    pub fn park(
+        &self,
+        notification: Notification,
+        socket: OwnedFd,
+        flags: AcceptFlags,
+    ) -> Result<(), Errno> {
+        let limit = socket_timeout(&socket, Timeout::Recv).ok().flatten();
+        let mut parked = lock(&self.parked);
+        if parked.len() >= PARKED_MAX {
+            return Err(Errno::NOBUFS);
+        }
+        parked.push(Parked {
+            notification,
+            socket,
+            flags,
+            deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
+        });
+        drop(parked);
+        self.bell.signal();
+        Ok(())
+    }
+
+    /// Does something that may block, and is interrupted when the program no longer waits.
+    pub fn busy<T>(&self, id: u64, act: impl FnOnce() -> T) -> T {
+        lock(&self.busy).insert(id, gettid());
+        if self.is_asleep.load(Ordering::SeqCst) {
+            self.bell.signal();
+        }
+        let done = act();
+        lock(&self.busy).remove(&id);
+        done
+    }
+
+    /// Keeps a flow that could not be given to the program, for its next call.
+    pub fn keep(&self, socket: BorrowedFd<'_>, accepted: Accepted) {
+        let mut untaken = lock(&self.untaken);
+        if let Some(socket) = identity(socket)
+            && untaken.len() < UNTAKEN_MAX
+        {
+            untaken.push((socket, Instant::now() + UNTAKEN_LIMIT, accepted));
+            self.bell.signal();
+        }
+    }
+
+    /// A flow that was kept for this socket.
+    pub fn kept(&self, socket: BorrowedFd<'_>) -> Option<Accepted> {
+        let mut untaken = lock(&self.untaken);
+        if untaken.is_empty() {
+            return None;
+        }
+        let socket = identity(socket)?;
+        let at = untaken.iter().position(|(of, ..)| *of == socket)?;
+        Some(untaken.remove(at).2)
+    }
+
+    /// Watches until [`Waiting::end`]. `accept` carries a parked call out and gives it back when it
+    /// still waits; `is_valid` asks whether a program waits; `expired` answers a call whose time is
+    /// up.
+    pub fn watch(
+        &self,
+        accept: impl Fn(Parked) -> Option<Parked>,
+        is_valid: impl Fn(u64) -> bool,
+        expired: impl Fn(&Parked),
+    ) {
+        let (mut waiting, mut checked) = (Vec::new(), Instant::now());
+        while !self.is_over.load(Ordering::SeqCst) {
+            // A call that parks while this thread works rings the bell.
+            waiting.append(&mut lock(&self.parked));
+            let readable = self.poll(&waiting);
+            let mut is_readable = readable.into_iter();
+            let mut still = Vec::with_capacity(waiting.len());
+            for parked in waiting.drain(..) {
+                if is_readable.next() == Some(true) {
+                    still.extend(accept(parked));
+                } else {
+                    still.push(parked);
+                }
+            }
+            let now = Instant::now();
+            if now.duration_since(checked) >= TICK {
+                checked = now;
+                still.retain(|parked| is_valid(parked.notification.id));
+                let busy = lock(&self.busy).clone();
+                for (_, thread) in busy.into_iter().filter(|(id, _)| !is_valid(*id)) {
+                    let _ = interrupt(thread);
+                }
+                lock(&self.untaken).retain(|(_, limit, _)| *limit > now);
+            }
+            still.retain(|parked| {
+                let is_late = parked.deadline.is_some_and(|deadline| deadline <= now);
+                if is_late {
+                    expired(parked);
+                }
+                !is_late
+            });
+            waiting = still;
+        }
+    }
+
+    /// Waits for the bell, for one of the sockets or, when anything waits, for the next tick. Tells
+    /// which sockets are readable.
+    fn poll(&self, waiting: &[Parked]) -> Vec<bool> {
+        self.is_asleep.store(true, Ordering::SeqCst);
+        let is_idle =
+            waiting.is_empty() && lock(&self.busy).is_empty() && lock(&self.untaken).is_empty();
+        self.is_asleep.store(is_idle, Ordering::SeqCst);
+        let sockets = waiting.iter().map(|parked| parked.socket.as_fd());
+        let mut fds: Vec<_> = std::iter::once(self.bell.as_fd())
+            .chain(sockets)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let tick = Timespec::try_from(TICK).ok();
+        let polled = poll(&mut fds, if is_idle { None } else { tick.as_ref() });
+        self.is_asleep.store(false, Ordering::SeqCst);
+        self.bell.drain();
+        let is_readable = |fd: &PollFd<'_>| polled.is_ok() && !fd.revents().is_empty();
+        fds.iter().skip(1).map(is_readable).collect()
+    }
+
+    /// Ends the watch.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.bell.signal();
+    }
+}
+
+/// The number that the kernel gives an open socket.
+fn identity(socket: BorrowedFd<'_>) -> Option<u64> {
+    Some(rustix::fs::fstat(socket).ok()?.st_ino)
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often the watch asks whether programs still wait.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Most calls of `accept` that wait at a time: each has a descriptor of the supervisor.
+const PARKED_MAX: usize = 4096;
+
+/// Most flows that are kept for programs that did not take them.
+const UNTAKEN_MAX: usize = 64;
+
+/// How long such a flow is kept.
+const UNTAKEN_LIMIT: Duration = Duration::from_secs(5);
