@@ -18,6 +18,7 @@ use crate::endpoints::{Endpoint, FlowOwner, Stage};
 use crate::layers::{layers, unknown_dif};
 use crate::registrations::{denied, refused};
 use crate::rules::Action;
+use crate::users::LimitError;
 
 impl Core {
     /// Starts an allocation. The request goes to the first DIF that reaches the name, whose access
@@ -55,7 +56,7 @@ impl Core {
         tracing::debug!(app = %local, %remote, ?dif, uid, "flow requested");
         let candidates = self.candidates(uid, &remote, dif.as_ref(), &spec)?;
         let charge = ring_charge(mode, ring_bytes);
-        self.users.charge(uid, charge, &self.limits)?;
+        self.charge_user(uid, charge)?;
         let port = self.endpoints.unused_port();
         // A remote system has its own time limit for the answer; this limit covers only its
         // silence.
@@ -305,6 +306,19 @@ impl Core {
             self.users.discharge(end.uid, end.charge);
         }
         Some(end)
+    }
+
+    /// Charges a user for a flow and its rings. If the user has as many flows as the limit allows,
+    /// the node first checks whether some of them have ended since its last check.
+    ///
+    /// # Errors
+    /// The limit that is reached; then nothing is charged.
+    pub fn charge_user(&mut self, uid: u32, ring_bytes: u64) -> Result<(), LimitError> {
+        let charged = self.users.charge(uid, ring_bytes, &self.limits);
+        if !matches!(charged, Err(LimitError::Flows { .. })) || !self.poll_socket_flows_early() {
+            return charged;
+        }
+        self.users.charge(uid, ring_bytes, &self.limits)
     }
 }
 

@@ -391,7 +391,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_per_uid: 512,
-            flows_per_uid: 1024,
+            flows_per_uid: 32_768,
             flow_requests_per_app: 64,
             answer_ms: 10_000,
             ring_bytes_per_uid: 8 << 30,

@@ -61,6 +61,8 @@ pub struct Core {
     /// What `[[expose]]` and `[[connect]]` ask for, from the first time that there is any.
     pub services: Option<Services>,
     pub next_socket_poll: Instant,
+    /// Before this time the node makes no early check for the end of socket flows.
+    pub next_early_poll: Instant,
     pub plane: DataPlane,
     /// Memory barriers of other processes cost this node nothing: the process has registered for
     /// them, and the system has one processor. With several processors, the barrier of a process

@@ -1,6 +1,7 @@
 //! Deallocation: ends of flows, caused by an application, the other side, a command, or a crash.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use carina_api::control::EventKind;
 use carina_api::ipc::FlowNotice;
@@ -206,6 +207,18 @@ impl Core {
         self.remove_endpoint(port);
     }
 
+    /// Checks for the end of socket flows before the next regular check, at most every few
+    /// milliseconds. Returns whether it checked.
+    pub fn poll_socket_flows_early(&mut self) -> bool {
+        let now = Instant::now();
+        if !self.has_socket_flows || now < self.next_early_poll {
+            return false;
+        }
+        self.next_early_poll = now + EARLY_POLL_INTERVAL;
+        self.poll_socket_flows();
+        true
+    }
+
     /// Ends socket flows whose sockets are closed. The node has no descriptor of them that would
     /// report that.
     pub fn poll_socket_flows(&mut self) {
@@ -232,6 +245,10 @@ impl Core {
         }
     }
 }
+
+/// Least time between two early checks: a user who has as many flows as the limit allows cannot
+/// occupy the node with requests for more.
+const EARLY_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 const CLOSED: &str = "closed by the application";
 const STOPPED: &str = "the node is stopping";

@@ -107,7 +107,7 @@ impl Core {
         let (uid, request) = (peer.uid, app.next_request);
         app.next_request = app.next_request.wrapping_add(1);
         app.requests.insert(request, port);
-        if let Err(error) = self.users.charge(uid, 0, &self.limits) {
+        if let Err(error) = self.charge_user(uid, 0) {
             self.connections.take_request(conn_id, request);
             return Err(error.into());
         }

@@ -286,6 +286,7 @@ impl CoreParts {
             last_watched: 0,
             services: None,
             next_socket_poll: self.start,
+            next_early_poll: self.start,
             plane,
             barrier_is_free: cpus_possible() == Some(1) && membarrier_register(),
             requests: self.inbox,

@@ -117,7 +117,7 @@ impl Core {
         let app = self.connections.app_mut(id).ok_or_else(unknown)?;
         let request = app.next_request;
         app.next_request = app.next_request.wrapping_add(1);
-        self.users.charge(peer.uid, 0, &self.limits)?;
+        self.charge_user(peer.uid, 0)?;
         let stage = Stage::Accepted {
             answer: Some((id, request)),
         };

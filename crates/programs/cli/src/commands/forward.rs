@@ -34,8 +34,8 @@ use crate::report::{print_json, print_line, progress};
     A port is INTERFACE, a PCI address such as 0000:00:04.0, or KIND:NAME with options behind, as \
     docs/reference/ports.md has them. The kernel uses the interface as well: remove its \
     IP addresses if it is for the forwarder alone. \
-    Needs CAP_NET_RAW; a tap needs CAP_NET_ADMIN. Ctrl-C ends the command and removes the taps that \
-    it made.")]
+    Needs CAP_NET_RAW; a tap needs CAP_NET_ADMIN. Ctrl-C ends the command and removes the \
+    taps that it made.")]
 pub struct ForwardArgs {
     /// Ports to forward between, such as eth1 or tap:inside,mtu=1500 (see below)
     #[arg(required = true, value_name = "PORT")]
