@@ -99,11 +99,12 @@ fn pid_in(here: &Here, node: &str, file: &str) -> String {
     }
 }
 
-/// Waits until a process of a node has ended.
+/// Waits until a process of a node has ended, whether or not its parent has noticed.
 fn ends(here: &Here, node: &str, pid: &str) {
     let begin = Instant::now();
+    let runs = format!("grep -q '^State:.[^Z]' /proc/{pid}/status");
     while here
-        .run(&["vnet", "exec", node, "test", "-e", &format!("/proc/{pid}")])
+        .run(&["vnet", "exec", node, "sh", "-c", &runs])
         .status
         .success()
     {
