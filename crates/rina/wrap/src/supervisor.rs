@@ -16,7 +16,7 @@
 //! address between the decision and the call.
 //!
 //! One thread at a time receives notifications. It answers quick ones at once; before one that may
-//! block it hands the turn to another thread. With [`THREADS_MAX`] calls that block, the next ones
+//! block it hands the turn to another thread. With `THREADS_MAX` calls that block, the next ones
 //! of the program wait.
 
 mod address;
