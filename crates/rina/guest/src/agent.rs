@@ -15,7 +15,7 @@
 //!   KILL id          kills it; DONE follows
 //! ```
 //!
-//! A command that streams (module [`stream`](crate::stream)) waits while the host takes no more.
+//! A command that streams (module [`stream`]) waits while the host takes no more.
 //!
 //! The text of a command is a script. The agent itself executes the orders at its beginning
 //! ([`Order`]). If one of them fails, the command ends with status 1. A shell runs the rest.

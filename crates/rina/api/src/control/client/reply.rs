@@ -69,7 +69,7 @@ pub fn read_reply(reader: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
 /// its end until `on_line` wants no more.
 ///
 /// # Errors
-/// As of [`read_reply`]; a line is longer than [`STREAM_LINE_BYTES_MAX`].
+/// As of [`read_reply`]; a line is longer than `STREAM_LINE_BYTES_MAX`.
 pub fn read_stream(
     reader: &mut impl BufRead,
     on_line: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
