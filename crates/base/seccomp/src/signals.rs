@@ -24,7 +24,8 @@ pub enum ForwardedSignal {
 }
 
 impl Signals {
-    /// Takes the signals that end, reload or resize a program, and those of children.
+    /// Takes SIGCHLD, and the signals that end a program, make it reload its configuration, or tell
+    /// it that its terminal has another size.
     ///
     /// # Errors
     /// The kernel's refusal.

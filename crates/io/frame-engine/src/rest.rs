@@ -96,7 +96,7 @@ impl Rest {
     /// when a command has come.
     ///
     /// # Errors
-    /// Those of epoll.
+    /// The kernel refuses to change the epoll set or to wait for it.
     pub(super) fn rest(&mut self, moved: bool) -> io::Result<bool> {
         if moved {
             self.idle_turns = 0;

@@ -28,8 +28,8 @@ use crate::worker::{Start, Work, Worker};
 /// 3. runs on the worker with the fewest apps, if it gets no frames.
 ///
 /// A link between two workers is a ring of frames. A worker without work sleeps. Its neighbours
-/// ring its doorbell only then, so busy workers make no system call for one another. An app that is
-/// moved to another worker is built anew there.
+/// ring its doorbell only then, so busy workers make no system call for one another. When an app is
+/// moved to another worker, that worker builds a new instance from the app's configuration.
 pub struct Workers {
     /// The running graph, in which every app has a worker.
     graph: Graph,

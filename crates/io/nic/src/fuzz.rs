@@ -65,8 +65,8 @@ pub fn record(bytes: &[u8]) -> bool {
     record.driver.is_some()
 }
 
-/// Parses the capabilities in a configuration space. Returns whether it has those of a virtio
-/// device.
+/// Parses the capabilities in a configuration space. Returns whether all four capabilities that a
+/// virtio device needs are among them.
 pub fn capabilities(config: &[u8]) -> bool {
     (1..=4).all(|kind| has_capability(config, kind))
 }

@@ -1,6 +1,6 @@
 //! Access to a device through VFIO, the kernel's interface that gives a PCI device with interrupts
-//! to a process. It needs an IOMMU and the module vfio-pci. Constants and structures are those of
-//! `linux/vfio.h`.
+//! to a process. It needs an IOMMU and the module vfio-pci. The kernel's header `linux/vfio.h`
+//! defines the constants and structures.
 //!
 //! `unsafe` is here because VFIO uses `ioctl`, which takes raw pointers.
 #![allow(unsafe_code)]

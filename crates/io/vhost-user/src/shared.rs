@@ -11,7 +11,8 @@ use crate::kicks::Kicks;
 /// Features and limits that a device offers to drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Virtio features. Those of vhost-user itself are added.
+    /// Virtio feature bits of the device. The back end adds the feature bits of the vhost-user
+    /// protocol.
     pub features: u64,
     /// Number of rings.
     pub rings: usize,

@@ -10,6 +10,8 @@
 //! - [`calls`] carries the calls out. The kernel keeps all state of a socket: its two addresses in
 //!   its [`label`], a few bits in its [`mark`]. It goes with the descriptor through `fork`,
 //!   `exec` and `SCM_RIGHTS`, and nothing in the program's memory can contradict it.
+//! - [`socket_address`] and [`options`] are the structures and numbers of these calls, as a program
+//!   has them in its memory.
 //! - [`supervisor`] carries them out for programs that load no library: static ones.
 //! - [`settings`] is what `carina wrap` passes on in the environment.
 
@@ -21,11 +23,11 @@ pub mod label;
 pub mod mark;
 pub mod name_table;
 mod node;
+pub mod options;
 pub mod program;
 pub mod rule;
 pub mod settings;
+pub mod socket_address;
 mod sockets;
 pub mod supervisor;
 mod unix_name;
-
-pub use unix_name::is_label;

@@ -4,7 +4,7 @@
 //! own, which is closed when the answer is there. Only a registration stays, and that is the
 //! program's listening socket itself.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use carina_api::ipc::{self, Flow, MESSAGE_BYTES_MAX, Mode, Reply, Request, VERSION};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec};
+use carina_sys::send_with_fds;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
-    sendmsg, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, socket_with,
 };
 
 use crate::label::Label;
@@ -159,17 +159,12 @@ fn connect_to_node(connection: &OwnedFd, node: &Path) -> Result<(), Errno> {
 
 fn send(to: BorrowedFd<'_>, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let bytes = ipc::encode(request).map_err(|_| Errno::MSGSIZE)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-        return Err(Errno::INVAL);
-    }
-    let bytes = [IoSlice::new(&bytes)];
-    rustix::io::retry_on_intr(|| sendmsg(to, &bytes, &mut control, SendFlags::NOSIGNAL))?;
-    Ok(())
+    let sent = send_with_fds(to, &bytes, fds);
+    sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
 }
 
 /// One message and its descriptor; `None` at the end. A message outside the protocol is `EPROTO`.
+/// Unlike `recv_with_fds` it ends with `EINTR`, which `accept` and `connect` owe to their program.
 fn receive(
     from: BorrowedFd<'_>,
     flags: RecvFlags,

@@ -19,10 +19,8 @@
 //! block it hands the turn to another thread. With `THREADS_MAX` calls that block, the next ones
 //! of the program wait.
 
-mod address;
 mod caller;
 mod handle;
-mod options;
 mod run;
 mod waiting;
 

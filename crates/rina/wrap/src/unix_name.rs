@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::net::{SocketAddrAny, SocketAddrUnix, bind, getsockname};
+use rustix::net::{SocketAddrUnix, bind, getsockname};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::label::Label;
@@ -24,12 +24,6 @@ pub(crate) fn bind_label(socket: BorrowedFd<'_>, label: Label) -> Result<(), Err
 pub(crate) fn label_of(socket: BorrowedFd<'_>) -> Option<Label> {
     let name = SocketAddrUnix::try_from(getsockname(socket).ok()?).ok()?;
     Label::decode(name.abstract_name()?)
-}
-
-/// Whether an address that the kernel reports is a label.
-pub fn is_label(address: &SocketAddrAny) -> bool {
-    let name = SocketAddrUnix::try_from(address.clone());
-    name.is_ok_and(|name| name.abstract_name().and_then(Label::decode).is_some())
 }
 
 pub(crate) fn random() -> Result<u32, Errno> {

@@ -22,7 +22,8 @@ pub enum Message {
         /// Standard error, at most [`OUTPUT_BYTES_MAX`] bytes.
         error: Vec<u8>,
     },
-    /// The agent sends outputs as they come. Those of earlier versions do not say this.
+    /// The agent can send the output of a command while the command runs. An agent of an earlier
+    /// version never sends this line.
     Able {
         /// The identifier of the `ABLE`.
         id: String,

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::calls::Descriptors;
 use crate::mark::Mark;
-use crate::supervisor::address;
+use crate::socket_address;
 
 /// A thread that waits in a call.
 pub(super) struct Caller<'a> {
@@ -64,7 +64,7 @@ impl<'a> Caller<'a> {
     /// Reads an address, as bytes.
     pub fn read_address(&self, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
         let length = length as u32 as usize;
-        if length > address::BYTES_MAX {
+        if length > socket_address::BYTES_MAX {
             return Err(Errno::INVAL);
         }
         let mut bytes = vec![0; length];

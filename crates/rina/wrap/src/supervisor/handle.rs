@@ -10,10 +10,12 @@ use rustix::io::Errno;
 
 use crate::calls::{AcceptFlags, Call, is_pending, local_address, remote_address};
 use crate::mark::Mark;
+use crate::options;
+use crate::socket_address;
 use crate::sockets::{is_tcp, set_flags, unbound_address};
 use crate::supervisor::caller::{Caller, Rights};
 use crate::supervisor::waiting::Parked;
-use crate::supervisor::{Supervisor, Warning, address, options};
+use crate::supervisor::{Supervisor, Warning};
 
 /// How a call ends.
 enum Answer {
@@ -119,7 +121,7 @@ impl Supervisor {
         }
         let bytes = caller.read_address(call.arguments[1], call.arguments[2])?;
         let rights = caller.rights()?;
-        if let Some(to) = address::decoded(&bytes) {
+        if let Some(to) = socket_address::decoded(&bytes) {
             if self.wrap.connects(socket, to) {
                 self.check_identity(&rights, call)?;
             }
@@ -150,7 +152,7 @@ impl Supervisor {
         }
         let bytes = caller.read_address(call.arguments[1], call.arguments[2])?;
         let rights = caller.rights()?;
-        if let Some(at) = address::decoded(&bytes) {
+        if let Some(at) = socket_address::decoded(&bytes) {
             if self.wrap.binds(socket, at) {
                 self.check_identity(&rights, call)?;
             }
@@ -161,7 +163,7 @@ impl Supervisor {
         self.check_network(&rights, call)?;
         let is_low = |port: u16| port != 0 && port < first_port_for_all();
         let has_right = rights.binds_low_ports && rights.identity.1 == self.own.identity.1;
-        if address::port(&bytes).is_some_and(is_low) && !has_right {
+        if socket_address::port(&bytes).is_some_and(is_low) && !has_right {
             return Err(Errno::ACCESS);
         }
         Ok(carina_seccomp::bind(socket, &bytes).map(|()| 0).into())
@@ -291,7 +293,7 @@ fn write_address(
     call: &Notification,
     address: SocketAddr,
 ) -> Result<(), Errno> {
-    let bytes = address::encoded(address);
+    let bytes = socket_address::encoded(address);
     caller.write_sized(&bytes, call.arguments[1], call.arguments[2], true)
 }
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// Reads an address; `None` for a family other than IPv4 and IPv6, or one that is too short.
-pub(super) fn decoded(bytes: &[u8]) -> Option<SocketAddr> {
+pub fn decoded(bytes: &[u8]) -> Option<SocketAddr> {
     let family = i32::from(u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]));
     match family {
         libc::AF_INET if bytes.len() >= BYTES_V4 => {
@@ -19,7 +19,7 @@ pub(super) fn decoded(bytes: &[u8]) -> Option<SocketAddr> {
 }
 
 /// The bytes of an address.
-pub(super) fn encoded(address: SocketAddr) -> Vec<u8> {
+pub fn encoded(address: SocketAddr) -> Vec<u8> {
     let family = if address.is_ipv4() {
         libc::AF_INET
     } else {
@@ -42,7 +42,7 @@ pub(super) fn encoded(address: SocketAddr) -> Vec<u8> {
 }
 
 /// The port, which stands at the same place in addresses of both families.
-pub(super) fn port(bytes: &[u8]) -> Option<u16> {
+pub fn port(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]))
 }
 
@@ -53,7 +53,7 @@ const BYTES_V4: usize = 16;
 const BYTES_V6: usize = 28;
 
 /// Most bytes of an address that the kernel takes: `sockaddr_storage`.
-pub(super) const BYTES_MAX: usize = 128;
+pub const BYTES_MAX: usize = 128;
 
 #[cfg(test)]
 mod tests {

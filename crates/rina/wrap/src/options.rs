@@ -11,12 +11,7 @@ use crate::mark::Mark;
 ///
 /// # Errors
 /// The kernel's refusal.
-pub(super) fn value(
-    socket: BorrowedFd<'_>,
-    mark: Mark,
-    level: i32,
-    name: i32,
-) -> Result<Vec<u8>, Errno> {
+pub fn value(socket: BorrowedFd<'_>, mark: Mark, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
     if let Some(bit) = remembered(level, name) {
         return Ok(i32::from(mark.has(bit)).to_ne_bytes().to_vec());
     }
@@ -45,7 +40,7 @@ pub(super) fn value(
 ///
 /// # Errors
 /// `EINVAL` for a value of less than 4 bytes; what `read` gives.
-pub(super) fn set(
+pub fn set(
     socket: BorrowedFd<'_>,
     mark: Mark,
     [level, name, length]: [i32; 3],
