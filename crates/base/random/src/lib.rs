@@ -3,8 +3,8 @@
 //! The same seed gives the same numbers on every machine. This crate is not fit for secrets: keys
 //! and signatures use random numbers of the operating system (`carina-protect`).
 //!
-//! The crate `rand_xoshiro` implements the generators. It never changes the algorithm behind a name,
-//! so a seed that once showed a fault shows it again.
+//! The crate `rand_xoshiro` implements the generators. It never changes the algorithm behind a
+//! name, so a seed that once showed a fault shows it again.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -59,7 +59,8 @@ pub(crate) struct StreamFlow {
     /// attached it may use it for another purpose.
     is_refused: bool,
     has_failed: bool,
-    /// Time at which this end of a failed flow stops trying to deliver; each write resets it.
+    /// Once the flow has failed: the time at which this end discards what the application has not
+    /// read. Whenever the socket accepts bytes, the time is set again.
     give_up_at: Option<Instant>,
 }
 

@@ -60,7 +60,8 @@ pub(crate) fn to_flow(flow: impl AsFd, datagram: &[u8], sdu_max: u64, moved: &mu
     }
 }
 
-/// Sends a datagram; false when it cannot be sent. An earlier refusal of the peer is not an error.
+/// Sends a datagram; false when it cannot be sent. Where the kernel reports instead that the peer
+/// refused an earlier datagram, the datagram is sent a second time.
 pub(crate) fn send_udp(socket: impl AsFd, datagram: &[u8]) -> bool {
     let sent = || send(&socket, datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     match sent() {

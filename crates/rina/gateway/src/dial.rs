@@ -117,7 +117,7 @@ pub(crate) fn words(error: Errno) -> String {
     }
 }
 
-/// A server that does not answer, in words for the other side.
+/// The reason that the caller of the flow is given when the server does not answer.
 pub(crate) fn silence() -> String {
     format!("no answer within {} s", CONNECT_LIMIT.as_secs())
 }

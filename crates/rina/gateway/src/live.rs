@@ -28,7 +28,7 @@ impl Live {
         })
     }
 
-    /// Adds a connection, before its descriptors here are closed.
+    /// Adds a connection. Call it while this process still has a descriptor of the connection.
     pub fn add(&mut self, socket: impl AsFd) -> io::Result<()> {
         self.last_token += 1;
         self.watch.add(socket, self.last_token)?;

@@ -93,7 +93,7 @@ struct Runner {
     ipc_sock: PathBuf,
     gateway: Option<Gateway>,
     running: Vec<(Setting, u32)>,
-    /// A service is missing and is tried again.
+    /// At least one configured service could not be started; it is tried again.
     is_incomplete: bool,
     /// What was logged last, so that it is not repeated every second.
     said: String,

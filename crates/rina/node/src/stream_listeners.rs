@@ -184,6 +184,6 @@ fn has_room(connection: &Connection) -> bool {
     }
 }
 
-/// Memory that the kernel counts for a message with a flow, at most: names and a DIF of 255 bytes
-/// each, each byte escaped, and what the kernel adds.
+/// Most bytes that one message `flow` takes of the socket's send buffer: two names and a DIF of 255
+/// bytes each, with each byte escaped, and the kernel's own data for a message.
 const FLOW_MESSAGE_BYTES: usize = 8 << 10;

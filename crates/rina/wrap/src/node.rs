@@ -163,8 +163,9 @@ fn send(to: BorrowedFd<'_>, request: &Request, fds: &[BorrowedFd<'_>]) -> Result
     sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
 }
 
-/// One message and its descriptor; `None` at the end. A message outside the protocol is `EPROTO`.
-/// Unlike `recv_with_fds` it ends with `EINTR`, which `accept` and `connect` owe to their program.
+/// One message and its descriptor; `None` at the end. A malformed message is
+/// `EPROTO`. Unlike `recv_with_fds` it returns `EINTR` when a signal arrives: the `accept` or
+/// `connect` of the program must then end with it.
 fn receive(
     from: BorrowedFd<'_>,
     flags: RecvFlags,

@@ -21,7 +21,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 /// Run a program whose TCP connections become flows, without changing the program
 ///
 /// Rules say which connections become flows. The kernel has every connection that no rule fits.
-/// The program's children are wrapped as well.
+/// The program's children are wrapped as well, but for static programs that a dynamic one starts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     carina wrap --as web.vm nginx -g 'daemon off;'     its port 80 is the name web.vm:80\n  \
