@@ -35,8 +35,9 @@ pub fn value(socket: BorrowedFd<'_>, mark: Mark, level: i32, name: i32) -> Resul
     Ok(number.to_ne_bytes().to_vec())
 }
 
-/// Sets an option of a flow. But for those of [`remembered`] it is forgotten: a flow has neither
-/// segments nor packets of its own. `read` gives the value.
+/// Sets an option of a flow. `TCP_NODELAY`, `SO_REUSEPORT` and `IPV6_V6ONLY` are remembered. Any
+/// other option is accepted without effect: a flow has neither segments nor packets of its own.
+/// `read` gives the value.
 ///
 /// # Errors
 /// `EINVAL` for a value of less than 4 bytes; what `read` gives.
