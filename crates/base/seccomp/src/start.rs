@@ -151,11 +151,14 @@ const VERSION_MIN: (u32, u32) = (5, 14);
 mod tests {
     use std::process::Stdio;
 
+    use rustix::net::AddressFamily;
+
     use super::*;
 
     fn start(words: &[&str]) -> Result<(Child, Listener), StartError> {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdout(Stdio::null());
+        command.env_remove("HOME").env_remove("SHELL");
         spawn(command, Filter::of_socket_calls())
     }
 
@@ -220,12 +223,16 @@ mod tests {
                 let _ = listener.let_pass(notification.id);
                 continue;
             }
-            connects += 1;
             let number = notification.arguments[0] as i32;
+            let socket = listener.descriptor(&notification, number).unwrap();
+            if rustix::net::sockopt::socket_domain(&socket) != Ok(AddressFamily::INET) {
+                // Without HOME, bash looks its user up, and glibc asks nscd by a Unix socket.
+                let _ = listener.let_pass(notification.id);
+                continue;
+            }
+            connects += 1;
             let absent = listener.descriptor(&notification, 999);
             assert_eq!(absent.unwrap_err(), Errno::BADF);
-            let socket = listener.descriptor(&notification, number).unwrap();
-            assert!(rustix::net::sockopt::socket_type(&socket).is_ok());
             let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
             listener
                 .replace(notification.id, number as u32, theirs.as_fd(), true)
