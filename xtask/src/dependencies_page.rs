@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 /// The page, from the root of the repository.
-pub const PAGE: &str = "docs/reference/dependencies.md";
+pub(crate) const PAGE: &str = "docs/reference/dependencies.md";
 
 /// The crates that use a library, without `carina-`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ struct Users {
 
 /// Returns one line for each library of other projects that has no row, each row whose users are
 /// wrong, and each row that no crate uses. `metadata` is that of cargo, `page` the text.
-pub fn breaches(metadata: &Value, page: &str) -> Vec<String> {
+pub(crate) fn breaches(metadata: &Value, page: &str) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut rows = BTreeMap::new();
     for (line, name, users) in table(page) {

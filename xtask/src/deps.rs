@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{dependencies_page, licence};
 
 /// Returns one line for each breach of the rules below.
-pub fn check(root: &Path) -> Vec<String> {
+pub(crate) fn check(root: &Path) -> Vec<String> {
     match metadata(root) {
         Ok(metadata) => {
             let mut breaches = rows(&metadata);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Named network namespaces, interfaces, mounts, shared memory and files, at one moment.
-pub struct Inventory {
+pub(crate) struct Inventory {
     things: BTreeSet<String>,
 }
 
@@ -17,7 +17,7 @@ const PLACES: [(&str, &str); 3] = [
 
 impl Inventory {
     /// Looks at the machine; `temporary` is the directory that the tests use for files.
-    pub fn take(temporary: &Path) -> Inventory {
+    pub(crate) fn take(temporary: &Path) -> Inventory {
         let mut things = BTreeSet::new();
         for (place, what) in PLACES {
             things.extend(entries(Path::new(place)).map(|path| named(what, &path)));
@@ -41,7 +41,10 @@ impl Inventory {
     }
 
     /// What has come since `before`.
-    pub fn added_since<'a>(&'a self, before: &'a Inventory) -> impl Iterator<Item = &'a String> {
+    pub(crate) fn added_since<'a>(
+        &'a self,
+        before: &'a Inventory,
+    ) -> impl Iterator<Item = &'a String> {
         self.things.difference(&before.things)
     }
 }

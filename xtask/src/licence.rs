@@ -3,7 +3,7 @@
 /// Tells whether an expression can be satisfied with allowed licences alone.
 ///
 /// `OR` and the old `/` need one side, `AND` both, and `WITH` adds an exception to a licence.
-pub fn is_allowed(expression: &str) -> bool {
+pub(crate) fn is_allowed(expression: &str) -> bool {
     let spaced = expression
         .replace('(', " ( ")
         .replace(')', " ) ")

@@ -7,7 +7,7 @@ use crate::source::{self, Source};
 
 /// Lines of production code (no comments, no tests, no empty lines) of VMPI-LL over
 /// ivshmem. What both sides are built of is counted on both.
-pub fn report(root: &Path) -> String {
+pub(crate) fn report(root: &Path) -> String {
     let (sources, mut out) = (source::all(root), String::new());
     let mut say = |line: String| out.push_str(&(line + "\n"));
     say(format!(

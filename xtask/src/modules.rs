@@ -13,7 +13,7 @@ use crate::source::Source;
 
 /// Siblings each of which needs, directly or not, all the others.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Cycle {
+pub(crate) struct Cycle {
     /// The crate's directory, and below it the module whose children these are, as in
     /// `crates/a` or `crates/a::b`.
     pub home: String,
@@ -24,7 +24,7 @@ pub struct Cycle {
 }
 
 /// All cycles of all crates, in the order of their homes.
-pub fn cycles(sources: &[Source]) -> Vec<Cycle> {
+pub(crate) fn cycles(sources: &[Source]) -> Vec<Cycle> {
     let mut crates: BTreeMap<&str, Vec<(&Source, Vec<String>)>> = BTreeMap::new();
     for source in sources {
         let path = source.path.to_str().unwrap_or_default();

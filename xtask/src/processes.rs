@@ -14,7 +14,7 @@ struct Process {
 
 /// Waits for the end of all descendants, for at most `grace`, and kills the rest; the command lines
 /// of those that it had to kill. With `at_once` none is waited for or named.
-pub fn end_descendants(grace: Duration, at_once: bool) -> Vec<String> {
+pub(crate) fn end_descendants(grace: Duration, at_once: bool) -> Vec<String> {
     if at_once {
         kill_descendants();
         return Vec::new();
@@ -34,7 +34,7 @@ pub fn end_descendants(grace: Duration, at_once: bool) -> Vec<String> {
 }
 
 /// Kills all descendants, and those that they start meanwhile.
-pub fn kill_descendants() {
+pub(crate) fn kill_descendants() {
     // Each round kills at least those that were there at its beginning.
     for _ in 0..100 {
         let left = descendants();
@@ -102,7 +102,7 @@ fn command(pid: u32) -> String {
 
 /// Tests that look at or kill descendants run one at a time: all have the same parent.
 #[cfg(test)]
-pub static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+pub(crate) static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,7 @@ const LONG: [&str; 8] = [
 
 /// A test program.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Program {
+pub(crate) struct Program {
     /// The manifest of its package.
     manifest: PathBuf,
     /// The name of its target.
@@ -33,7 +33,7 @@ pub struct Program {
 }
 
 /// What a program did.
-pub struct Ran {
+pub(crate) struct Ran {
     /// What its supervisor has printed, without the line of the sum.
     pub output: Vec<u8>,
     /// From start to end.
@@ -45,7 +45,7 @@ pub struct Ran {
 impl Program {
     /// Reads a message of `cargo test --no-run --message-format=json` ("Artifact Messages" in the
     /// Cargo Book, "External Tools"); `None` when it is not about a test program.
-    pub fn of(message: &str) -> Option<Program> {
+    pub(crate) fn of(message: &str) -> Option<Program> {
         let message: Value = serde_json::from_str(message).ok()?;
         if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
             return None;
@@ -59,7 +59,7 @@ impl Program {
     }
 
     /// `package target`, as a person knows it.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let package = self.directory().file_name().unwrap_or_default();
         match self.kind.as_str() {
             "test" => format!("{} {}", package.display(), self.target),
@@ -69,7 +69,7 @@ impl Program {
 
     /// A guess at how long it runs, to begin with the longest: those of [`LONG`], then integration
     /// tests by size, which run the more of the product the larger they are.
-    pub fn weight(&self) -> (usize, bool, u64) {
+    pub(crate) fn weight(&self) -> (usize, bool, u64) {
         let name = self.name();
         let place = LONG.iter().position(|long| *long == name);
         let size = self.executable.metadata().map_or(0, |data| data.len());
@@ -85,7 +85,7 @@ impl Program {
 /// Runs a program under a supervisor (`supervise.rs`), in its package's directory and with the
 /// variables that tests read, as Cargo does; `files` is the directory for temporary files. `only`
 /// names the tests to run; without a name, all run.
-pub fn run(program: &Program, files: &Path, only: &[&str]) -> Ran {
+pub(crate) fn run(program: &Program, files: &Path, only: &[&str]) -> Ran {
     let begun = Instant::now();
     let mut output = Vec::new();
     let sum = supervised(program, files, only, &mut output);

@@ -4,7 +4,7 @@ use crate::source::Source;
 
 /// A rule of prose and names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// The name of a test is a claim of under [`TEST_NAME_MAX`] characters.
     TestName,
     /// Markdown wraps at [`COLUMNS`].
@@ -14,7 +14,7 @@ pub enum Rule {
 }
 
 /// All lines of a file that break one of the rules.
-pub fn breaches(source: &Source) -> Vec<(Rule, usize, String)> {
+pub(crate) fn breaches(source: &Source) -> Vec<(Rule, usize, String)> {
     let mut found = Vec::new();
     match source.extension() {
         "rs" => {

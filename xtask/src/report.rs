@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// Results of the tests of one program, over all attempts to run them.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     counts: Counts,
     results: BTreeMap<String, Outcome>,
     /// What a person reads: the output without what tests that passed have printed.
@@ -21,7 +21,7 @@ pub struct Report {
 
 /// What the tests of a program came to: the last line that its supervisor prints, as JSON.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub(crate) struct Sum {
     /// How many passed, failed and were skipped.
     pub counts: Counts,
     /// The tests that failed, with what they printed.
@@ -34,7 +34,7 @@ pub struct Sum {
 
 /// Numbers of tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// They ran, and what they claim holds.
     pub passed: u64,
     /// They found a fault, hung, or left something behind.
@@ -45,7 +45,7 @@ pub struct Counts {
 
 /// What became known of one test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Failed,
     Ignored,
@@ -55,14 +55,14 @@ pub enum Outcome {
 
 impl Counts {
     /// Adds the numbers of other tests.
-    pub fn add(&mut self, other: Counts) {
+    pub(crate) fn add(&mut self, other: Counts) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
     }
 
     /// Reads libtest's line `test result: ok. 3 passed; 0 failed; 0 ignored; …`.
-    pub fn of_summary(line: &str) -> Option<Counts> {
+    pub(crate) fn of_summary(line: &str) -> Option<Counts> {
         let result = line.strip_prefix("test result: ")?;
         let count = |unit: &str| {
             let (before, _) = result.split_once(unit)?;
@@ -90,7 +90,7 @@ impl std::fmt::Display for Counts {
 
 impl Sum {
     /// Reads the line that [`Sum::line`] makes; `None` when it is another line.
-    pub fn of_line(line: &str) -> Option<Sum> {
+    pub(crate) fn of_line(line: &str) -> Option<Sum> {
         let value: Value = serde_json::from_str(line).ok()?;
         let texts = |key: &str| {
             let texts = value[key].as_object()?.iter();
@@ -114,7 +114,7 @@ impl Sum {
     }
 
     /// One line of JSON.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let object = |texts: &BTreeMap<String, String>| {
             let entries = texts.iter();
             Value::Object(
@@ -137,7 +137,7 @@ impl Sum {
 
 impl Report {
     /// Adds the output of one attempt, whole or up to where it was ended.
-    pub fn read(&mut self, output: &str) {
+    pub(crate) fn read(&mut self, output: &str) {
         let mut own: BTreeMap<String, Outcome> = BTreeMap::new();
         own.extend(results(output));
         let mut summary = None;
@@ -195,23 +195,23 @@ impl Report {
     }
 
     /// Counts one failure that no test has reported.
-    pub fn fails(&mut self, cause: String) {
+    pub(crate) fn fails(&mut self, cause: String) {
         self.counts.failed += 1;
         self.causes.push(cause);
     }
 
     /// Whether an attempt has reported the result of the test.
-    pub fn has_result(&self, test: &str) -> bool {
+    pub(crate) fn has_result(&self, test: &str) -> bool {
         self.results.contains_key(test)
     }
 
     /// Whether anything failed.
-    pub fn has_failures(&self) -> bool {
+    pub(crate) fn has_failures(&self) -> bool {
         self.counts.failed > 0
     }
 
     /// Output and causes, for a person.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         let mut text = self.text.clone();
         for cause in &self.causes {
             writeln!(text, "FAILED: {cause}").expect("a string takes all");
@@ -220,7 +220,7 @@ impl Report {
     }
 
     /// What the tests came to.
-    pub fn into_sum(self) -> Sum {
+    pub(crate) fn into_sum(self) -> Sum {
         Sum {
             counts: self.counts,
             failed: self.failed,
@@ -231,7 +231,7 @@ impl Report {
 }
 
 /// Tests with a result in libtest's output.
-pub fn results(output: &str) -> Vec<(String, Outcome)> {
+pub(crate) fn results(output: &str) -> Vec<(String, Outcome)> {
     let result = |line: &str| {
         let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
         let outcome = match outcome.split(',').next()? {

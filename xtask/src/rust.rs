@@ -2,7 +2,7 @@
 
 /// One token. Literals, comments and lifetimes are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Token<'a> {
+pub(crate) enum Token<'a> {
     /// An identifier or a keyword.
     Word(&'a str),
     /// `::`
@@ -12,7 +12,7 @@ pub enum Token<'a> {
 }
 
 /// The tokens of a file, each with the number of its line.
-pub fn tokens(text: &str) -> Vec<(Token<'_>, usize)> {
+pub(crate) fn tokens(text: &str) -> Vec<(Token<'_>, usize)> {
     let mut lexer = Lexer { text, at: 0 };
     let (mut tokens, mut line, mut counted) = (Vec::new(), 1, 0);
     while let Some((token, begin)) = lexer.next() {

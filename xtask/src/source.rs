@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A text file of the workspace.
-pub struct Source {
+pub(crate) struct Source {
     /// Relative to the root.
     pub path: PathBuf,
     /// Its contents.
@@ -13,7 +13,7 @@ pub struct Source {
 
 impl Source {
     /// The extension, or an empty text.
-    pub fn extension(&self) -> &str {
+    pub(crate) fn extension(&self) -> &str {
         self.path
             .extension()
             .and_then(|extension| extension.to_str())
@@ -21,13 +21,13 @@ impl Source {
     }
 
     /// The lines before the test module at the end of a file; all lines of a file without one.
-    pub fn production(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn production(&self) -> impl Iterator<Item = &str> {
         let marker = self.text.find("\n#[cfg(test)]\nmod tests {");
         self.text[..marker.unwrap_or(self.text.len())].lines()
     }
 
     /// Production lines that are neither empty nor comment.
-    pub fn code_lines(&self) -> usize {
+    pub(crate) fn code_lines(&self) -> usize {
         self.production()
             .map(str::trim)
             .filter(|line| !line.is_empty() && !line.starts_with("//"))
@@ -37,7 +37,7 @@ impl Source {
 
 /// Reads all text files, in the order of their paths. Build output, corpora and what git ignores
 /// at the top are left out.
-pub fn all(root: &Path) -> Vec<Source> {
+pub(crate) fn all(root: &Path) -> Vec<Source> {
     let mut files = Vec::new();
     walk(root, root, &mut files);
     files.sort_by(|a, b| a.path.cmp(&b.path));

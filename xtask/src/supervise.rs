@@ -47,7 +47,7 @@ struct Limits {
 
 /// Runs the program, or some of its tests (`None`: all); prints its output, the causes of failures,
 /// and the line of [`crate::report::Sum`].
-pub fn run(executable: &Path, only: Option<BTreeSet<String>>) -> ExitCode {
+pub(crate) fn run(executable: &Path, only: Option<BTreeSet<String>>) -> ExitCode {
     let limits = Limits {
         look_every: Duration::from_secs(1),
         hangs_after: HANGS_AFTER,

@@ -18,7 +18,7 @@ use crate::report::{Counts, Sum};
 ///
 /// A test program that does not compile or that ends without a result counts as one failure, and so
 /// does each process, namespace, interface, mount or file that the tests leave behind.
-pub fn run(root: &Path) -> ExitCode {
+pub(crate) fn run(root: &Path) -> ExitCode {
     let mut sum = Counts::default();
     let mut report = String::new();
     // Unit and integration tests; guests; replay of the corpora. Many of them wait for time to

@@ -7,7 +7,7 @@ use crate::prose;
 use crate::source::{self, Source};
 
 /// Returns one line for each breach; long files are only mentioned.
-pub fn check(root: &Path) -> Vec<String> {
+pub(crate) fn check(root: &Path) -> Vec<String> {
     let mut breaches = Vec::new();
     let sources = source::all(root);
     breaches.extend(cycles(&modules::cycles(&sources), CYCLES));
@@ -115,7 +115,8 @@ fn breaches_of(source: &Source, root: &Path) -> Vec<(usize, String)> {
                 places(source, root, is_of_page, &mut breaches);
             }
         }
-        "toml" | "h" | "c" | "sh" | "" => {}
+        "toml" => lints(source, &mut breaches),
+        "h" | "c" | "sh" | "" => {}
         _ => return breaches,
     }
     names(source, &mut breaches);
@@ -171,6 +172,27 @@ fn rust(source: &Source, breaches: &mut Vec<(usize, String)>) {
         }
     }
     unsafety(source, breaches);
+    fuzz_harness(source, breaches);
+}
+
+/// Each crate has the lints of the workspace.
+fn lints(source: &Source, breaches: &mut Vec<(usize, String)>) {
+    let is_crate = source.path.ends_with("Cargo.toml") && source.text.contains("[package]");
+    if is_crate && !source.text.contains("[lints]\nworkspace = true\n") {
+        breaches.push((0, "[lints] with workspace = true is missing".into()));
+    }
+}
+
+/// The harness of a crate is compiled for its tests and for fuzz targets only.
+fn fuzz_harness(source: &Source, breaches: &mut Vec<(usize, String)>) {
+    let mut before = "";
+    for (index, line) in source.text.lines().enumerate() {
+        if line.trim_end() == "pub mod fuzz;" && !before.contains(FUZZ_FEATURE) {
+            let right = format!("#[cfg(any(test, {FUZZ_FEATURE}))]");
+            breaches.push((index + 1, format!("{right} would be right before it")));
+        }
+        before = line;
+    }
 }
 
 /// Crates that forbid unsafe code say so at their root; the others deny it, and allow it again in
@@ -200,6 +222,8 @@ const COLUMNS: usize = 100;
 
 const UNSAFE_CRATES: [&str; 6] = ["sys", "seccomp", "ring", "vring", "frame", "preload"];
 const PARTLY_UNSAFE_CRATES: [&str; 6] = ["guest", "nic", "client", "netdev", "lua", "fuzz"];
+
+const FUZZ_FEATURE: &str = "feature = \"fuzzing\"";
 
 const BANNED_NAMES: [&str; 8] = [
     "util", "utils", "common", "manager", "helper", "helpers", "misc", "data",
@@ -465,6 +489,24 @@ mod tests {
         ] {
             assert!(all.contains(want), "{want} is not in\n{all}");
         }
+    }
+
+    #[test]
+    fn fuzz_harness_that_is_always_compiled_is_a_breach() {
+        let root =
+            |before: &str| format!("//! A.\n#![forbid(unsafe_code)]\n{before}pub mod fuzz;\n");
+        assert_eq!(found("crates/a/src/lib.rs", &root("")).len(), 1);
+        let behind = root("#[cfg(any(test, feature = \"fuzzing\"))]\n");
+        assert_eq!(found("crates/a/src/lib.rs", &behind), [""; 0]);
+    }
+
+    #[test]
+    fn crate_without_the_lints_of_the_workspace_is_a_breach() {
+        let package = "[package]\nname = \"a\"\n";
+        assert_eq!(found("crates/a/Cargo.toml", package).len(), 1);
+        let with = format!("{package}\n[lints]\nworkspace = true\n");
+        assert_eq!(found("crates/a/Cargo.toml", &with), [""; 0]);
+        assert_eq!(found("Cargo.toml", "[workspace]\n"), [""; 0]);
     }
 
     #[test]

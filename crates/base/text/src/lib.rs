@@ -9,7 +9,6 @@
 //! | [`toml`] | values as TOML |
 //! | `toml_fault` | errors of TOML in words (feature `toml`) |
 #![forbid(unsafe_code)]
-#![deny(unreachable_pub)]
 
 pub mod duration;
 pub mod line_counter;

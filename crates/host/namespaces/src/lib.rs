@@ -18,7 +18,6 @@
 //! they name.
 
 #![forbid(unsafe_code)]
-#![deny(unreachable_pub)]
 
 mod error;
 mod namespace;

@@ -21,7 +21,7 @@ use crate::vmlinux::unpacked;
 /// - The rest skips work that a guest without real hardware does not need at boot: tests of
 ///   ciphers, audit, ports beyond the console and the agent's, waiting for entropy, services of PCI
 ///   Express ports (cards are plugged in by ACPI).
-pub const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests \
+pub(crate) const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests \
     audit=0 8250.nr_uarts=2 random.trust_cpu=on rcupdate.rcu_expedited=1 pcie_ports=compat";
 
 /// Additional kernel parameters of a guest whose processor is emulated. Such a processor does not
@@ -29,7 +29,7 @@ pub const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 no_timer_check crypto
 /// kernel neither zeroes each page before use, nor write-protects its own code (for which it goes
 /// through all page tables). These measures guard a kernel against its own errors, and take a
 /// fifteenth of a boot.
-pub const EMULATED: &str = " tsc=reliable mitigations=off init_on_alloc=0 rodata=off";
+pub(crate) const EMULATED: &str = " tsc=reliable mitigations=off init_on_alloc=0 rodata=off";
 
 /// A kernel package that was downloaded and unpacked.
 #[derive(Debug, Clone)]

@@ -9,21 +9,21 @@ use carina_vring::{
 };
 
 /// The memory that both halves share.
-pub struct Shared {
+pub(crate) struct Shared {
     pub mapping: Arc<Mapping>,
     pub memory: GuestMemory,
 }
 
 /// First address of the guest's memory.
-pub const BASE: u64 = 0x10_0000;
+pub(crate) const BASE: u64 = 0x10_0000;
 /// Offsets from [`BASE`] of the descriptors, the driver's and the device's part.
-pub const PARTS: [u64; 3] = [0, 0x4000, 0x8000];
+pub(crate) const PARTS: [u64; 3] = [0, 0x4000, 0x8000];
 /// Offset from [`BASE`] of the memory that is free for buffers and tables.
-pub const FREE: u64 = 0x1_0000;
+pub(crate) const FREE: u64 = 0x1_0000;
 const BYTES: usize = 1 << 20;
 
 impl Shared {
-    pub fn new() -> Shared {
+    pub(crate) fn new() -> Shared {
         let memory = Memory::anonymous("pair", BYTES).unwrap();
         let mapping = Arc::new(memory.map().unwrap());
         let whole = Arc::clone(&mapping);
@@ -32,11 +32,11 @@ impl Shared {
         Shared { mapping, memory }
     }
 
-    pub fn write(&self, address: u64, bytes: &[u8]) {
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
         self.mapping.write((address - BASE) as usize, bytes);
     }
 
-    pub fn read(&self, address: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, address: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.mapping.read((address - BASE) as usize, &mut bytes);
         bytes
@@ -45,21 +45,21 @@ impl Shared {
 
 /// Layout and features of a ring.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind {
+pub(crate) struct Kind {
     pub is_packed: bool,
     pub size: u16,
     pub has_event_index: bool,
     pub is_in_order: bool,
 }
 
-pub struct Pair {
+pub(crate) struct Pair {
     pub shared: Shared,
     pub device: Box<dyn DeviceRing + Send>,
     pub driver: Box<dyn DriverRing + Send>,
     pub kind: Kind,
 }
 
-pub fn config(kind: Kind) -> RingConfig {
+pub(crate) fn config(kind: Kind) -> RingConfig {
     let [descriptors, driver, device] = PARTS.map(|part| BASE + part);
     RingConfig {
         size: kind.size,
@@ -78,7 +78,7 @@ pub fn config(kind: Kind) -> RingConfig {
     }
 }
 
-pub fn pair(kind: Kind) -> Pair {
+pub(crate) fn pair(kind: Kind) -> Pair {
     let shared = Shared::new();
     let (memory, config) = (&shared.memory, config(kind));
     let (driver, device): (Box<dyn DriverRing + Send>, Box<dyn DeviceRing + Send>) =
@@ -102,7 +102,7 @@ pub fn pair(kind: Kind) -> Pair {
 }
 
 /// A ring of each layout, with and without event index, in order or not.
-pub fn pairs(size: u16) -> impl Iterator<Item = Pair> {
+pub(crate) fn pairs(size: u16) -> impl Iterator<Item = Pair> {
     (0..8).map(move |kind| {
         pair(Kind {
             is_packed: kind & 1 != 0,

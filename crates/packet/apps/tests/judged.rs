@@ -155,7 +155,7 @@ fn solicitations_have_right_checksums_to_etherparse() {
 }
 
 /// A capture file of these frames, in a temporary directory.
-pub fn file_of(frames: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn file_of(frames: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("frames.pcap");
     let mut file = file_header(65535).to_vec();
@@ -169,7 +169,7 @@ pub fn file_of(frames: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf) {
 
 /// The output of a program that reads captures. Prints the package's name and returns `None` if it
 /// is missing.
-pub fn read_by(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
+pub(crate) fn read_by(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
     let output = Command::new(program)
         .arg("-r")
         .arg(file)

@@ -23,7 +23,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Builds the bytes of a frame.
-pub fn frame(text: &str) -> Vec<u8> {
+pub(crate) fn frame(text: &str) -> Vec<u8> {
     let layers: Vec<&str> = text.split('|').map(str::trim).collect();
     let bytes = build(&layers, None);
     match layers.last().and_then(|last| last.strip_prefix("pad ")) {

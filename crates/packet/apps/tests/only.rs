@@ -10,11 +10,11 @@ use carina_frame_engine::counter_file::Counter;
 use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
-pub struct OnlyConfig {
+pub(crate) struct OnlyConfig {
     pub ethertype: u16,
 }
 
-pub struct Only {
+pub(crate) struct Only {
     wanted: [u8; 2],
     other_type: Counter,
 }

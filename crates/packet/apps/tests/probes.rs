@@ -7,15 +7,15 @@ use carina_frame::Pool;
 use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 
 /// Frames that wait at a feeder, or that a collector has received.
-pub type Waiting = Arc<Mutex<VecDeque<Vec<u8>>>>;
+pub(crate) type Waiting = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
 /// Sends frames into a link.
 #[derive(Clone, Debug)]
-pub struct Feeder(pub Waiting);
+pub(crate) struct Feeder(pub Waiting);
 
 /// Keeps the frames that arrive.
 #[derive(Clone, Debug)]
-pub struct Collector(pub Waiting);
+pub(crate) struct Collector(pub Waiting);
 
 impl PartialEq for Feeder {
     fn eq(&self, other: &Feeder) -> bool {
@@ -29,8 +29,8 @@ impl PartialEq for Collector {
     }
 }
 
-pub struct FeederApp(Waiting, Pool);
-pub struct CollectorApp(Waiting);
+pub(crate) struct FeederApp(Waiting, Pool);
+pub(crate) struct CollectorApp(Waiting);
 
 impl AppConfig for Feeder {
     const KIND: &'static str = "feeder";

@@ -123,7 +123,7 @@ impl Drop for Bench {
 
 /// Sends frames into `input` of an app with ports `north` and `south`; returns what comes out of
 /// `output`.
-pub fn through(config: &str, input: &str, frames: &[Vec<u8>], output: &str) -> Vec<Vec<u8>> {
+pub(crate) fn through(config: &str, input: &str, frames: &[Vec<u8>], output: &str) -> Vec<Vec<u8>> {
     let ports = ["north", "south"];
     let lines = ports.map(|port| [format!("ports in {port}"), format!("ports out {port}")]);
     let lines: Vec<&str> = lines.iter().flatten().map(String::as_str).collect();
@@ -140,7 +140,7 @@ pub fn through(config: &str, input: &str, frames: &[Vec<u8>], output: &str) -> V
 }
 
 /// Sends frames into `input` of an app, and ends the app.
-pub fn into(config: &str, frames: &[Vec<u8>]) {
+pub(crate) fn into(config: &str, frames: &[Vec<u8>]) {
     let name = format!("into-{:?}", std::thread::current().id());
     let mut bench = Bench::new(&name, config, &["ports in input"]);
     bench.inputs["input"]
@@ -152,7 +152,7 @@ pub fn into(config: &str, frames: &[Vec<u8>]) {
 
 /// Sends groups of frames into `input` of an app, each at its time in milliseconds; returns what
 /// comes out of `output`.
-pub fn over_time(config: &str, steps: &[(u64, Vec<Vec<u8>>)], output: &str) -> Vec<Vec<u8>> {
+pub(crate) fn over_time(config: &str, steps: &[(u64, Vec<Vec<u8>>)], output: &str) -> Vec<Vec<u8>> {
     let name = format!("over-time-{:?}", std::thread::current().id());
     let ports = ["ports in input", &format!("ports out {output}")];
     let mut bench = Bench::new(&name, config, &ports);

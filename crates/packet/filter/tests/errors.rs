@@ -3,7 +3,7 @@
 use carina_filter::Filter;
 
 /// Filters that both libpcap and this compiler refuse, and this compiler's error.
-pub const REFUSED: [(&str, &str); 42] = [
+pub(crate) const REFUSED: [(&str, &str); 42] = [
     (
         "tcp port",
         "character 9: the end where a port of 0 to 65535, or the name of a common one would be right",

@@ -42,7 +42,7 @@ const DIRECTIONS: [&str; 6] = [
 ];
 
 /// A random filter in the part of the language that both compilers support.
-pub fn filter(random: &mut Random) -> String {
+pub(crate) fn filter(random: &mut Random) -> String {
     expression(random, 3)
 }
 
@@ -178,7 +178,7 @@ fn bytes(random: &mut Random, depth: u32) -> String {
 }
 
 /// A random packet: usually well formed, sometimes truncated, sometimes with a changed byte.
-pub fn packet(random: &mut Random) -> Vec<u8> {
+pub(crate) fn packet(random: &mut Random) -> Vec<u8> {
     let mac = |random: &mut Random| match random.index(4) {
         0 => vec![2, 0, 0, 0, 0, 1],
         1 => vec![2, 0, 0, 0, 0, 2],

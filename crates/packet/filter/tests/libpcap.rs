@@ -31,7 +31,7 @@ type Matches = unsafe extern "C" fn(*const BpfProgram, *const PacketHeader, *con
 type FreeCode = unsafe extern "C" fn(*mut BpfProgram);
 type GetError = unsafe extern "C" fn(*mut c_void) -> *mut c_char;
 
-pub struct Libpcap {
+pub(crate) struct Libpcap {
     handle: *mut c_void,
     compile: Compile,
     matches: Matches,
@@ -39,7 +39,7 @@ pub struct Libpcap {
     get_error: GetError,
 }
 
-pub struct Program<'a> {
+pub(crate) struct Program<'a> {
     library: &'a Libpcap,
     program: BpfProgram,
 }
@@ -47,7 +47,7 @@ pub struct Program<'a> {
 impl Libpcap {
     /// Loads libpcap. Prints SKIP with the package's name and returns `None` if it is not
     /// installed.
-    pub fn load() -> Option<Libpcap> {
+    pub(crate) fn load() -> Option<Libpcap> {
         // SAFETY: the names are those of C, libpcap's initialisers have no preconditions, and the
         // signatures are those of its manual pages.
         unsafe {
@@ -74,7 +74,7 @@ impl Libpcap {
         }
     }
 
-    pub fn compile(&self, filter: &str, optimize: bool) -> Result<Program<'_>, String> {
+    pub(crate) fn compile(&self, filter: &str, optimize: bool) -> Result<Program<'_>, String> {
         let text = CString::new(filter).unwrap();
         let mut program = BpfProgram {
             length: 0,
@@ -104,7 +104,7 @@ impl Libpcap {
 }
 
 impl Program<'_> {
-    pub fn matches(&self, frame: &[u8]) -> bool {
+    pub(crate) fn matches(&self, frame: &[u8]) -> bool {
         let header = PacketHeader {
             seconds: 0,
             microseconds: 0,

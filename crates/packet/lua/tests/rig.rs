@@ -13,7 +13,7 @@ use carina_time::Instant;
 use crate::probes::{Collector, Feeder, Waiting};
 
 /// A network with the app `app`, and probes at its ports.
-pub struct Rig {
+pub(crate) struct Rig {
     pub network: Network,
     directory: tempfile::TempDir,
     inputs: Vec<String>,
@@ -26,19 +26,19 @@ pub struct Rig {
 
 impl Rig {
     /// Runs a script with one input and one output.
-    pub fn new(script: &str) -> Rig {
+    pub(crate) fn new(script: &str) -> Rig {
         Rig::with(script, "", &["input"], &["output"])
     }
 
     /// Runs a script with further keys in its table, and with these ports.
-    pub fn with(script: &str, keys: &str, inputs: &[&str], outputs: &[&str]) -> Rig {
+    pub(crate) fn with(script: &str, keys: &str, inputs: &[&str], outputs: &[&str]) -> Rig {
         let (rig, made) = Rig::try_with(script, keys, inputs, outputs);
         made.unwrap_or_else(|error| panic!("{error}"));
         rig
     }
 
     /// Like [`Rig::with`], for a script that may be invalid.
-    pub fn try_with(
+    pub(crate) fn try_with(
         script: &str,
         keys: &str,
         inputs: &[&str],
@@ -66,12 +66,12 @@ impl Rig {
     }
 
     /// The directory of the graph.
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
     /// Replaces the running script.
-    pub fn load(&mut self, script: &str) -> Result<(), String> {
+    pub(crate) fn load(&mut self, script: &str) -> Result<(), String> {
         std::fs::write(self.directory().join("app.lua"), script).unwrap();
         let mut links = String::new();
         for port in &self.inputs {
@@ -105,7 +105,7 @@ impl Rig {
     }
 
     /// Runs a graph of `examples/lua`, with probes in place of the apps of these names.
-    pub fn example(
+    pub(crate) fn example(
         file: &str,
         inputs: &[(&'static str, &'static str)],
         outputs: &[(&'static str, &'static str)],
@@ -133,7 +133,7 @@ impl Rig {
 
     /// Runs only the app `app` of a graph of `examples/lua`. Probes replace its neighbours; `ports`
     /// has the neighbours' names with the app's ports.
-    pub fn between(file: &str, app: &str, ports: &[(&'static str, &'static str)]) -> Rig {
+    pub(crate) fn between(file: &str, app: &str, ports: &[(&'static str, &'static str)]) -> Rig {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../../examples/lua")
             .join(file);
@@ -180,37 +180,37 @@ impl Rig {
     }
 
     /// Feeds frames to an input, and breathes.
-    pub fn feed(&mut self, port: &str, frames: impl IntoIterator<Item = Vec<u8>>) {
+    pub(crate) fn feed(&mut self, port: &str, frames: impl IntoIterator<Item = Vec<u8>>) {
         self.fed[port].lock().unwrap().extend(frames);
         self.breathe();
     }
 
     /// Breathes until all fed frames have passed.
-    pub fn breathe(&mut self) {
+    pub(crate) fn breathe(&mut self) {
         for _ in 0..3 {
             self.network.breathe(self.now);
         }
     }
 
     /// Lets time pass, and breathes.
-    pub fn pass_ms(&mut self, millis: u64) {
+    pub(crate) fn pass_ms(&mut self, millis: u64) {
         self.now += carina_time::Duration::from_millis(millis);
         self.breathe();
     }
 
     /// Takes the frames that came out of an output.
-    pub fn out(&self, port: &str) -> Vec<Vec<u8>> {
+    pub(crate) fn out(&self, port: &str) -> Vec<Vec<u8>> {
         self.seen[port].lock().unwrap().drain(..).collect()
     }
 
     /// Sends one frame through the only input, and takes what comes out of the only output.
-    pub fn through(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+    pub(crate) fn through(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         self.feed("input", [frame.to_vec()]);
         self.out("output")
     }
 
     /// The value of a counter of the app.
-    pub fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let name = if name.contains('/') {
             name.to_owned()
         } else {
@@ -225,7 +225,7 @@ impl Rig {
     }
 
     /// The app's notices, one line each.
-    pub fn notices(&self) -> Vec<String> {
+    pub(crate) fn notices(&self) -> Vec<String> {
         let notices = self.network.notices().take().0;
         notices
             .into_iter()
@@ -234,7 +234,7 @@ impl Rig {
     }
 
     /// The reason why the app was stopped.
-    pub fn stopped(&self) -> String {
+    pub(crate) fn stopped(&self) -> String {
         let notices = self.network.notices().take().0;
         let stops: Vec<_> = notices
             .into_iter()

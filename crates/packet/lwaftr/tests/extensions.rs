@@ -8,13 +8,13 @@ use carina_wire::neighbour::{Neighbour, NeighbourKind};
 
 /// The contents of the destination options header that Linux adds to each packet that it tunnels,
 /// behind the next header: tunnel encapsulation limit, and padding. (RFC 2473 §5.1)
-pub const LIMIT: &[u8] = &[0, 4, 1, 4, 1, 1, 0];
+pub(crate) const LIMIT: &[u8] = &[0, 4, 1, 4, 1, 1, 0];
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const OPTIONS: u8 = 60;
 
 /// Inserts extension headers in front of a packet's payload.
-pub fn behind(packet: &[u8], headers: &[(u8, &[u8])]) -> Vec<u8> {
+pub(crate) fn behind(packet: &[u8], headers: &[(u8, &[u8])]) -> Vec<u8> {
     let (mut all, mut next) = (Vec::new(), packet[6]);
     for (kind, rest) in headers.iter().rev() {
         all = [&[next], *rest, &all].concat();

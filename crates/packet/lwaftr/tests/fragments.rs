@@ -164,7 +164,7 @@ fn packet_that_is_too_long_for_the_internet_is_cut_or_answered() {
 }
 
 /// Fragments an IPv4 packet; `at` has the offsets within its payload where it is split.
-pub fn cut4(packet: &[u8], at: &[usize]) -> Vec<Vec<u8>> {
+pub(crate) fn cut4(packet: &[u8], at: &[usize]) -> Vec<Vec<u8>> {
     let (mut header, payload) = Ipv4Header::from_slice(packet).unwrap();
     let mut parts = Vec::new();
     let ends = [at, &[payload.len()]].concat();
@@ -228,7 +228,7 @@ fn fragments_within_tunnels_are_put_together() {
 }
 
 /// Fragments an IPv6 packet; `at` has the offsets within its payload where it is split.
-pub fn cut6(packet: &[u8], id: u32, at: &[usize]) -> Vec<Vec<u8>> {
+pub(crate) fn cut6(packet: &[u8], id: u32, at: &[usize]) -> Vec<Vec<u8>> {
     let payload = &packet[40..];
     let ends = [at, &[payload.len()]].concat();
     let mut start = 0;

@@ -14,24 +14,24 @@ use etherparse::{
 };
 
 /// The AFTR's own addresses, and those of its neighbours.
-pub const OWN4: [u8; 4] = [10, 1, 1, 1];
-pub const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub const NEXT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-pub const OWN6: &str = "fd00::1";
+pub(crate) const OWN4: [u8; 4] = [10, 1, 1, 1];
+pub(crate) const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const NEXT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+pub(crate) const OWN6: &str = "fd00::1";
 /// A host in the Internet.
-pub const HOST: [u8; 4] = [198, 51, 100, 7];
+pub(crate) const HOST: [u8; 4] = [198, 51, 100, 7];
 /// An address that two customers share: one has the ports below 32768, the other those above.
-pub const SHARED: [u8; 4] = [192, 0, 2, 1];
+pub(crate) const SHARED: [u8; 4] = [192, 0, 2, 1];
 /// An address that belongs to one customer alone.
-pub const WHOLE: [u8; 4] = [192, 0, 2, 2];
-pub const B4_LOW: &str = "2001:db8::1";
-pub const B4_HIGH: &str = "2001:db8::2";
-pub const B4_WHOLE: &str = "2001:db8::3";
-pub const BR: &str = "2001:db8:ffff::1";
-pub const BR_WHOLE: &str = "2001:db8:ffff::2";
+pub(crate) const WHOLE: [u8; 4] = [192, 0, 2, 2];
+pub(crate) const B4_LOW: &str = "2001:db8::1";
+pub(crate) const B4_HIGH: &str = "2001:db8::2";
+pub(crate) const B4_WHOLE: &str = "2001:db8::3";
+pub(crate) const BR: &str = "2001:db8:ffff::1";
+pub(crate) const BR_WHOLE: &str = "2001:db8:ffff::2";
 
 /// A configuration with these statements inside its two interface blocks.
-pub fn configuration(external: &str, internal: &str) -> String {
+pub(crate) fn configuration(external: &str, internal: &str) -> String {
     let softwire = |ipv4: [u8; 4], psid: u8, b4: &str, br: &str, bits: u8| {
         format!(
             "softwire {{ ipv4 {}; psid {psid}; b4-ipv6 {b4}; br-address {br}; \
@@ -57,7 +57,7 @@ pub fn configuration(external: &str, internal: &str) -> String {
 }
 
 /// An AFTR, and the frames to send through it.
-pub struct Case {
+pub(crate) struct Case {
     pub configuration: String,
     pub rules: Rules,
     pub external: Frames,
@@ -66,7 +66,7 @@ pub struct Case {
 
 impl Case {
     /// A case whose configuration has these statements in its interface blocks.
-    pub fn with(external: &str, internal: &str) -> Case {
+    pub(crate) fn with(external: &str, internal: &str) -> Case {
         Case {
             configuration: configuration(external, internal),
             rules: Rules::RFC,
@@ -76,29 +76,29 @@ impl Case {
     }
 
     /// A case with the default configuration of the tests.
-    pub fn plain() -> Case {
+    pub(crate) fn plain() -> Case {
         Case::with("", "")
     }
 
-    pub fn like_snabb(mut self) -> Case {
+    pub(crate) fn like_snabb(mut self) -> Case {
         self.rules = Rules::SNABB;
         self
     }
 
     /// Adds a frame from the Internet, at second 0.
-    pub fn with_external(mut self, frame: Vec<u8>) -> Case {
+    pub(crate) fn with_external(mut self, frame: Vec<u8>) -> Case {
         self.external.push((Instant::ZERO, frame));
         self
     }
 
     /// Adds a frame from the access network, at second 0.
-    pub fn with_internal(mut self, frame: Vec<u8>) -> Case {
+    pub(crate) fn with_internal(mut self, frame: Vec<u8>) -> Case {
         self.internal.push((Instant::ZERO, frame));
         self
     }
 
     /// Moves the last frame of each side to this time, in seconds.
-    pub fn later(mut self, seconds: u64) -> Case {
+    pub(crate) fn later(mut self, seconds: u64) -> Case {
         for frames in [&mut self.external, &mut self.internal] {
             if let Some((time, _)) = frames.last_mut() {
                 *time = Instant::ZERO + Duration::from_secs(seconds);
@@ -109,7 +109,7 @@ impl Case {
 
     /// Runs the case in four variants (with and without VLANs, on two interfaces and on a stick),
     /// whose results must not differ. Returns what left, without tags.
-    pub fn run(&self) -> Ran {
+    pub(crate) fn run(&self) -> Ran {
         let mut ran: Option<Ran> = None;
         for (tags, is_stick) in [
             ([None, None], false),
@@ -129,7 +129,7 @@ impl Case {
         ran.unwrap()
     }
 
-    pub fn loaded(&self, [tag4, tag6]: [Option<u16>; 2]) -> Loaded {
+    pub(crate) fn loaded(&self, [tag4, tag6]: [Option<u16>; 2]) -> Loaded {
         let vlan = |tag: Option<u16>| tag.map_or(String::new(), |tag| format!("vlan-tag {tag};"));
         let text = self.configuration.replace("VLAN4", &vlan(tag4));
         read(
@@ -139,7 +139,7 @@ impl Case {
         .unwrap()
     }
 
-    pub fn run_with(&self, tags: [Option<u16>; 2], is_stick: bool) -> Ran {
+    pub(crate) fn run_with(&self, tags: [Option<u16>; 2], is_stick: bool) -> Ran {
         let tagged = |frames: &Frames, tag: Option<u16>| -> Frames {
             let frames = frames
                 .iter()
@@ -169,7 +169,7 @@ impl Case {
 }
 
 /// Adds a VLAN tag to a frame, if there is one.
-pub fn with_tag(frame: &[u8], tag: Option<u16>) -> Vec<u8> {
+pub(crate) fn with_tag(frame: &[u8], tag: Option<u16>) -> Vec<u8> {
     match tag {
         None => frame.to_vec(),
         Some(tag) => {
@@ -185,14 +185,14 @@ fn assert_same(one: &[Vec<u8>], other: &[Vec<u8>], what: &str) {
 }
 
 /// The value of the counter `name`.
-pub fn counter(counters: &Counters, name: &str) -> u64 {
+pub(crate) fn counter(counters: &Counters, name: &str) -> u64 {
     let all = counters.all();
     let found = all.iter().find(|(known, _)| known == name);
     found.unwrap_or_else(|| panic!("no counter {name}")).1
 }
 
 /// Asserts values of counters, and that no other drop counter has changed.
-pub fn assert_counters(ran: &Ran, expected: &[(&str, u64)]) {
+pub(crate) fn assert_counters(ran: &Ran, expected: &[(&str, u64)]) {
     for (name, value) in expected {
         assert_eq!(
             counter(&ran.counters, name),
@@ -215,13 +215,13 @@ fn nonzero(ran: &Ran) -> Vec<(String, u64)> {
 }
 
 /// A frame from the next hop to the AFTR.
-pub fn ether(ethertype: u16, packet: &[u8]) -> Vec<u8> {
+pub(crate) fn ether(ethertype: u16, packet: &[u8]) -> Vec<u8> {
     let [high, low] = ethertype.to_be_bytes();
     [&OWN_MAC[..], &NEXT_MAC, &[high, low], packet].concat()
 }
 
 /// An IPv4 packet with a UDP datagram, made by etherparse.
-pub fn udp(source: ([u8; 4], u16), destination: ([u8; 4], u16), payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(source: ([u8; 4], u16), destination: ([u8; 4], u16), payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     PacketBuilder::ipv4(source.0, destination.0, 64)
         .udp(source.1, destination.1)
@@ -233,7 +233,7 @@ pub fn udp(source: ([u8; 4], u16), destination: ([u8; 4], u16), payload: &[u8]) 
 }
 
 /// Changes the header of an IPv4 packet, and updates its checksum.
-pub fn edit4(packet: &mut Vec<u8>, edit: impl FnOnce(&mut Ipv4Header)) {
+pub(crate) fn edit4(packet: &mut Vec<u8>, edit: impl FnOnce(&mut Ipv4Header)) {
     let (mut header, rest) = Ipv4Header::from_slice(packet).unwrap();
     let rest = rest.to_vec();
     edit(&mut header);
@@ -244,12 +244,12 @@ pub fn edit4(packet: &mut Vec<u8>, edit: impl FnOnce(&mut Ipv4Header)) {
 }
 
 /// Encapsulates an IPv4 packet as a B4 does.
-pub fn tunnel(b4: &str, br: &str, inner: &[u8]) -> Vec<u8> {
+pub(crate) fn tunnel(b4: &str, br: &str, inner: &[u8]) -> Vec<u8> {
     ipv6(b4, br, 4, inner)
 }
 
 /// An IPv6 packet.
-pub fn ipv6(source: &str, destination: &str, next: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv6(source: &str, destination: &str, next: u8, payload: &[u8]) -> Vec<u8> {
     let header = Ipv6Header {
         traffic_class: 0,
         flow_label: Ipv6FlowLabel::ZERO,
@@ -266,16 +266,16 @@ pub fn ipv6(source: &str, destination: &str, next: u8, payload: &[u8]) -> Vec<u8
 }
 
 /// A frame with an IPv4 packet, and one with an IPv6 packet.
-pub fn frame4(packet: &[u8]) -> Vec<u8> {
+pub(crate) fn frame4(packet: &[u8]) -> Vec<u8> {
     ether(0x0800, packet)
 }
 
-pub fn frame6(packet: &[u8]) -> Vec<u8> {
+pub(crate) fn frame6(packet: &[u8]) -> Vec<u8> {
     ether(0x86dd, packet)
 }
 
 /// An ICMPv4 message whose checksum etherparse computes.
-pub fn icmp4(ends: [[u8; 4]; 2], kind: u8, code: u8, word: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn icmp4(ends: [[u8; 4]; 2], kind: u8, code: u8, word: u32, payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     PacketBuilder::ipv4(ends[0], ends[1], 64)
         .icmpv4_raw(kind, code, word.to_be_bytes())
@@ -286,7 +286,7 @@ pub fn icmp4(ends: [[u8; 4]; 2], kind: u8, code: u8, word: u32, payload: &[u8]) 
 }
 
 /// An ICMPv6 message whose checksum etherparse computes.
-pub fn icmp6(ends: [&str; 2], kind: u8, code: u8, word: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn icmp6(ends: [&str; 2], kind: u8, code: u8, word: u32, payload: &[u8]) -> Vec<u8> {
     let octets = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
     let mut packet = Vec::new();
     PacketBuilder::ipv6(octets(ends[0]), octets(ends[1]), 64)
@@ -298,7 +298,7 @@ pub fn icmp6(ends: [&str; 2], kind: u8, code: u8, word: u32, payload: &[u8]) -> 
 
 /// What etherparse reads in an IPv4 packet that left, by itself or inside a tunnel.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Seen4 {
+pub(crate) struct Seen4 {
     pub source: [u8; 4],
     pub destination: [u8; 4],
     pub ttl: u8,
@@ -310,7 +310,7 @@ pub struct Seen4 {
 }
 
 /// Parses a whole IPv4 packet, and checks its checksums.
-pub fn see4(packet: &[u8]) -> Seen4 {
+pub(crate) fn see4(packet: &[u8]) -> Seen4 {
     let sliced = SlicedPacket::from_ip(packet).unwrap();
     let Some(NetSlice::Ipv4(ipv4)) = &sliced.net else {
         panic!("no IPv4: {packet:02x?}");
@@ -342,14 +342,14 @@ pub fn see4(packet: &[u8]) -> Seen4 {
 }
 
 /// Parses a frame towards the Internet.
-pub fn out4(frame: &[u8]) -> Seen4 {
+pub(crate) fn out4(frame: &[u8]) -> Seen4 {
     assert_eq!((&frame[..6], &frame[6..12]), (&NEXT_MAC[..], &OWN_MAC[..]));
     assert_eq!(frame[12..14], [8, 0]);
     see4(&frame[14..])
 }
 
 /// Parses a frame towards the access network into its IPv6 header and its payload.
-pub fn out6(frame: &[u8]) -> (Ipv6Header, Vec<u8>) {
+pub(crate) fn out6(frame: &[u8]) -> (Ipv6Header, Vec<u8>) {
     assert_eq!((&frame[..6], &frame[6..12]), (&NEXT_MAC[..], &OWN_MAC[..]));
     assert_eq!(frame[12..14], [0x86, 0xdd]);
     let (header, rest) = Ipv6Header::from_slice(&frame[14..]).unwrap();
@@ -358,7 +358,7 @@ pub fn out6(frame: &[u8]) -> (Ipv6Header, Vec<u8>) {
 }
 
 /// Parses a frame into a softwire, and checks both ends of the tunnel.
-pub fn into(frame: &[u8], br: &str, b4: &str) -> Seen4 {
+pub(crate) fn into(frame: &[u8], br: &str, b4: &str) -> Seen4 {
     let (header, inner) = out6(frame);
     assert_eq!(
         Ipv6Addr::from(header.source),
@@ -375,7 +375,7 @@ pub fn into(frame: &[u8], br: &str, b4: &str) -> Seen4 {
 }
 
 /// The one's complement sum of RFC 1071; 0xffff over data with a right checksum.
-pub fn ones_sum(bytes: &[u8]) -> u32 {
+pub(crate) fn ones_sum(bytes: &[u8]) -> u32 {
     let mut sum: u32 = bytes
         .chunks(2)
         .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low)))

@@ -5,7 +5,7 @@ use carina_wire::neighbour::{Neighbour, NeighbourKind, group_mac, solicited_node
 
 use crate::harness::*;
 
-pub fn asking() -> Case {
+pub(crate) fn asking() -> Case {
     let mut case = Case::plain();
     case.configuration = case
         .configuration
@@ -14,7 +14,11 @@ pub fn asking() -> Case {
     case
 }
 
-pub fn arp(is_reply: bool, sender: ([u8; 6], [u8; 4]), target: ([u8; 6], [u8; 4])) -> Vec<u8> {
+pub(crate) fn arp(
+    is_reply: bool,
+    sender: ([u8; 6], [u8; 4]),
+    target: ([u8; 6], [u8; 4]),
+) -> Vec<u8> {
     let arp = Arp4 {
         is_reply,
         sender,
@@ -23,7 +27,7 @@ pub fn arp(is_reply: bool, sender: ([u8; 6], [u8; 4]), target: ([u8; 6], [u8; 4]
     ether(0x0806, &arp.encode())
 }
 
-pub fn octets(text: &str) -> [u8; 16] {
+pub(crate) fn octets(text: &str) -> [u8; 16] {
     text.parse::<std::net::Ipv6Addr>().unwrap().octets()
 }
 

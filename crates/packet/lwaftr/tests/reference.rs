@@ -11,17 +11,17 @@ use etherparse::{IpDscp, IpEcn, IpFragOffset, IpNumber, Ipv4Header, Ipv6FlowLabe
 use crate::harness::{NEXT_MAC, OWN_MAC, OWN4, ones_sum};
 
 /// MTU of each side, in bytes.
-pub const MTU4: usize = 1400;
-pub const MTU6: usize = 1500;
+pub(crate) const MTU4: usize = 1400;
+pub(crate) const MTU6: usize = 1500;
 
 /// Frames that the reference sends, by side.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub(crate) struct Left {
     pub external: Vec<Vec<u8>>,
     pub internal: Vec<Vec<u8>>,
 }
 
-pub struct Reference {
+pub(crate) struct Reference {
     pub softwires: Vec<Softwire>,
     pub has_hairpinning: bool,
 }
@@ -103,7 +103,7 @@ impl Reference {
     }
 
     /// Handles a frame from the Internet.
-    pub fn external(&self, frame: &[u8]) -> Left {
+    pub(crate) fn external(&self, frame: &[u8]) -> Left {
         let mut left = Left::default();
         let Some(packet) = Packet::read(&frame[14..]) else {
             return left;
@@ -174,7 +174,7 @@ impl Reference {
     }
 
     /// Handles a frame from the access network.
-    pub fn internal(&self, frame: &[u8]) -> Left {
+    pub(crate) fn internal(&self, frame: &[u8]) -> Left {
         let mut left = Left::default();
         let (mut outer, rest) = Ipv6Header::from_slice(&frame[14..]).unwrap();
         let Some(mut rest) = rest.get(..usize::from(outer.payload_length)) else {

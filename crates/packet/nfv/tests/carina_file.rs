@@ -3,7 +3,7 @@
 use carina_nfv::traffic::graph::{graph, port_kinds};
 use carina_nfv::traffic::{Defaults, Traffic, read};
 
-pub const WHOLE: &str = r#"
+pub(crate) const WHOLE: &str = r#"
 [uplink]
 kind = "af_packet"
 interface = "eth1"

@@ -1,15 +1,15 @@
 //! Frames that are built byte by byte.
 
 /// `02:00:00:00:00:N`.
-pub fn mac(n: u8) -> [u8; 6] {
+pub(crate) fn mac(n: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, n]
 }
 
-pub const BROADCAST: [u8; 6] = [0xff; 6];
+pub(crate) const BROADCAST: [u8; 6] = [0xff; 6];
 
 /// A UDP frame between hosts 10.0.0.N, without checksums. `ends` are host number and port of source
 /// and destination; `size` is the length of the frame in bytes.
-pub fn udp(from: [u8; 6], to: [u8; 6], ends: [(u8, u16); 2], size: usize) -> Vec<u8> {
+pub(crate) fn udp(from: [u8; 6], to: [u8; 6], ends: [(u8, u16); 2], size: usize) -> Vec<u8> {
     assert!(size >= 42);
     let mut frame = [to, from].concat();
     frame.extend([8, 0, 0x45, 0]);
@@ -27,7 +27,7 @@ pub fn udp(from: [u8; 6], to: [u8; 6], ends: [(u8, u16); 2], size: usize) -> Vec
 }
 
 /// The frame with a VLAN tag.
-pub fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
+pub(crate) fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
     let [high, low] = vlan.to_be_bytes();
     [&frame[..12], &[0x81, 0, high, low], &frame[12..]].concat()
 }

@@ -19,7 +19,7 @@ type Queue = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
 /// A port that consists of queues: frames to send, and frames that it received.
 #[derive(Clone, Debug, Default)]
-pub struct Probe {
+pub(crate) struct Probe {
     send: Queue,
     seen: Queue,
 }
@@ -30,7 +30,7 @@ impl PartialEq for Probe {
     }
 }
 
-pub struct ProbeApp(Probe, Pool);
+pub(crate) struct ProbeApp(Probe, Pool);
 
 const INPUT: PortList = PortList::Named(&[Port::optional("input")]);
 const OUTPUT: PortList = PortList::Named(&[Port::optional("output")]);
@@ -59,7 +59,7 @@ impl FrameApp for ProbeApp {
 }
 
 /// A running configuration.
-pub struct Bench {
+pub(crate) struct Bench {
     network: Network,
     counters: PathBuf,
     traffic: Traffic,
@@ -68,14 +68,14 @@ pub struct Bench {
 }
 
 /// The text of a port. Its kind does not matter, because a probe replaces its app.
-pub fn port(name: &str, more: &str) -> String {
+pub(crate) fn port(name: &str, more: &str) -> String {
     format!("[[ports]]\nname = \"{name}\"\napp = {{ kind = \"tap\", name = \"{name}\" }}\n{more}\n")
 }
 
-pub const UPLINK: &str = "[uplink]\nkind = \"tap\"\nname = \"uplink\"\n";
+pub(crate) const UPLINK: &str = "[uplink]\nkind = \"tap\"\nname = \"uplink\"\n";
 
 impl Bench {
-    pub fn new(text: &str) -> Bench {
+    pub(crate) fn new(text: &str) -> Bench {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("carina-nfv-{}-{number}", std::process::id());
@@ -98,7 +98,7 @@ impl Bench {
     }
 
     /// Applies the text of a file.
-    pub fn configure(&mut self, text: &str) -> Difference {
+    pub(crate) fn configure(&mut self, text: &str) -> Difference {
         let traffic = read(text, &Defaults::default(), &port_kinds()).unwrap();
         let mut graph = graph(&traffic, &port_kinds()).unwrap();
         let ends = traffic.ports.iter();
@@ -112,25 +112,25 @@ impl Bench {
     }
 
     /// Lets a port send a frame in the next breath.
-    pub fn send(&self, port: &str, frame: &[u8]) {
+    pub(crate) fn send(&self, port: &str, frame: &[u8]) {
         let mut waiting = self.probes[port].send.lock().unwrap();
         waiting.push_back(frame.to_vec());
     }
 
     /// The frames that a port has received since the last call.
-    pub fn seen(&self, port: &str) -> Vec<Vec<u8>> {
+    pub(crate) fn seen(&self, port: &str) -> Vec<Vec<u8>> {
         self.probes[port].seen.lock().unwrap().drain(..).collect()
     }
 
     /// Breathes until all frames have passed, and then lets a millisecond pass.
-    pub fn breathe(&mut self) {
+    pub(crate) fn breathe(&mut self) {
         for _ in 0..4 {
             self.network.breathe(Instant::from_millis(self.now));
         }
         self.now += 1;
     }
 
-    pub fn counts(&mut self) -> TrafficCounts {
+    pub(crate) fn counts(&mut self) -> TrafficCounts {
         // Counters of links are updated every 20 ms.
         self.now += 100;
         self.breathe();

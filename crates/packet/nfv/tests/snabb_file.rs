@@ -29,7 +29,7 @@ fn l2tpv3(tunnel: &Tunnel) -> L2tpv3Config {
     }
 }
 
-pub const WHOLE: &str = r#"-- Written by a tool
+pub(crate) const WHOLE: &str = r#"-- Written by a tool
 return {
   {
     port_id = "0f3f2a4e-9c1d-4d2f-8a55-5a0d6f1b2c3d",

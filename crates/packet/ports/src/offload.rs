@@ -65,7 +65,7 @@ pub(crate) struct Taken {
 impl Intake {
     /// Turns `bytes`, which arrived with this virtio-net `header`, into one frame or several
     /// segments, and passes them to `each`. Inserts the VLAN `tag` into each.
-    pub fn take(
+    pub(crate) fn take(
         &self,
         header: &[u8],
         bytes: &[u8],
@@ -108,7 +108,7 @@ impl Intake {
     }
 
     /// Whether a frame of `len` bytes keeps its pending offload work as metadata.
-    pub fn keeps(&self, len: usize) -> bool {
+    pub(crate) fn keeps(&self, len: usize) -> bool {
         self.keeps_offload && len + TAG_BYTES <= self.pool.frame_bytes()
     }
 

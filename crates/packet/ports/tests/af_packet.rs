@@ -8,7 +8,7 @@ use crate::traffic::{FAR, OWN, tcp_goes_through, udp_burst, udp_goes_both_ways};
 
 /// Three namespaces: `own` and `far` each have an IP address; `between` has the other ends of their
 /// veth pairs.
-pub struct Three {
+pub(crate) struct Three {
     pub own: Room,
     pub between: Room,
     pub far: Room,
@@ -16,7 +16,7 @@ pub struct Three {
 
 impl Three {
     /// Makes the namespaces. Prints the reason and returns `None` if that is not allowed.
-    pub fn new() -> Option<Three> {
+    pub(crate) fn new() -> Option<Three> {
         let three = Three {
             own: Room::new()?,
             between: Room::new()?,

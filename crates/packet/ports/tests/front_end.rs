@@ -16,44 +16,44 @@ use carina_vring::{
 
 use crate::traffic::PATIENCE;
 
-pub const GET_FEATURES: u32 = 1;
-pub const SET_FEATURES: u32 = 2;
-pub const SET_OWNER: u32 = 3;
-pub const SET_MEM_TABLE: u32 = 5;
-pub const SET_VRING_NUM: u32 = 8;
-pub const SET_VRING_ADDR: u32 = 9;
-pub const SET_VRING_BASE: u32 = 10;
-pub const GET_VRING_BASE: u32 = 11;
-pub const SET_VRING_KICK: u32 = 12;
-pub const SET_VRING_CALL: u32 = 13;
-pub const GET_PROTOCOL_FEATURES: u32 = 15;
-pub const SET_PROTOCOL_FEATURES: u32 = 16;
-pub const SET_VRING_ENABLE: u32 = 18;
-pub const SEND_RARP: u32 = 19;
-pub const NET_SET_MTU: u32 = 20;
+pub(crate) const GET_FEATURES: u32 = 1;
+pub(crate) const SET_FEATURES: u32 = 2;
+pub(crate) const SET_OWNER: u32 = 3;
+pub(crate) const SET_MEM_TABLE: u32 = 5;
+pub(crate) const SET_VRING_NUM: u32 = 8;
+pub(crate) const SET_VRING_ADDR: u32 = 9;
+pub(crate) const SET_VRING_BASE: u32 = 10;
+pub(crate) const GET_VRING_BASE: u32 = 11;
+pub(crate) const SET_VRING_KICK: u32 = 12;
+pub(crate) const SET_VRING_CALL: u32 = 13;
+pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
+pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
+pub(crate) const SET_VRING_ENABLE: u32 = 18;
+pub(crate) const SEND_RARP: u32 = 19;
+pub(crate) const NET_SET_MTU: u32 = 20;
 
 /// VERSION_1, MRG_RXBUF and vhost-user's PROTOCOL_FEATURES.
-pub const FEATURES: u64 = 1 << 32 | 1 << 15 | 1 << 30;
-pub const PACKED: u64 = 1 << 34;
+pub(crate) const FEATURES: u64 = 1 << 32 | 1 << 15 | 1 << 30;
+pub(crate) const PACKED: u64 = 1 << 34;
 
 /// Where the memory begins: its guest address, and its user address in the front end.
-pub const GUEST: u64 = 0x4000_0000;
-pub const USER: u64 = 0x7000_0000;
-pub const BYTES: usize = 1 << 20;
-pub const SIZE: u16 = 16;
+pub(crate) const GUEST: u64 = 0x4000_0000;
+pub(crate) const USER: u64 = 0x7000_0000;
+pub(crate) const BYTES: usize = 1 << 20;
+pub(crate) const SIZE: u16 = 16;
 
 /// Offsets of a ring's parts in the memory: descriptors, driver area, device area.
-pub fn parts(ring: u64) -> [u64; 3] {
+pub(crate) fn parts(ring: u64) -> [u64; 3] {
     [0, 0x2000, 0x3000].map(|part| ring * 0x4000 + part)
 }
 
 /// Offset of a buffer in the memory.
-pub fn buffer(ring: u64, number: u64) -> u64 {
+pub(crate) fn buffer(ring: u64, number: u64) -> u64 {
     0x1_0000 + ring * 0x4_0000 + number * 0x1000
 }
 
 /// Connects to a back end, and waits until it listens.
-pub fn connected(path: &Path) -> UnixStream {
+pub(crate) fn connected(path: &Path) -> UnixStream {
     let begin = Instant::now();
     loop {
         match UnixStream::connect(path) {
@@ -64,7 +64,7 @@ pub fn connected(path: &Path) -> UnixStream {
     }
 }
 
-pub struct FrontEnd {
+pub(crate) struct FrontEnd {
     pub socket: UnixStream,
     pub memory: OwnedFd,
     pub mapping: Arc<Mapping>,
@@ -76,19 +76,19 @@ pub struct FrontEnd {
 
 impl FrontEnd {
     /// Connects, but sends no message yet.
-    pub fn connect(path: &Path) -> FrontEnd {
+    pub(crate) fn connect(path: &Path) -> FrontEnd {
         FrontEnd::over(connected(path))
     }
 
     /// Uses a connection that the back end made, but sends no message yet.
-    pub fn over(socket: UnixStream) -> FrontEnd {
+    pub(crate) fn over(socket: UnixStream) -> FrontEnd {
         let memory = Memory::anonymous("front-end", BYTES).unwrap();
         FrontEnd::with_memory(socket, memory.into_fd())
     }
 
     /// Uses an existing connection, and a file of [`BYTES`] bytes as the guest's memory. Sends no
     /// message yet.
-    pub fn with_memory(socket: UnixStream, memory: OwnedFd) -> FrontEnd {
+    pub(crate) fn with_memory(socket: UnixStream, memory: OwnedFd) -> FrontEnd {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mapping = Arc::new(Mapping::shared(memory.as_fd(), 0, BYTES).unwrap());
         FrontEnd {
@@ -103,12 +103,12 @@ impl FrontEnd {
     }
 
     /// Connects, and sets up the first pair of rings, both empty.
-    pub fn running(path: &Path, features: u64) -> FrontEnd {
+    pub(crate) fn running(path: &Path, features: u64) -> FrontEnd {
         FrontEnd::connect(path).set_up(features)
     }
 
     /// Sets up the first pair of rings.
-    pub fn set_up(mut self, features: u64) -> FrontEnd {
+    pub(crate) fn set_up(mut self, features: u64) -> FrontEnd {
         self.negotiate(features);
         for ring in 0..2 {
             self.add_ring(ring);
@@ -119,7 +119,7 @@ impl FrontEnd {
         self
     }
 
-    pub fn negotiate(&mut self, features: u64) {
+    pub(crate) fn negotiate(&mut self, features: u64) {
         self.features = features;
         assert_eq!(self.asks(GET_FEATURES) & features, features);
         self.asks(GET_PROTOCOL_FEATURES);
@@ -130,7 +130,7 @@ impl FrontEnd {
     }
 
     /// Announces memory regions: guest address, bytes, user address, offset in the file.
-    pub fn gives_memory(&mut self, regions: &[(u64, u64, u64, u64)]) {
+    pub(crate) fn gives_memory(&mut self, regions: &[(u64, u64, u64, u64)]) {
         let mut body = (regions.len() as u32).to_ne_bytes().to_vec();
         body.extend([0; 4]);
         for (guest, bytes, user, offset) in regions {
@@ -144,7 +144,7 @@ impl FrontEnd {
     }
 
     /// Makes an empty ring in the memory.
-    pub fn add_ring(&mut self, ring: u64) {
+    pub(crate) fn add_ring(&mut self, ring: u64) {
         let whole = Arc::clone(&self.mapping);
         let region = Region::new(whole, 0, GUEST, USER, BYTES as u64).unwrap();
         let memory = GuestMemory::new(vec![region]).unwrap();
@@ -168,7 +168,7 @@ impl FrontEnd {
     }
 
     /// Tells the back end where a ring is, and starts it.
-    pub fn start_ring(&mut self, ring: u64, base: u32) {
+    pub(crate) fn start_ring(&mut self, ring: u64, base: u32) {
         self.describe_ring(ring, base);
         let kick = EventFd::new().unwrap();
         let kick_fd = kick.try_clone().unwrap().into_fd();
@@ -177,13 +177,13 @@ impl FrontEnd {
     }
 
     /// Starts a ring that is never kicked: its SET_VRING_KICK carries no file descriptor.
-    pub fn start_polled_ring(&mut self, ring: u64) {
+    pub(crate) fn start_polled_ring(&mut self, ring: u64) {
         self.describe_ring(ring, 0);
         self.says_u64(SET_VRING_KICK, ring | 1 << 8);
         self.finish_ring(ring, EventFd::new().unwrap());
     }
 
-    pub fn describe_ring(&mut self, ring: u64, base: u32) {
+    pub(crate) fn describe_ring(&mut self, ring: u64, base: u32) {
         let index = ring as u32;
         let base = if self.features & PACKED != 0 && base == 0 {
             0x8000_8000
@@ -209,7 +209,7 @@ impl FrontEnd {
         self.calls.push(call);
     }
 
-    pub fn says(&mut self, request: u32, body: &[u8], fds: &[BorrowedFd<'_>]) {
+    pub(crate) fn says(&mut self, request: u32, body: &[u8], fds: &[BorrowedFd<'_>]) {
         let header = [request, 1, body.len() as u32].map(u32::to_ne_bytes);
         let header = header.as_flattened();
         if fds.is_empty() {
@@ -219,22 +219,22 @@ impl FrontEnd {
         }
     }
 
-    pub fn says_u64(&mut self, request: u32, value: u64) {
+    pub(crate) fn says_u64(&mut self, request: u32, value: u64) {
         self.says(request, &value.to_ne_bytes(), &[]);
     }
 
-    pub fn says_state(&mut self, request: u32, index: u32, value: u32) {
+    pub(crate) fn says_state(&mut self, request: u32, index: u32, value: u32) {
         let body = [index, value].map(u32::to_ne_bytes);
         self.says(request, body.as_flattened(), &[]);
     }
 
     /// Sends a message without a body, and returns the number in the answer.
-    pub fn asks(&mut self, request: u32) -> u64 {
+    pub(crate) fn asks(&mut self, request: u32) -> u64 {
         self.says(request, &[], &[]);
         self.answer(request)
     }
 
-    pub fn answer(&mut self, request: u32) -> u64 {
+    pub(crate) fn answer(&mut self, request: u32) -> u64 {
         let mut reply = [0; 20];
         self.socket.read_exact(&mut reply).unwrap();
         let word = |at: usize| u32::from_ne_bytes(reply[at..at + 4].try_into().unwrap());
@@ -243,22 +243,22 @@ impl FrontEnd {
     }
 
     /// The ring base in the answer to `GET_VRING_BASE`.
-    pub fn asks_base(&mut self) -> u32 {
+    pub(crate) fn asks_base(&mut self) -> u32 {
         (self.answer(GET_VRING_BASE) >> 32) as u32
     }
 
     /// Waits until the back end closes the connection; `true` once it has.
-    pub fn is_cut_off(&mut self) -> bool {
+    pub(crate) fn is_cut_off(&mut self) -> bool {
         let mut rest = Vec::new();
         self.socket.read_to_end(&mut rest).is_ok()
     }
 
     /// Sends a frame as the guest, with the header of a frame without offload work.
-    pub fn sends(&mut self, number: u64, frame: &[u8]) {
+    pub(crate) fn sends(&mut self, number: u64, frame: &[u8]) {
         self.sends_with([0; 12], number, frame);
     }
 
-    pub fn sends_with(&mut self, header: [u8; 12], number: u64, frame: &[u8]) {
+    pub(crate) fn sends_with(&mut self, header: [u8; 12], number: u64, frame: &[u8]) {
         let at = buffer(1, number);
         self.mapping.write(at as usize, &[&header, frame].concat());
         let len = 12 + frame.len() as u32;
@@ -272,7 +272,7 @@ impl FrontEnd {
     }
 
     /// Offers the back end a buffer for a frame.
-    pub fn gives_buffer(&mut self, number: u64, len: u32) -> u16 {
+    pub(crate) fn gives_buffer(&mut self, number: u64, len: u32) -> u16 {
         let at = GUEST + buffer(0, number);
         let id = self.rings[0].add(&[DriverBuffer::writable(at, len)]);
         self.rings[0].publish();
@@ -280,7 +280,7 @@ impl FrontEnd {
     }
 
     /// Waits for a descriptor chain that the back end returns.
-    pub fn returned(&mut self, ring: usize) -> Completion {
+    pub(crate) fn returned(&mut self, ring: usize) -> Completion {
         let begin = Instant::now();
         loop {
             if let Some(used) = self.rings[ring].poll().unwrap() {
@@ -291,7 +291,7 @@ impl FrontEnd {
         }
     }
 
-    pub fn bytes(&self, number: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&self, number: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.mapping.read(buffer(0, number) as usize, &mut bytes);
         bytes

@@ -21,7 +21,13 @@ fn graph(directory: &Path, more: &str) -> String {
 }
 
 /// A virtual machine with a card at a socket in `directory`.
-pub fn machine(directory: &Path, name: &str, card: &str, queues: u16, packed: bool) -> Machine {
+pub(crate) fn machine(
+    directory: &Path,
+    name: &str,
+    card: &str,
+    queues: u16,
+    packed: bool,
+) -> Machine {
     let boot = Boot::prepare(&cache(), &Image::new()).unwrap();
     let nic = Nic {
         model: Model::VirtioNet,
@@ -37,7 +43,7 @@ pub fn machine(directory: &Path, name: &str, card: &str, queues: u16, packed: bo
     machine.dies_with_parent()
 }
 
-pub fn cache() -> Cache {
+pub(crate) fn cache() -> Cache {
     Cache::default_location().unwrap()
 }
 
@@ -48,7 +54,7 @@ fn guest(directory: &Path, queues: u16, packed: bool) -> Vm {
     vm
 }
 
-pub fn raise(vm: &Vm) {
+pub(crate) fn raise(vm: &Vm) {
     let up = "ip address add 10.0.0.2/24 dev eth0 && ip link set eth0 up";
     let done = vm.run(up).unwrap();
     assert!(done.is_success(), "{}", done.error_text());

@@ -17,7 +17,7 @@ use crate::room::Room;
 use crate::traffic::PATIENCE;
 
 /// A running graph, on a thread of its own in a namespace.
-pub struct Running {
+pub(crate) struct Running {
     stop: Arc<AtomicBool>,
     cpu_ns: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
@@ -25,12 +25,12 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn new(room: &Room, graph: &str) -> Running {
+    pub(crate) fn new(room: &Room, graph: &str) -> Running {
         Running::with(room, graph, PoolConfig::default()).unwrap()
     }
 
     /// Starts a graph, or returns the error.
-    pub fn with(room: &Room, graph: &str, pool: PoolConfig) -> Result<Running, String> {
+    pub(crate) fn with(room: &Room, graph: &str, pool: PoolConfig) -> Result<Running, String> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("carina-ports-{}-{number}", std::process::id());
@@ -72,20 +72,20 @@ impl Running {
     }
 
     /// The value of a counter of an app or a link.
-    pub fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         self.find(name)
             .unwrap_or_else(|| panic!("no counter {name}"))
     }
 
     /// The value of a counter; `None` if no counter has this name.
-    pub fn find(&self, name: &str) -> Option<u64> {
+    pub(crate) fn find(&self, name: &str) -> Option<u64> {
         let all = counter_file::read(&self.counters).unwrap();
         let found = all.iter().find(|reading| reading.name == name);
         found.map(|reading| reading.value)
     }
 
     /// Asserts that an app has dropped nothing for these reasons.
-    pub fn has_not_dropped(&self, app: &str, reasons: &[&str]) {
+    pub(crate) fn has_not_dropped(&self, app: &str, reasons: &[&str]) {
         for reason in reasons {
             let name = format!("{app}/drop_{reason}");
             assert_eq!(self.counter(&name), 0, "{name}");
@@ -93,7 +93,7 @@ impl Running {
     }
 
     /// Waits until `is_so` holds for a counter.
-    pub fn until(&self, name: &str, is_so: impl Fn(u64) -> bool) {
+    pub(crate) fn until(&self, name: &str, is_so: impl Fn(u64) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so(self.counter(name)) {
             assert!(Instant::now() < end, "{name} is {}", self.counter(name));
@@ -103,7 +103,7 @@ impl Running {
 
     /// Asserts that the idle thread uses almost no CPU time. Other load on the machine can only
     /// make its wake-ups more expensive, so the best of several seconds counts.
-    pub fn rests(&self) {
+    pub(crate) fn rests(&self) {
         let enough = Duration::from_millis(50);
         let mut spent = Duration::MAX;
         for _ in 0..30 {

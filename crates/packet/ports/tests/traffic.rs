@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::room::Room;
 
 /// Only bounds how long a test may hang; no assertion depends on it.
-pub const PATIENCE: Duration = Duration::from_secs(600);
-pub const OWN: &str = "10.9.0.1";
-pub const FAR: &str = "10.9.0.2";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const OWN: &str = "10.9.0.1";
+pub(crate) const FAR: &str = "10.9.0.2";
 
 fn socket(room: &Room, address: &'static str) -> UdpSocket {
     let socket = room.run(move || UdpSocket::bind((address, 0)).unwrap());
@@ -22,7 +22,7 @@ fn socket(room: &Room, address: &'static str) -> UdpSocket {
 
 /// Sends datagrams of several lengths from `own` to `far` and back, and repeats each until it
 /// arrives: the first ones may be lost during address resolution.
-pub fn udp_goes_both_ways(own: &Room, far: &Room) {
+pub(crate) fn udp_goes_both_ways(own: &Room, far: &Room) {
     let (here, there) = (socket(own, OWN), socket(far, FAR));
     for length in [0, 1, 18, 512, 1472] {
         let message: Vec<u8> = (0..length).map(|n| n as u8).collect();
@@ -47,7 +47,7 @@ fn exchange(from: &UdpSocket, to: &UdpSocket, message: &[u8]) {
 }
 
 /// Sends `count` datagrams of 100 bytes, and returns how many arrive.
-pub fn udp_burst(own: &Room, far: &Room, count: usize) -> usize {
+pub(crate) fn udp_burst(own: &Room, far: &Room, count: usize) -> usize {
     let (here, there) = (socket(own, OWN), socket(far, FAR));
     exchange(&here, &there, b"first");
     there
@@ -75,7 +75,7 @@ pub fn udp_burst(own: &Room, far: &Room, count: usize) -> usize {
 }
 
 /// Sends a megabyte by TCP, which the kernel passes on in long segments without checksums.
-pub fn tcp_goes_through(own: &Room, far: &Room) {
+pub(crate) fn tcp_goes_through(own: &Room, far: &Room) {
     let listener = far.run(|| TcpListener::bind((FAR, 0)).unwrap());
     let address = listener.local_addr().unwrap();
     let sent: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();

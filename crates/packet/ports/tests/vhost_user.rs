@@ -14,13 +14,13 @@ use crate::running::Running;
 use crate::traffic::PATIENCE;
 
 /// Two cards whose ports are linked with each other.
-pub struct Wire {
+pub(crate) struct Wire {
     pub graph: Running,
     pub sockets: [PathBuf; 2],
     _directory: tempfile::TempDir,
 }
 
-pub fn wire(more: &str) -> Option<Wire> {
+pub(crate) fn wire(more: &str) -> Option<Wire> {
     let directory = tempfile::tempdir().unwrap();
     let sockets = ["a", "b"].map(|name| directory.path().join(name));
     let mut text = "links = [\"a.output -> b.input\", \"b.output -> a.input\"]\n".to_owned();
@@ -41,7 +41,7 @@ fn running(socket: &Path, features: u64) -> FrontEnd {
 }
 
 /// Sends a frame from one guest to another, and checks what arrives.
-pub fn passes(from: &mut FrontEnd, to: &mut FrontEnd, frame: &[u8]) {
+pub(crate) fn passes(from: &mut FrontEnd, to: &mut FrontEnd, frame: &[u8]) {
     to.gives_buffer(0, 2048);
     from.sends(0, frame);
     from.returned(1);
@@ -52,7 +52,7 @@ pub fn passes(from: &mut FrontEnd, to: &mut FrontEnd, frame: &[u8]) {
     assert_eq!(&bytes[12..], frame);
 }
 
-pub fn frame(len: usize) -> Vec<u8> {
+pub(crate) fn frame(len: usize) -> Vec<u8> {
     (0..len).map(|at| at as u8).collect()
 }
 

@@ -7,7 +7,7 @@ use carina_wire::dif::Dialect;
 /// Why the text of an argument is refused, and what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ArgumentError {
+pub(crate) enum ArgumentError {
     /// The text is not a comparison with a severity of alarms.
     #[error("{0:?}: is:V, below:V or above:V is expected; V is warning, minor, major or critical")]
     Severity(String),

@@ -10,7 +10,7 @@ use crate::failure::{Failure, failed, usage};
 
 /// Options of the pool, which holds the frames in memory.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct PoolArgs {
+pub(crate) struct PoolArgs {
     /// Number of frames that the pool of buffers holds
     #[arg(long, default_value_t = PoolConfig::default().frames)]
     frames: usize,
@@ -24,7 +24,7 @@ impl PoolArgs {
     ///
     /// # Errors
     /// The pool's options are invalid, or the system refuses its memory.
-    pub fn make_runner(self, counters: &Path) -> Result<GraphRunner, Failure> {
+    pub(crate) fn make_runner(self, counters: &Path) -> Result<GraphRunner, Failure> {
         let pool = PoolConfig {
             frames: self.frames,
             frame_bytes: self.frame_bytes,
@@ -35,7 +35,7 @@ impl PoolArgs {
 
 /// Turns an error into a failure of the command. Invalid options of the pool are a wrong command
 /// line.
-pub fn runner_failure(error: RunnerError) -> Failure {
+pub(crate) fn runner_failure(error: RunnerError) -> Failure {
     match error {
         RunnerError::Pool(error @ (PoolError::Frames(_) | PoolError::FrameBytes(_))) => {
             usage(error)

@@ -15,18 +15,18 @@ use carina_node::config::ConfigError;
 use carina_vnet_roles::calling::connection::CallError;
 
 /// Exit code of a command that was tried and failed.
-pub const EXIT_FAILED: u8 = 1;
+pub(crate) const EXIT_FAILED: u8 = 1;
 /// Exit code for a wrong command line; nothing was tried.
-pub const EXIT_USAGE: u8 = 2;
+pub(crate) const EXIT_USAGE: u8 = 2;
 /// Exit code of a command that was refused for a lasting reason, so that a retry does not help. An
 /// example is bad input that only the node, or the reader of a configuration, can recognise.
-pub const EXIT_REFUSED: u8 = 3;
+pub(crate) const EXIT_REFUSED: u8 = 3;
 /// Exit code of a command that was interrupted, the same that a shell shows for a process ended by
 /// SIGINT (2).
-pub const EXIT_INTERRUPTED: u8 = 128 + 2;
+pub(crate) const EXIT_INTERRUPTED: u8 = 128 + 2;
 /// Exit code of a command whose standard output was closed, the same that a shell shows for a
 /// process ended by SIGPIPE (13).
-pub const EXIT_UNREAD: u8 = 128 + 13;
+pub(crate) const EXIT_UNREAD: u8 = 128 + 13;
 
 /// Why a command failed: what was attempted, what is wrong, and what would be right.
 #[derive(Debug)]
@@ -80,22 +80,22 @@ impl fmt::Display for Failure {
 }
 
 /// The failure of a command that was tried, with the text of any error.
-pub fn failed(text: impl fmt::Display) -> Failure {
+pub(crate) fn failed(text: impl fmt::Display) -> Failure {
     Failure::Failed(text.to_string())
 }
 
 /// The failure of a command that was refused for a lasting reason, so that a retry does not help.
-pub fn refused(text: impl fmt::Display) -> Failure {
+pub(crate) fn refused(text: impl fmt::Display) -> Failure {
     Failure::Refused(text.to_string())
 }
 
 /// The failure for a wrong command line.
-pub fn usage(text: impl fmt::Display) -> Failure {
+pub(crate) fn usage(text: impl fmt::Display) -> Failure {
     Failure::Usage(text.to_string())
 }
 
 /// Adds to an error what was attempted.
-pub trait Attempt<T> {
+pub(crate) trait Attempt<T> {
     /// Turns an error into `Failure::Failed("{what}: {error chain}")`, or into [`Failure::Refused`]
     /// when the node reports a refusal for a lasting reason.
     fn attempt(self, what: impl fmt::Display) -> Result<T, Failure>;
@@ -176,7 +176,7 @@ fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// The result of every command.
-pub type Outcome = Result<(), Failure>;
+pub(crate) type Outcome = Result<(), Failure>;
 
 #[cfg(test)]
 mod tests {

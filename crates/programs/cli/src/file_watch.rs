@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Watches a file. Compares its modification time and length once a second.
-pub struct FileWatch {
+pub(crate) struct FileWatch {
     file: PathBuf,
     seen: Option<(SystemTime, u64)>,
     looked: Instant,
@@ -14,7 +14,7 @@ pub struct FileWatch {
 impl FileWatch {
     /// Starts to watch a file.
     #[must_use]
-    pub fn new(file: &Path) -> FileWatch {
+    pub(crate) fn new(file: &Path) -> FileWatch {
         FileWatch {
             file: file.to_owned(),
             seen: stamp(file),
@@ -24,7 +24,7 @@ impl FileWatch {
 
     /// Whether the file has changed since the last check. Checks at most once a second, and returns
     /// false in between.
-    pub fn has_changed(&mut self) -> bool {
+    pub(crate) fn has_changed(&mut self) -> bool {
         if self.looked.elapsed() < LOOK_EVERY {
             return false;
         }

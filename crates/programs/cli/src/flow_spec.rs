@@ -9,10 +9,10 @@ use carina_text::duration::{DurationError, parse_ns};
 /// Flow specification of the command line: one of three named specifications, with some fields
 /// changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpecArg(pub FlowSpec);
+pub(crate) struct SpecArg(pub FlowSpec);
 
 /// Help text of every option that takes a flow specification.
-pub const SPEC_HELP: &str = "\
+pub(crate) const SPEC_HELP: &str = "\
 The flow specification: `reliable` (every SDU, once, whole and in order), `unreliable` \
 (no requirement) or `flow-controlled` (in order, and the receiver is not overrun; lost SDUs are \
 not sent again). Fields that differ follow: max_sdu_gap=COUNT, max_loss=SHARE, \
@@ -22,7 +22,7 @@ max_delay=TIME, max_jitter=TIME, avg_bandwidth=RATE, in_order=true|false, as in 
 /// Why a text is not a flow specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SpecError {
+pub(crate) enum SpecError {
     /// The text begins with none of the three names.
     #[error("{0:?} is not one of reliable, unreliable and flow-controlled")]
     Name(String),
@@ -65,7 +65,7 @@ pub enum SpecError {
 
 impl SpecArg {
     /// Whether the specification allows neither loss nor gaps and requires order.
-    pub fn is_reliable(&self) -> bool {
+    pub(crate) fn is_reliable(&self) -> bool {
         self.0.max_loss == 0 && self.0.max_sdu_gap == 0 && self.0.in_order
     }
 }

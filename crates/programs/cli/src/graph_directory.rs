@@ -16,7 +16,7 @@ use crate::failure::{Attempt, Failure};
 
 /// A running graph.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GraphEntry {
+pub(crate) struct GraphEntry {
     /// Name for people: that of the graph's file, or the command and its process id.
     pub name: String,
     /// Path of the counter file.
@@ -25,7 +25,7 @@ pub struct GraphEntry {
 
 /// The running graphs below a run directory, ordered by name. Removes the files of processes that
 /// were killed.
-pub fn entries(run: &Path) -> Vec<GraphEntry> {
+pub(crate) fn entries(run: &Path) -> Vec<GraphEntry> {
     let files = fs::read_dir(run.join(DIRECTORY)).into_iter().flatten();
     let mut graphs: Vec<GraphEntry> = files
         .filter_map(|file| {
@@ -44,7 +44,7 @@ pub fn entries(run: &Path) -> Vec<GraphEntry> {
 }
 
 /// Removes the files of a graph whose process was killed: its counters and its sockets.
-pub fn clear(counters: &Path) {
+pub(crate) fn clear(counters: &Path) {
     if remove_dead(counters) {
         for socket in [trace::socket_of(counters), counters.with_extension(CHANNEL)] {
             // Most graphs have none of these sockets.
@@ -57,7 +57,7 @@ pub fn clear(counters: &Path) {
 ///
 /// # Errors
 /// There is no such file.
-pub fn counters_of_file(shared: &Shared, file: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn counters_of_file(shared: &Shared, file: &Path) -> Result<PathBuf, Failure> {
     let whole = fs::canonicalize(file).attempt(format!("looking for {}", file.display()))?;
     // The whole path is in the name, because files of the same name in two directories are two
     // graphs.
@@ -67,14 +67,14 @@ pub fn counters_of_file(shared: &Shared, file: &Path) -> Result<PathBuf, Failure
 }
 
 /// The counter file of a graph that this process runs. Dropping the value removes the file.
-pub struct OwnCounters(PathBuf);
+pub(crate) struct OwnCounters(PathBuf);
 
 impl OwnCounters {
     /// The counter file of the graph in `file`.
     ///
     /// # Errors
     /// There is no such file, or the directory of counters cannot be made.
-    pub fn of_file(shared: &Shared, file: &Path) -> Result<OwnCounters, Failure> {
+    pub(crate) fn of_file(shared: &Shared, file: &Path) -> Result<OwnCounters, Failure> {
         let counters = counters_of_file(shared, file)?;
         make_directory(shared)?;
         Ok(OwnCounters(counters))
@@ -84,7 +84,7 @@ impl OwnCounters {
     ///
     /// # Errors
     /// The directory of counters cannot be made.
-    pub fn of_process(shared: &Shared, command: &str) -> Result<OwnCounters, Failure> {
+    pub(crate) fn of_process(shared: &Shared, command: &str) -> Result<OwnCounters, Failure> {
         let name = format!("{command}-{}.counters", std::process::id());
         Ok(OwnCounters(make_directory(shared)?.join(name)))
     }
@@ -114,7 +114,7 @@ fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
 const DIRECTORY: &str = "graphs";
 
 /// Extension of an AFTR's control socket, which is beside its counters.
-pub const CHANNEL: &str = "channel";
+pub(crate) const CHANNEL: &str = "channel";
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use crate::report::report;
 
 /// Blocks SIGINT and SIGTERM. While this value lives, the signals do not end the process; the owner
 /// checks for them.
-pub struct Interrupt {
+pub(crate) struct Interrupt {
     epoll: Epoll,
     _signal: StopSignal,
 }
@@ -25,7 +25,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn take() -> io::Result<Interrupt> {
+    pub(crate) fn take() -> io::Result<Interrupt> {
         let signal = StopSignal::new()?;
         let epoll = Epoll::new()?;
         epoll.add(signal.as_fd(), 0, Interest::Read)?;
@@ -39,7 +39,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// The kernel refuses to wait.
-    pub fn comes_within(&self, time: Duration) -> io::Result<bool> {
+    pub(crate) fn comes_within(&self, time: Duration) -> io::Result<bool> {
         let mut ready = Vec::new();
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.epoll.wait(&mut ready, Some(time))?;
@@ -50,20 +50,20 @@ impl Interrupt {
     ///
     /// # Errors
     /// Those of [`Interrupt::comes_within`].
-    pub fn is_there(&self) -> io::Result<bool> {
+    pub(crate) fn is_there(&self) -> io::Result<bool> {
         self.comes_within(Duration::ZERO)
     }
 }
 
 /// What errors of [`end_with_signal`] say was attempted.
-pub const TAKING_SIGNALS: &str = "waiting for signals";
+pub(crate) const TAKING_SIGNALS: &str = "waiting for signals";
 
 /// From now on SIGINT and SIGTERM end this process at once, whatever it waits for, with exit code
 /// 130. Processes that it started end with it, and its scratch directories are removed.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn end_with_signal(json: bool) -> io::Result<()> {
+pub(crate) fn end_with_signal(json: bool) -> io::Result<()> {
     end_with_signal_saying(json, "interrupted; what it had started has ended")
 }
 
@@ -71,7 +71,7 @@ pub fn end_with_signal(json: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn end_with_signal_saying(json: bool, words: &'static str) -> io::Result<()> {
+pub(crate) fn end_with_signal_saying(json: bool, words: &'static str) -> io::Result<()> {
     end_with_signal_after(json, words, || true)
 }
 
@@ -80,7 +80,7 @@ pub fn end_with_signal_saying(json: bool, words: &'static str) -> io::Result<()>
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn end_with_signal_after(
+pub(crate) fn end_with_signal_after(
     json: bool,
     words: &'static str,
     finish: impl FnOnce() -> bool + Send + 'static,
@@ -99,7 +99,7 @@ pub fn end_with_signal_after(
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn end_server_with_signal() -> io::Result<()> {
+pub(crate) fn end_server_with_signal() -> io::Result<()> {
     on_signal(|| Some(0))
 }
 
@@ -108,7 +108,7 @@ pub fn end_server_with_signal() -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn flag_of_signal() -> io::Result<Arc<AtomicBool>> {
+pub(crate) fn flag_of_signal() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let is_set = flag.clone();
     on_signal(move || {

@@ -20,7 +20,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// The end of the queue into which the node's threads write lines.
 #[derive(Debug, Clone)]
-pub struct LogWriter {
+pub(crate) struct LogWriter {
     lines: SyncSender<Vec<u8>>,
     dropped: Arc<AtomicU64>,
 }
@@ -28,7 +28,7 @@ pub struct LogWriter {
 /// The thread that writes to standard error. When this value is dropped, the thread has
 /// [`LAST_LINES`] to write the lines that are still in the queue.
 #[derive(Debug)]
-pub struct LogThread {
+pub(crate) struct LogThread {
     lines: Option<SyncSender<Vec<u8>>>,
     thread: JoinHandle<()>,
 }
@@ -37,7 +37,7 @@ pub struct LogThread {
 ///
 /// # Errors
 /// The system cannot start a thread.
-pub fn start(output: impl Write + Send + 'static) -> io::Result<(LogWriter, LogThread)> {
+pub(crate) fn start(output: impl Write + Send + 'static) -> io::Result<(LogWriter, LogThread)> {
     let (lines, queue) = sync_channel(LINES_MAX);
     let dropped = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&dropped);

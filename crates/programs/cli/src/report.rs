@@ -11,7 +11,7 @@ use crate::failure::{Attempt, Failure, Outcome};
 ///
 /// # Errors
 /// JSON cannot express the value, or standard output is closed.
-pub fn print_json(value: &impl Serialize) -> Outcome {
+pub(crate) fn print_json(value: &impl Serialize) -> Outcome {
     print_line(serde_json::to_string(value).attempt("writing JSON")?)
 }
 
@@ -19,7 +19,7 @@ pub fn print_json(value: &impl Serialize) -> Outcome {
 ///
 /// # Errors
 /// Standard output is closed.
-pub fn print_line(text: impl Display) -> Outcome {
+pub(crate) fn print_line(text: impl Display) -> Outcome {
     printed(writeln!(io::stdout(), "{text}"))
 }
 
@@ -27,7 +27,7 @@ pub fn print_line(text: impl Display) -> Outcome {
 ///
 /// # Errors
 /// Standard output is closed.
-pub fn print_bytes(bytes: &[u8]) -> Outcome {
+pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome {
     let mut output = io::stdout().lock();
     printed(output.write_all(bytes).and_then(|()| output.flush()))
 }
@@ -36,7 +36,7 @@ pub fn print_bytes(bytes: &[u8]) -> Outcome {
 ///
 /// # Errors
 /// [`Failure::Unread`] for a closed pipe, else [`Failure::Failed`].
-pub fn printed(result: io::Result<()>) -> Outcome {
+pub(crate) fn printed(result: io::Result<()>) -> Outcome {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
         other => other.attempt("writing to standard output"),
@@ -45,7 +45,7 @@ pub fn printed(result: io::Result<()>) -> Outcome {
 
 /// Reports a failure as text on standard error, and with `json` also as an object on standard
 /// output.
-pub fn report(failure: &Failure, json: bool) {
+pub(crate) fn report(failure: &Failure, json: bool) {
     progress(format!("carina: {failure}"));
     if json {
         let body = serde_json::json!({
@@ -57,7 +57,7 @@ pub fn report(failure: &Failure, json: bool) {
 }
 
 /// Prints a progress line on standard error, so that it is not mixed with the output of `--json`.
-pub fn progress(text: impl Display) {
+pub(crate) fn progress(text: impl Display) {
     // If standard error is closed, this error is not reported anywhere.
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -18,7 +18,7 @@ use crate::failure::{Attempt, Outcome, failed};
 
 /// How a program runs each command of `carina-tools`: in its own process ([`HERE`]), or by starting
 /// `carina-tools` ([`ELSEWHERE`]). Only a program that uses `HERE` links the code of the tools.
-pub struct Tools {
+pub(crate) struct Tools {
     #[cfg(feature = "tools")]
     pub bench: fn(&Shared, BenchCommand) -> Outcome,
     pub demo: fn(&Shared, DemoArgs) -> Outcome,
@@ -36,7 +36,7 @@ pub struct Tools {
 }
 
 /// The table of `carina-tools`: each command runs in this process.
-pub const HERE: Tools = Tools {
+pub(crate) const HERE: Tools = Tools {
     #[cfg(feature = "tools")]
     bench: commands::bench::run,
     demo: commands::demo::run,
@@ -63,7 +63,7 @@ pub const HERE: Tools = Tools {
 };
 
 /// The table of `carina`: each command starts `carina-tools`.
-pub const ELSEWHERE: Tools = Tools {
+pub(crate) const ELSEWHERE: Tools = Tools {
     #[cfg(feature = "tools")]
     bench: start_program,
     demo: start_program,

@@ -21,7 +21,7 @@ fn processor_time(pid: u32) -> Duration {
 
 /// The least CPU time of a process in several intervals. The first interval below `enough` is the
 /// last. Other work of the machine makes a wake-up more expensive, never cheaper.
-pub fn least_used(pid: u32, look: Duration, enough: Duration) -> Duration {
+pub(crate) fn least_used(pid: u32, look: Duration, enough: Duration) -> Duration {
     let mut least = Duration::MAX;
     for _ in 0..LOOKS {
         let before = processor_time(pid);

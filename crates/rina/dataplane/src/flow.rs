@@ -54,26 +54,26 @@ pub(crate) enum Report {
 
 impl Flow {
     /// Counts an SDU, or a piece of one, that the application sent.
-    pub fn count_in(&self, bytes: usize, more: bool) {
+    pub(crate) fn count_in(&self, bytes: usize, more: bool) {
         self.row
             .add(if more { Value::PiecesIn } else { Value::SdusIn }, 1);
         self.row.add(Value::BytesIn, bytes as u64);
     }
 
     /// Counts whole SDUs that the application sent.
-    pub fn count_sdus_in(&self, sdus: Sdus) {
+    pub(crate) fn count_sdus_in(&self, sdus: Sdus) {
         self.row.add(Value::SdusIn, u64::from(sdus.count));
         self.row.add(Value::BytesIn, u64::from(sdus.bytes));
     }
 
     /// Counts whole SDUs that were delivered to the application.
-    pub fn count_sdus_out(&self, sdus: Sdus) {
+    pub(crate) fn count_sdus_out(&self, sdus: Sdus) {
         self.row.add(Value::SdusOut, u64::from(sdus.count));
         self.row.add(Value::BytesOut, u64::from(sdus.bytes));
     }
 
     /// Counts an SDU, or a piece of one, that was delivered to the application.
-    pub fn count_out(&self, bytes: usize, more: bool) {
+    pub(crate) fn count_out(&self, bytes: usize, more: bool) {
         self.row.add(
             if more {
                 Value::PiecesOut
@@ -86,7 +86,7 @@ impl Flow {
     }
 
     /// Shows the channel that carries the flow in the counters, once the IPCP has set it.
-    pub fn note_channel(&mut self, links: &Links) {
+    pub(crate) fn note_channel(&mut self, links: &Links) {
         if !self.has_channel {
             let channel = links.sink_cookie(self.output);
             self.has_channel = channel != 0;
@@ -96,7 +96,7 @@ impl Flow {
 
     /// Ends the flow: closes the output link with `close`, reports `FlowClosed`, and removes the
     /// app from the engine.
-    pub fn end(&mut self, links: &mut Links, close: Close) {
+    pub(crate) fn end(&mut self, links: &mut Links, close: Close) {
         if !self.is_done {
             self.end_links(links, close);
             links.finish(self.id);
@@ -104,7 +104,7 @@ impl Flow {
     }
 
     /// Ends the flow like [`Flow::end`], but leaves the app in the engine.
-    pub fn end_links(&mut self, links: &mut Links, close: Close) {
+    pub(crate) fn end_links(&mut self, links: &mut Links, close: Close) {
         self.is_done = true;
         match self.report {
             Report::End if !matches!(close, Close::Refused(_)) => {

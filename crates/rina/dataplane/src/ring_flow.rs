@@ -36,7 +36,7 @@ pub(crate) struct RingFlow {
 }
 
 impl RingFlow {
-    pub fn new(flow: Flow, end: Endpoint) -> RingFlow {
+    pub(crate) fn new(flow: Flow, end: Endpoint) -> RingFlow {
         RingFlow {
             flow,
             end,
@@ -53,7 +53,7 @@ impl RingFlow {
     }
 
     /// The app for one end of a crossing.
-    pub fn crossing(flow: Flow, end: Endpoint, crossing: Crossing) -> RingFlow {
+    pub(crate) fn crossing(flow: Flow, end: Endpoint, crossing: Crossing) -> RingFlow {
         RingFlow {
             crossing: Some(crossing),
             ..RingFlow::new(flow, end)

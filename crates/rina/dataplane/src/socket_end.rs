@@ -44,7 +44,7 @@ pub(crate) struct SocketEnd<S> {
 }
 
 impl<S: AsFd> SocketEnd<S> {
-    pub fn new(flow: Flow, socket: S, pool: Pool, lingering: Lingering) -> SocketEnd<S> {
+    pub(crate) fn new(flow: Flow, socket: S, pool: Pool, lingering: Lingering) -> SocketEnd<S> {
         SocketEnd {
             flow,
             socket,
@@ -60,7 +60,7 @@ impl<S: AsFd> SocketEnd<S> {
     }
 
     /// Puts waiting pieces on the link. Returns false if it accepts no more.
-    pub fn forward(&mut self, links: &mut Links) -> bool {
+    pub(crate) fn forward(&mut self, links: &mut Links) -> bool {
         while let Some(piece) = self.pieces.front() {
             if !links.may_push(self.flow.output, piece.len()) {
                 return false;
@@ -78,7 +78,7 @@ impl<S: AsFd> SocketEnd<S> {
 
     /// Marks the socket readable a last time after the manager has requested the end, because the
     /// application may have written to the socket, or closed it, since it was last read.
-    pub fn note_request(&mut self) {
+    pub(crate) fn note_request(&mut self) {
         if !self.has_request && self.flow.close_request.borrow().is_some() {
             self.has_request = true;
             self.is_readable = true;
@@ -87,7 +87,7 @@ impl<S: AsFd> SocketEnd<S> {
 
     /// Whether the manager has requested the end, and everything that the application wrote is on
     /// the link. `is_reading` is true while the socket is still to be read.
-    pub fn is_end_due(&self, is_reading: bool) -> bool {
+    pub(crate) fn is_end_due(&self, is_reading: bool) -> bool {
         !(self.is_readable && is_reading)
             && self.pieces.is_empty()
             && self.flow.close_request.borrow().is_some()
@@ -95,7 +95,7 @@ impl<S: AsFd> SocketEnd<S> {
 
     /// Whether both directions of the socket are closed at its other end, or the socket has an
     /// error.
-    pub fn has_hung_up(&self) -> bool {
+    pub(crate) fn has_hung_up(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let now = Timespec {
             tv_sec: 0,
@@ -105,12 +105,12 @@ impl<S: AsFd> SocketEnd<S> {
             && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
-    pub fn end(&mut self, links: &mut Links, close: Close) {
+    pub(crate) fn end(&mut self, links: &mut Links, close: Close) {
         self.flow.end(links, close);
     }
 
     /// Ends the flow in the way that the manager has requested.
-    pub fn end_as_requested(&mut self, links: &mut Links) {
+    pub(crate) fn end_as_requested(&mut self, links: &mut Links) {
         let close = requested_close(self.flow.close_request.take());
         self.end(links, close);
     }
@@ -118,7 +118,7 @@ impl<S: AsFd> SocketEnd<S> {
     /// Ends the flow, but keeps the socket until the application has read what is in it. Does
     /// nothing and returns false if the peer failed, if nothing is unread, or if too many sockets
     /// linger.
-    pub fn start_lingering(&mut self, links: &mut Links, close: &Close) -> bool {
+    pub(crate) fn start_lingering(&mut self, links: &mut Links, close: &Close) -> bool {
         let is_room = self.lingering.get() < LINGERING_MAX;
         let lingers = is_room
             && matches!(close, Close::Graceful(_))
@@ -140,7 +140,7 @@ impl<S: AsFd> SocketEnd<S> {
     }
 
     /// Ends the lingering, after the application has read everything or has closed its socket.
-    pub fn stop_lingering(&mut self, links: &mut Links) {
+    pub(crate) fn stop_lingering(&mut self, links: &mut Links) {
         self.is_lingering = false;
         self.lingering.set(self.lingering.get() - 1);
         links.finish(self.flow.id);
@@ -148,7 +148,7 @@ impl<S: AsFd> SocketEnd<S> {
 
     /// Whether the app of this end may sleep. `is_reading` is true while the application may still
     /// write, `has_output` while data waits to be written to the socket.
-    pub fn may_sleep(&self, links: &Links, is_reading: bool, has_output: bool) -> bool {
+    pub(crate) fn may_sleep(&self, links: &Links, is_reading: bool, has_output: bool) -> bool {
         if self.flow.is_done {
             return !self.is_lingering || !self.is_readable;
         }
@@ -158,7 +158,7 @@ impl<S: AsFd> SocketEnd<S> {
     }
 
     /// Marks the socket readable and writable after a wake-up, which it may have caused.
-    pub fn disarm(&mut self) {
+    pub(crate) fn disarm(&mut self) {
         self.is_readable = true;
         self.is_writable = true;
     }

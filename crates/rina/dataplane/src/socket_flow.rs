@@ -39,7 +39,7 @@ enum Message {
 }
 
 impl SocketFlow {
-    pub fn new(base: SocketEnd<OwnedFd>) -> SocketFlow {
+    pub(crate) fn new(base: SocketEnd<OwnedFd>) -> SocketFlow {
         SocketFlow {
             base,
             scratch: vec![0; SOCKET_SDU_MAX],

@@ -82,7 +82,7 @@ enum Look {
 }
 
 impl StreamFlow {
-    pub fn new(base: SocketEnd<StreamSocket>, sdu_max: usize) -> StreamFlow {
+    pub(crate) fn new(base: SocketEnd<StreamSocket>, sdu_max: usize) -> StreamFlow {
         StreamFlow {
             base,
             sdu_max: sdu_max.clamp(1, READ_BYTES_MAX),

@@ -16,11 +16,10 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
-#![deny(unreachable_pub)]
 
 extern crate alloc;
 
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod interop;
 mod irati;

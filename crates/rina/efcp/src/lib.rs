@@ -45,6 +45,7 @@ mod counters;
 pub mod delimiting;
 mod error;
 mod event;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod pacing;
 mod profile;

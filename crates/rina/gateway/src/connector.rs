@@ -41,7 +41,11 @@ struct Pending {
 }
 
 impl Connector {
-    pub fn new(node: Node, settings: Connect, watch: Watch) -> Result<Connector, GatewayError> {
+    pub(crate) fn new(
+        node: Node,
+        settings: Connect,
+        watch: Watch,
+    ) -> Result<Connector, GatewayError> {
         let listener = Listener::bind(&settings.listen)?;
         let system = || GatewayError::system("waiting for connections");
         watch
@@ -61,7 +65,7 @@ impl Connector {
     }
 
     /// Where it listens.
-    pub fn endpoint(&self) -> Endpoint {
+    pub(crate) fn endpoint(&self) -> Endpoint {
         self.listener.endpoint.clone()
     }
 

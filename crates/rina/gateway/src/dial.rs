@@ -34,7 +34,7 @@ pub(crate) enum Progress {
 
 impl Dial {
     /// Begins to connect.
-    pub fn start(
+    pub(crate) fn start(
         server: &Resolved,
         request: FlowRequest,
         now: Instant,
@@ -60,7 +60,7 @@ impl Dial {
     }
 
     /// Asks the server, for the first time or after its queue was full.
-    pub fn connect(&mut self, server: &Resolved, now: Instant) -> Progress {
+    pub(crate) fn connect(&mut self, server: &Resolved, now: Instant) -> Progress {
         self.retry_at = None;
         let asked = match server {
             Resolved::Tcp(address) | Resolved::Udp(address) => connect(&self.socket, address),
@@ -79,7 +79,7 @@ impl Dial {
     }
 
     /// The socket is writable, or broken.
-    pub fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> Progress {
         match socket_error(&self.socket) {
             Ok(Ok(())) if rustix::net::getpeername(&self.socket).is_ok() => Progress::Connected,
             Ok(Ok(())) => Progress::Waiting,
@@ -88,11 +88,11 @@ impl Dial {
     }
 
     /// When something is to be done that no event announces.
-    pub fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         self.retry_at.map_or(self.until, |at| at.min(self.until))
     }
 
-    pub fn into_parts(self) -> (OwnedFd, FlowRequest) {
+    pub(crate) fn into_parts(self) -> (OwnedFd, FlowRequest) {
         (self.socket, self.request)
     }
 }

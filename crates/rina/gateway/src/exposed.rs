@@ -32,7 +32,7 @@ pub(crate) struct Exposed {
 }
 
 impl Exposed {
-    pub fn new(
+    pub(crate) fn new(
         node: &Node,
         settings: Expose,
         watch: Watch,

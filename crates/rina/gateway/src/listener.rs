@@ -32,7 +32,7 @@ struct SocketFile {
 
 impl Listener {
     /// Listens, without waiting for connections.
-    pub fn bind(endpoint: &Endpoint) -> Result<Listener, GatewayError> {
+    pub(crate) fn bind(endpoint: &Endpoint) -> Result<Listener, GatewayError> {
         let failed = |source| GatewayError::Listen {
             endpoint: endpoint.clone(),
             source,
@@ -75,7 +75,7 @@ impl Listener {
     }
 
     /// The next connection, as a blocking socket; `None` when no connection waits.
-    pub fn accept(&self) -> rustix::io::Result<Option<OwnedFd>> {
+    pub(crate) fn accept(&self) -> rustix::io::Result<Option<OwnedFd>> {
         use rustix::io::Errno;
         loop {
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {

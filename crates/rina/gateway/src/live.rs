@@ -18,7 +18,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub fn new(max: usize) -> io::Result<Live> {
+    pub(crate) fn new(max: usize) -> io::Result<Live> {
         Ok(Live {
             watch: SocketWatch::new()?,
             last_token: 0,
@@ -29,7 +29,7 @@ impl Live {
     }
 
     /// Adds a connection. Call it while this process still has a descriptor of the connection.
-    pub fn add(&mut self, socket: impl AsFd) -> io::Result<()> {
+    pub(crate) fn add(&mut self, socket: impl AsFd) -> io::Result<()> {
         self.last_token += 1;
         self.watch.add(socket, self.last_token)?;
         self.count += 1;
@@ -37,7 +37,7 @@ impl Live {
     }
 
     /// Whether there is room for one connection beside those that are `under_way`.
-    pub fn has_room(&mut self, under_way: usize, now: Instant) -> bool {
+    pub(crate) fn has_room(&mut self, under_way: usize, now: Instant) -> bool {
         if self.count + under_way < self.max {
             return true;
         }

@@ -13,7 +13,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    pub fn new(service: impl Display) -> Refusals {
+    pub(crate) fn new(service: impl Display) -> Refusals {
         Refusals {
             service: service.to_string(),
             said_at: None,
@@ -23,14 +23,14 @@ impl Refusals {
     }
 
     /// Notes a refused connection.
-    pub fn note(&mut self, why: impl Display, now: Instant) {
+    pub(crate) fn note(&mut self, why: impl Display, now: Instant) {
         self.unsaid += 1;
         self.last = why.to_string();
         self.log(now);
     }
 
     /// Logs what has not been said for a second.
-    pub fn log(&mut self, now: Instant) {
+    pub(crate) fn log(&mut self, now: Instant) {
         if let Some((count, why)) = self.take_due(now) {
             let service = &self.service;
             tracing::warn!(target: "carina::gateway", service, count, reason = why, "refused");
@@ -38,7 +38,7 @@ impl Refusals {
     }
 
     /// When [`Refusals::log`] has something to say.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let said_at = self.said_at?;
         (self.unsaid > 0).then(|| said_at + INTERVAL)
     }

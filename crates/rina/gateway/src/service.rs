@@ -29,18 +29,18 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// The descriptors of the service of that number.
-    pub fn new(epoll: Rc<Epoll>, service: u32) -> Watch {
+    pub(crate) fn new(epoll: Rc<Epoll>, service: u32) -> Watch {
         Watch { epoll, service }
     }
 
     /// Adds a descriptor under a number of the service's own.
-    pub fn add(&self, fd: impl AsFd, item: u32, interest: Interest) -> std::io::Result<()> {
+    pub(crate) fn add(&self, fd: impl AsFd, item: u32, interest: Interest) -> std::io::Result<()> {
         let token = u64::from(self.service) << 32 | u64::from(item);
         self.epoll.add(fd, token, interest)
     }
 
     /// Removes a descriptor, where it was added.
-    pub fn remove(&self, fd: impl AsFd) {
+    pub(crate) fn remove(&self, fd: impl AsFd) {
         let _ = self.epoll.del(fd);
     }
 }

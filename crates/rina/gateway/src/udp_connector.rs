@@ -50,7 +50,11 @@ enum State {
 }
 
 impl UdpConnector {
-    pub fn new(node: Node, settings: Connect, watch: Watch) -> Result<UdpConnector, GatewayError> {
+    pub(crate) fn new(
+        node: Node,
+        settings: Connect,
+        watch: Watch,
+    ) -> Result<UdpConnector, GatewayError> {
         let failed = |source: io::Error| GatewayError::Listen {
             endpoint: settings.listen.clone(),
             source,
@@ -84,7 +88,7 @@ impl UdpConnector {
     }
 
     /// Where it listens.
-    pub fn endpoint(&self) -> Endpoint {
+    pub(crate) fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
 

@@ -43,7 +43,7 @@ struct Peer {
 }
 
 impl UdpExposed {
-    pub fn new(
+    pub(crate) fn new(
         node: &Node,
         settings: Expose,
         watch: Watch,

@@ -15,13 +15,13 @@ use carina_node::{Config, NodeHandle};
 use carina_sys::EventFd;
 
 /// A node.
-pub struct House {
+pub(crate) struct House {
     directory: tempfile::TempDir,
     pub node: Option<NodeHandle>,
 }
 
 impl House {
-    pub fn new(toml: &str) -> House {
+    pub(crate) fn new(toml: &str) -> House {
         let directory = tempfile::tempdir().unwrap();
         let mut config = Config::parse(toml, None).unwrap();
         config.node.run_dir = Some(directory.path().join("run"));
@@ -29,25 +29,25 @@ impl House {
         House { directory, node }
     }
 
-    pub fn client(&self) -> Node {
+    pub(crate) fn client(&self) -> Node {
         Node::connect_to(self.directory.path().join("run/ipc.sock")).unwrap()
     }
 
-    pub fn control(&self) -> Client {
+    pub(crate) fn control(&self) -> Client {
         Client::new(self.directory.path().join("run/control.sock"))
     }
 
-    pub fn expose(&self, settings: Expose) -> Running {
+    pub(crate) fn expose(&self, settings: Expose) -> Running {
         self.try_expose(settings).unwrap()
     }
 
-    pub fn try_expose(&self, settings: Expose) -> Result<Running, GatewayError> {
+    pub(crate) fn try_expose(&self, settings: Expose) -> Result<Running, GatewayError> {
         let started = Running::start(self.client(), |gateway| gateway.expose(settings));
         started.map(|(_, running)| running)
     }
 
     /// A connector and where it listens.
-    pub fn connect(&self, settings: Connect) -> (String, Running) {
+    pub(crate) fn connect(&self, settings: Connect) -> (String, Running) {
         let started = Running::start(self.client(), |gateway| gateway.connect(settings));
         let (endpoint, running) = started.unwrap();
         let address = match endpoint {
@@ -58,13 +58,13 @@ impl House {
     }
 
     /// A path in the directory of the house.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 }
 
 /// A gateway that runs until it is stopped.
-pub struct Running {
+pub(crate) struct Running {
     stop: EventFd,
     thread: Option<JoinHandle<Result<(), GatewayError>>>,
 }
@@ -96,12 +96,12 @@ impl Running {
     }
 
     /// Stops the gateway, which must end without an error.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         self.end().unwrap();
     }
 
     /// How the gateway ended by itself.
-    pub fn ended(mut self) -> GatewayError {
+    pub(crate) fn ended(mut self) -> GatewayError {
         self.thread.take().unwrap().join().unwrap().unwrap_err()
     }
 
@@ -119,12 +119,12 @@ impl Drop for Running {
     }
 }
 
-pub fn app(text: &str) -> AppName {
+pub(crate) fn app(text: &str) -> AppName {
     AppName::new(text).unwrap()
 }
 
 /// Waits until something holds.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let patience = Instant::now() + Duration::from_secs(120);
     while !holds() {
         assert!(Instant::now() < patience, "not within two minutes: {what}");
@@ -133,7 +133,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A server of TCP that answers each connection in a thread of its own.
-pub fn tcp_server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+pub(crate) fn tcp_server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let serve = Arc::new(serve);
@@ -147,7 +147,7 @@ pub fn tcp_server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAd
 }
 
 /// Reads to the end and sends it all back.
-pub fn echo(mut connection: impl Read + Write) -> Vec<u8> {
+pub(crate) fn echo(mut connection: impl Read + Write) -> Vec<u8> {
     let mut all = Vec::new();
     connection.read_to_end(&mut all).unwrap();
     connection.write_all(&all).unwrap();

@@ -40,7 +40,7 @@ use crate::stream::{self, Streams};
 use crate::system;
 
 /// The serial port on which the host sends commands.
-pub const PORT: &str = "/dev/ttyS1";
+pub(crate) const PORT: &str = "/dev/ttyS1";
 
 /// State that the threads of all commands share.
 struct Agent {
@@ -60,7 +60,7 @@ struct Ended {
 ///
 /// # Errors
 /// The port cannot be opened or configured.
-pub fn obey() -> std::io::Result<()> {
+pub(crate) fn obey() -> std::io::Result<()> {
     fs::create_dir_all(DIRECTORY)?;
     std::env::set_current_dir("/root")?;
     let mut port = system::open_terminal(PORT)?;

@@ -1,7 +1,7 @@
 //! Base 64 (RFC 4648, section 4), in which bytes can be sent over a serial port.
 
 /// Encodes bytes as lines of base64, each with a line end. Returns an empty text for no bytes.
-pub fn encode_lines(bytes: &[u8]) -> String {
+pub(crate) fn encode_lines(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() / 3 * 4 + 64);
     for line in bytes.chunks(LINE_BYTES) {
         encode_into(&mut text, line);
@@ -11,7 +11,7 @@ pub fn encode_lines(bytes: &[u8]) -> String {
 }
 
 /// Appends bytes in base64, on one line.
-pub fn encode_into(text: &mut String, bytes: &[u8]) {
+pub(crate) fn encode_into(text: &mut String, bytes: &[u8]) {
     for group in bytes.chunks(3) {
         let mut word = [0; 4];
         word[1..=group.len()].copy_from_slice(group);
@@ -28,7 +28,7 @@ pub fn encode_into(text: &mut String, bytes: &[u8]) {
 }
 
 /// Decodes base64; `None` if the text is invalid.
-pub fn decode(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
     if !text.len().is_multiple_of(4) {
         return None;

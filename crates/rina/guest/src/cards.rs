@@ -13,10 +13,10 @@ use crate::order::{Mac, Prefix, mac_text};
 use crate::system::{interface_request, socket_for_interfaces};
 
 /// Why something failed, as text.
-pub type Failure = String;
+pub(crate) type Failure = String;
 
 /// The network cards, and what this agent has changed.
-pub struct Cards {
+pub(crate) struct Cards {
     socket: OwnedFd,
     routes: Routes,
     /// Names of the interfaces to which the agent gave an address.
@@ -26,7 +26,7 @@ pub struct Cards {
 }
 
 impl Cards {
-    pub fn new() -> io::Result<Cards> {
+    pub(crate) fn new() -> io::Result<Cards> {
         Ok(Cards {
             socket: socket_for_interfaces()?,
             routes: Routes::new()?,
@@ -36,7 +36,7 @@ impl Cards {
     }
 
     /// Changes the MAC address of the card that has the address `from`.
-    pub fn readdress(&self, from: Mac, to: Mac) -> Result<(), Failure> {
+    pub(crate) fn readdress(&self, from: Mac, to: Mac) -> Result<(), Failure> {
         let name = self.find(from)?;
         let mut wanted = [0; UNION];
         wanted[..2].copy_from_slice(&ARPHRD_ETHER.to_ne_bytes());
@@ -48,7 +48,13 @@ impl Cards {
 
     /// Sets a card's name, its only IP address and its MTU, brings it up, and enables forwarding.
     /// Another interface with this name is renamed; configure that one afterwards.
-    pub fn link(&mut self, mac: Mac, name: &str, own: Prefix, mtu: u32) -> Result<(), Failure> {
+    pub(crate) fn link(
+        &mut self,
+        mac: Mac,
+        name: &str,
+        own: Prefix,
+        mtu: u32,
+    ) -> Result<(), Failure> {
         let was = self.find(mac)?;
         if was != name {
             if self.index(name).is_ok() {
@@ -70,7 +76,7 @@ impl Cards {
     }
 
     /// Adds routes to several prefixes over one neighbour.
-    pub fn via(&mut self, neighbour: Ipv4Addr, prefixes: &[Prefix]) -> Result<(), Failure> {
+    pub(crate) fn via(&mut self, neighbour: Ipv4Addr, prefixes: &[Prefix]) -> Result<(), Failure> {
         for prefix in prefixes {
             let done = self.routes.replace_route(*prefix, neighbour);
             done.map_err(|error| {
@@ -82,7 +88,7 @@ impl Cards {
     }
 
     /// Configures a card as a node configures its cards, and restores it.
-    pub fn rehearse(
+    pub(crate) fn rehearse(
         &mut self,
         mac: Mac,
         other: Mac,
@@ -110,7 +116,7 @@ impl Cards {
     }
 
     /// Brings an interface up or down.
-    pub fn set_up(&self, name: &str, is_up: bool) -> Result<(), Failure> {
+    pub(crate) fn set_up(&self, name: &str, is_up: bool) -> Result<(), Failure> {
         let change = || {
             let mut flags = self.ask(GET_FLAGS, name, [0; UNION])?;
             let was = i16::from_ne_bytes([flags[0], flags[1]]);

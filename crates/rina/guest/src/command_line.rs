@@ -10,17 +10,17 @@
 /// carina.off=1            power off when the command has ended
 /// MODULE.PARAMETER=VALUE  parameter of a kernel module in carina.modules
 /// ```
-pub struct CommandLine {
+pub(crate) struct CommandLine {
     text: String,
 }
 
 impl CommandLine {
-    pub fn new(text: String) -> CommandLine {
+    pub(crate) fn new(text: String) -> CommandLine {
         CommandLine { text }
     }
 
     /// The value of `carina.KEY`. If the key occurs several times, the last value counts.
-    pub fn value(&self, key: &str) -> Option<&str> {
+    pub(crate) fn value(&self, key: &str) -> Option<&str> {
         let words = self.text.split_whitespace();
         let mut values = words.filter_map(|word| {
             let (name, value) = word.split_once('=')?;
@@ -30,18 +30,18 @@ impl CommandLine {
     }
 
     /// Whether the value of `carina.KEY` is 1.
-    pub fn is_set(&self, key: &str) -> bool {
+    pub(crate) fn is_set(&self, key: &str) -> bool {
         self.value(key) == Some("1")
     }
 
     /// Names of the kernel modules to load.
-    pub fn modules(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn modules(&self) -> impl Iterator<Item = &str> {
         let names = self.value("modules").unwrap_or_default().split(',');
         names.filter(|name| !name.is_empty())
     }
 
     /// The parameters of a module, as a text for the kernel.
-    pub fn parameters(&self, module: &str) -> String {
+    pub(crate) fn parameters(&self, module: &str) -> String {
         let words = self.text.split_whitespace();
         let own = words.filter_map(|word| {
             let rest = word.strip_prefix(module)?.strip_prefix('.')?;
@@ -51,7 +51,7 @@ impl CommandLine {
     }
 
     /// The command to run, with %-escapes decoded.
-    pub fn command(&self) -> Option<String> {
+    pub(crate) fn command(&self) -> Option<String> {
         let escaped = self.value("cmd").filter(|command| !command.is_empty())?;
         let mut bytes = Vec::with_capacity(escaped.len());
         let mut rest = escaped.as_bytes();

@@ -8,7 +8,7 @@ use crate::system::icmp_socket;
 
 /// How many echo requests to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub(crate) enum Asks {
     /// One request.
     Once,
     /// Requests until the neighbour answers, because it may still be starting.
@@ -17,7 +17,12 @@ pub enum Asks {
 
 /// Sends echo requests from `own` to `peer` and returns the round-trip time. `None` if no answer
 /// arrives within `limit`, or `own` is not an address of this guest.
-pub fn round_trip(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Option<Duration> {
+pub(crate) fn round_trip(
+    own: Ipv4Addr,
+    peer: Ipv4Addr,
+    limit: Duration,
+    asks: Asks,
+) -> Option<Duration> {
     let socket = icmp_socket(own).ok()?;
     let deadline = Instant::now() + limit;
     let number = fresh_number();
@@ -108,7 +113,7 @@ fn answered(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
 }
 
 /// Time limit for a single request.
-pub const ONCE: Duration = Duration::from_millis(200);
+pub(crate) const ONCE: Duration = Duration::from_millis(200);
 const ECHO: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// Pause before the second request; it doubles from request to request.

@@ -13,7 +13,7 @@ use crate::command_line::CommandLine;
 use crate::system::{self, Asked, Signals};
 
 /// Sets up the guest, and keeps a shell on its console.
-pub fn run() -> ! {
+pub(crate) fn run() -> ! {
     system::set_environment(&[("PATH", "/bin:/sbin"), ("HOME", "/root"), ("TERM", "linux")]);
     let signals = Signals::hold();
     mount_all();

@@ -8,13 +8,13 @@ use crate::order::Prefix;
 use crate::system::route_socket;
 
 /// A netlink socket for requests about addresses and routes.
-pub struct Routes {
+pub(crate) struct Routes {
     socket: File,
     sequence: u32,
 }
 
 impl Routes {
-    pub fn new() -> Result<Routes> {
+    pub(crate) fn new() -> Result<Routes> {
         Ok(Routes {
             socket: route_socket()?,
             sequence: 0,
@@ -22,12 +22,12 @@ impl Routes {
     }
 
     /// Adds an address with its prefix length to the interface with this index.
-    pub fn add_address(&mut self, index: u32, own: Prefix) -> Result<()> {
+    pub(crate) fn add_address(&mut self, index: u32, own: Prefix) -> Result<()> {
         self.ask(|sequence| address_message(sequence, index, own))
     }
 
     /// Sets the route to a prefix over a neighbour, and replaces an earlier one.
-    pub fn replace_route(&mut self, to: Prefix, via: Ipv4Addr) -> Result<()> {
+    pub(crate) fn replace_route(&mut self, to: Prefix, via: Ipv4Addr) -> Result<()> {
         self.ask(|sequence| route_message(sequence, to, via))
     }
 

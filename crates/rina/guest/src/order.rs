@@ -6,11 +6,11 @@ use std::net::Ipv4Addr;
 use crate::echo::Asks;
 
 /// MAC address of a network card.
-pub type Mac = [u8; 6];
+pub(crate) type Mac = [u8; 6];
 
 /// An IPv4 address with the length of its network prefix; or a network prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
+pub(crate) struct Prefix {
     pub address: Ipv4Addr,
     /// Length of the prefix in bits, 0 to 32.
     pub bits: u8,
@@ -19,7 +19,7 @@ pub struct Prefix {
 /// A request of the host to the agent in its guest: one line at the beginning of a script that the
 /// host sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// `carina_be NAME SECONDS SEED`: take the identity of a clone: host name, time in seconds
     /// since 1970, and a seed for random numbers.
     Be {
@@ -73,7 +73,7 @@ pub enum Order {
 ///
 /// # Errors
 /// A line begins with `carina_` and is not a valid order. The error quotes the line.
-pub fn orders_of(script: &str) -> Result<(Vec<Order>, &str), String> {
+pub(crate) fn orders_of(script: &str) -> Result<(Vec<Order>, &str), String> {
     let mut orders = Vec::new();
     let mut rest = script;
     while !rest.is_empty() {
@@ -177,7 +177,7 @@ fn prefix(text: &str) -> Option<Prefix> {
 }
 
 /// A MAC address as text.
-pub fn mac_text(mac: Mac) -> String {
+pub(crate) fn mac_text(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 

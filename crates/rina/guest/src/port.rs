@@ -4,7 +4,7 @@ use crate::base64;
 
 /// A line from the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub(crate) enum Line {
     /// `PING id`: answer with `PONG id`.
     Ping(String),
     /// `TEXT id ESCAPED`: append to the text of a command.
@@ -23,14 +23,14 @@ pub enum Line {
 
 /// Splits received bytes into lines.
 #[derive(Default)]
-pub struct Lines {
+pub(crate) struct Lines {
     line: Vec<u8>,
     is_overlong: bool,
 }
 
 impl Lines {
     /// Adds the next bytes, and returns the lines that they complete.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Line> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Line> {
         let mut lines = Vec::new();
         for &byte in bytes {
             if byte != b'\n' {
@@ -96,7 +96,7 @@ fn unescaped(text: &str) -> Vec<u8> {
 
 /// Encodes the answer to a command that has ended. An output of one line of plain text is sent as
 /// it is, with `=` in front, because every byte costs an emulated guest tens of microseconds.
-pub fn answer(id: &str, status: i32, output: &[u8], error: &[u8]) -> String {
+pub(crate) fn answer(id: &str, status: i32, output: &[u8], error: &[u8]) -> String {
     let output = match plain(output) {
         Some(line) => format!("={line}\n"),
         None => base64::encode_lines(output),
@@ -106,7 +106,7 @@ pub fn answer(id: &str, status: i32, output: &[u8], error: &[u8]) -> String {
 }
 
 /// A piece of the output of a command, at most [`PIECE_BYTES`] long. `verb` is `OUT` or `ERR`.
-pub fn piece(verb: &str, id: &str, bytes: &[u8]) -> String {
+pub(crate) fn piece(verb: &str, id: &str, bytes: &[u8]) -> String {
     let mut line = String::with_capacity(bytes.len() / 3 * 4 + 96);
     line.push_str(verb);
     line.push(' ');
@@ -132,7 +132,7 @@ const ID_BYTES_MAX: usize = 64;
 const PLAIN_BYTES_MAX: usize = 1000;
 /// Bytes of a piece of output: with the verb and the id, its line stays below the 4096 bytes that
 /// the host takes.
-pub const PIECE_BYTES: usize = 2400;
+pub(crate) const PIECE_BYTES: usize = 2400;
 
 #[cfg(test)]
 mod tests {

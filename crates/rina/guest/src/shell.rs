@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
 /// A shell that runs a script, and the file of one that is too long for an argument.
-pub struct Shell {
+pub(crate) struct Shell {
     pub command: Command,
     file: Option<String>,
 }
@@ -23,7 +23,7 @@ impl Drop for Shell {
 ///
 /// # Errors
 /// Its file cannot be written.
-pub fn shell_of(id: &str, script: &str) -> std::io::Result<Shell> {
+pub(crate) fn shell_of(id: &str, script: &str) -> std::io::Result<Shell> {
     let mut command = Command::new("sh");
     if script.len() <= ARGUMENT_BYTES_MAX {
         command.arg("-c").arg(script);
@@ -42,12 +42,12 @@ pub fn shell_of(id: &str, script: &str) -> std::io::Result<Shell> {
 }
 
 /// The status of a command as a shell gives it: 128 plus a signal that has ended it.
-pub fn status_of(status: ExitStatus) -> i32 {
+pub(crate) fn status_of(status: ExitStatus) -> i32 {
     let by_signal = || 128 + status.signal().unwrap_or_default();
     status.code().unwrap_or_else(by_signal)
 }
 
 /// Where files of commands are.
-pub const DIRECTORY: &str = "/run/agent";
+pub(crate) const DIRECTORY: &str = "/run/agent";
 /// An argument of a program has at most 128 KiB (execve(2)).
 const ARGUMENT_BYTES_MAX: usize = 100 << 10;

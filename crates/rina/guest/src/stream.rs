@@ -21,10 +21,10 @@ use crate::system;
 
 /// All commands that stream, by their ids.
 #[derive(Default)]
-pub struct Streams(Mutex<BTreeMap<String, Arc<Stream>>>);
+pub(crate) struct Streams(Mutex<BTreeMap<String, Arc<Stream>>>);
 
 /// What the host says of one of them.
-pub struct Stream {
+pub(crate) struct Stream {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -38,7 +38,7 @@ struct State {
 
 impl Streams {
     /// Notes a command; none if one has its id already.
-    pub fn begin(&self, id: &str, credit: u64) -> Option<Arc<Stream>> {
+    pub(crate) fn begin(&self, id: &str, credit: u64) -> Option<Arc<Stream>> {
         let mut all = lock(&self.0);
         if all.contains_key(id) {
             return None;
@@ -56,24 +56,24 @@ impl Streams {
     }
 
     /// Notes that the host still waits for a command, if it is one that streams.
-    pub fn hear(&self, id: &str) {
+    pub(crate) fn hear(&self, id: &str) {
         self.change(id, |_| {});
     }
 
     /// Lets a command send so many bytes more.
-    pub fn allow(&self, id: &str, bytes: u64) {
+    pub(crate) fn allow(&self, id: &str, bytes: u64) {
         self.change(id, |state| {
             state.credit = state.credit.saturating_add(bytes).min(CREDIT_MAX);
         });
     }
 
     /// Has a command end.
-    pub fn end(&self, id: &str) {
+    pub(crate) fn end(&self, id: &str) {
         self.change(id, |state| state.is_killed = true);
     }
 
     /// Forgets a command that has ended.
-    pub fn forget(&self, id: &str) {
+    pub(crate) fn forget(&self, id: &str) {
         lock(&self.0).remove(id);
     }
 
@@ -109,7 +109,12 @@ impl Stream {
 }
 
 /// Runs a shell to its end and says its outputs in pieces; its exit status.
-pub fn run(id: &str, shell: std::io::Result<Shell>, stream: &Stream, say: impl Fn(&str)) -> i32 {
+pub(crate) fn run(
+    id: &str,
+    shell: std::io::Result<Shell>,
+    stream: &Stream,
+    say: impl Fn(&str),
+) -> i32 {
     let done = shell.and_then(|mut shell| {
         let child = shell
             .command

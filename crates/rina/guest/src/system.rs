@@ -46,11 +46,11 @@ unsafe extern "C" {
 struct SignalSet([u8; 128]);
 
 /// Blocked signals, to be fetched with [`Signals::wait`].
-pub struct Signals(SignalSet);
+pub(crate) struct Signals(SignalSet);
 
 /// What a signal requests of the first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub(crate) enum Asked {
     /// Reap a child that has ended.
     Reap,
     /// Power off (`poweroff` or `halt`).
@@ -62,7 +62,7 @@ pub enum Asked {
 impl Signals {
     /// Blocks the signals that busybox's `poweroff`, `halt` and `reboot` send to the first process,
     /// and the signal of ended children. The process must have one thread only.
-    pub fn hold() -> Result<Signals> {
+    pub(crate) fn hold() -> Result<Signals> {
         let mut set = SignalSet([0; 128]);
         for signal in [SIGCHLD, SIGUSR1, SIGUSR2, SIGTERM, SIGINT] {
             // SAFETY: `SignalSet` has room for a `sigset_t`, and all zeros are an empty set.
@@ -74,7 +74,7 @@ impl Signals {
     }
 
     /// Waits for the next blocked signal.
-    pub fn wait(&self) -> Asked {
+    pub(crate) fn wait(&self) -> Asked {
         let mut signal = 0;
         // SAFETY: both pointers are valid during the call. The call fails only for an invalid set.
         unsafe { sigwait(&raw const self.0, &raw mut signal) };
@@ -88,7 +88,7 @@ impl Signals {
 
 /// Unblocks all signals in a command's process. The process would otherwise inherit the blocked
 /// signals, and they would not end it.
-pub fn with_signals(command: &mut Command) -> &mut Command {
+pub(crate) fn with_signals(command: &mut Command) -> &mut Command {
     // SAFETY: the closure only makes system calls.
     unsafe { command.pre_exec(release_signals) }
 }
@@ -106,7 +106,7 @@ fn release_signals() -> Result<()> {
 
 /// Sends all other processes signals that ask them to end: SIGTERM for services, SIGHUP for
 /// interactive shells.
-pub fn ask_all_to_end() {
+pub(crate) fn ask_all_to_end() {
     for signal in [SIGTERM, SIGHUP, SIGCONT] {
         // SAFETY: the call has no pointers. It is harmless if there is no other process.
         unsafe { kill(-1, signal) };
@@ -114,7 +114,7 @@ pub fn ask_all_to_end() {
 }
 
 /// Kills a process group.
-pub fn kill_group(leader: u32) {
+pub(crate) fn kill_group(leader: u32) {
     if let Some(leader) = c_int::try_from(leader).ok().filter(|leader| *leader > 1) {
         // SAFETY: has no pointers. That the group has ended is no harm.
         unsafe { kill(-leader, SIGKILL) };
@@ -131,7 +131,7 @@ struct PollFile {
 
 /// Waits until one of two files can be read, or its other end is closed, for at most so many ms;
 /// says of each whether that is so. A file that is `None` is not waited for.
-pub fn readable(files: [Option<BorrowedFd<'_>>; 2], timeout_ms: c_int) -> Result<[bool; 2]> {
+pub(crate) fn readable(files: [Option<BorrowedFd<'_>>; 2], timeout_ms: c_int) -> Result<[bool; 2]> {
     // The kernel passes over negative descriptors.
     let mut polled = files.map(|file| PollFile {
         descriptor: file.map_or(-1, |file| file.as_raw_fd()),
@@ -146,7 +146,7 @@ pub fn readable(files: [Option<BorrowedFd<'_>>; 2], timeout_ms: c_int) -> Result
 }
 
 /// How many bytes wait in a pipe.
-pub fn unread(file: BorrowedFd<'_>) -> usize {
+pub(crate) fn unread(file: BorrowedFd<'_>) -> usize {
     let mut bytes: c_int = 0;
     // SAFETY: the kernel writes an `int` (FIONREAD), which lives until the call returns.
     let done = checked(unsafe { ioctl(file.as_raw_fd(), FIONREAD, &raw mut bytes) });
@@ -158,7 +158,7 @@ pub fn unread(file: BorrowedFd<'_>) -> usize {
 struct Modes([u8; 256]);
 
 /// Mounts a file system. A missing target is an error.
-pub fn mount_at(kind: &str, target: &str, data: &str) -> Result<()> {
+pub(crate) fn mount_at(kind: &str, target: &str, data: &str) -> Result<()> {
     let (kind, target, data) = (
         CString::new(kind)?,
         CString::new(target)?,
@@ -179,7 +179,7 @@ pub fn mount_at(kind: &str, target: &str, data: &str) -> Result<()> {
 
 /// Sets environment variables for all processes that this one starts. The process must have one
 /// thread only.
-pub fn set_environment(variables: &[(&str, &str)]) {
+pub(crate) fn set_environment(variables: &[(&str, &str)]) {
     for (name, value) in variables {
         // SAFETY: this is the only thread, so no other thread reads the environment.
         unsafe { std::env::set_var(name, value) };
@@ -187,20 +187,20 @@ pub fn set_environment(variables: &[(&str, &str)]) {
 }
 
 /// Sets the host name of the guest.
-pub fn set_host_name(name: &str) -> Result<()> {
+pub(crate) fn set_host_name(name: &str) -> Result<()> {
     // SAFETY: the pointer is valid for the given length.
     checked(unsafe { sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
 }
 
 /// Sets the clock, in seconds since 1970.
-pub fn set_clock(seconds: i64) -> Result<()> {
+pub(crate) fn set_clock(seconds: i64) -> Result<()> {
     // SAFETY: `struct timespec` has two words of 64 bits, seconds and nanoseconds.
     checked(unsafe { clock_settime(CLOCK_REALTIME, &[seconds, 0]) }).map(drop)
 }
 
 /// Runs `act` in a child process with its own session, and returns the process id. The process must
 /// have one thread only.
-pub fn in_child(act: impl FnOnce()) -> Result<c_int> {
+pub(crate) fn in_child(act: impl FnOnce()) -> Result<c_int> {
     // SAFETY: this is the first process of a guest, with one thread. The child has all of its
     // memory.
     let child = checked(unsafe { fork() })?;
@@ -219,14 +219,14 @@ pub fn in_child(act: impl FnOnce()) -> Result<c_int> {
 ///
 /// # Errors
 /// There are no children.
-pub fn take_ended() -> Result<Option<c_int>> {
+pub(crate) fn take_ended() -> Result<Option<c_int>> {
     // SAFETY: a null pointer means that the status is not wanted.
     let ended = checked(unsafe { waitpid(-1, std::ptr::null_mut(), WNOHANG) })?;
     Ok((ended != 0).then_some(ended))
 }
 
 /// Gives a command's process its own session, whose terminal is the process's standard input.
-pub fn with_terminal(command: &mut Command) -> &mut Command {
+pub(crate) fn with_terminal(command: &mut Command) -> &mut Command {
     let prepare = || {
         // SAFETY: the system calls neither allocate memory nor take locks, as code between fork and
         // exec must not. The argument of TIOCSCTTY is a number.
@@ -241,7 +241,11 @@ pub fn with_terminal(command: &mut Command) -> &mut Command {
 }
 
 /// Makes an ioctl request about an interface, with a `struct ifreq` of 40 bytes.
-pub fn interface_request(socket: &OwnedFd, request: u32, about: &mut [u8; 40]) -> Result<()> {
+pub(crate) fn interface_request(
+    socket: &OwnedFd,
+    request: u32,
+    about: &mut [u8; 40],
+) -> Result<()> {
     let about: *mut [u8; 40] = about;
     // SAFETY: the kernel reads and writes at most the 40 bytes of a `struct ifreq` (netdevice(7)).
     // No caller makes a request whose argument contains a pointer.
@@ -249,18 +253,18 @@ pub fn interface_request(socket: &OwnedFd, request: u32, about: &mut [u8; 40]) -
 }
 
 /// Creates a socket for [`interface_request`].
-pub fn socket_for_interfaces() -> Result<OwnedFd> {
+pub(crate) fn socket_for_interfaces() -> Result<OwnedFd> {
     new_socket(AF_INET, SOCK_DGRAM, 0)
 }
 
 /// Creates a socket for requests about addresses and routes (rtnetlink(7)), as a file: write a
 /// request, then read the answer.
-pub fn route_socket() -> Result<File> {
+pub(crate) fn route_socket() -> Result<File> {
     new_socket(AF_NETLINK, SOCK_RAW, 0).map(File::from)
 }
 
 /// Creates a socket that sends ICMP messages from an address, and receives all ICMP messages to it.
-pub fn icmp_socket(own: Ipv4Addr) -> Result<UdpSocket> {
+pub(crate) fn icmp_socket(own: Ipv4Addr) -> Result<UdpSocket> {
     let socket = new_socket(AF_INET, SOCK_RAW, IPPROTO_ICMP)?;
     let mut address = [0_u8; 16];
     address[..2].copy_from_slice(&(AF_INET as u16).to_ne_bytes());
@@ -271,7 +275,7 @@ pub fn icmp_socket(own: Ipv4Addr) -> Result<UdpSocket> {
 }
 
 /// Loads a kernel module. A module that is already loaded is not an error.
-pub fn load_module(module: &File, parameters: &CStr) -> Result<()> {
+pub(crate) fn load_module(module: &File, parameters: &CStr) -> Result<()> {
     // SAFETY: the arguments are those of finit_module(2): a descriptor, a string, no flags.
     let done = unsafe {
         syscall(
@@ -288,14 +292,14 @@ pub fn load_module(module: &File, parameters: &CStr) -> Result<()> {
 }
 
 /// Opens a terminal that does not become the terminal of the session.
-pub fn open_terminal(path: &str) -> Result<File> {
+pub(crate) fn open_terminal(path: &str) -> Result<File> {
     let mut options = File::options();
     options.read(true).write(true).custom_flags(O_NOCTTY);
     options.open(path)
 }
 
 /// Sets a terminal to raw mode, in which it passes bytes unchanged.
-pub fn make_raw(terminal: &File) -> Result<()> {
+pub(crate) fn make_raw(terminal: &File) -> Result<()> {
     let mut modes = Modes([0; 256]);
     // SAFETY: `Modes` has room for a `struct termios`, and its alignment.
     checked(unsafe { tcgetattr(terminal.as_raw_fd(), &mut modes) })?;
@@ -307,7 +311,7 @@ pub fn make_raw(terminal: &File) -> Result<()> {
 
 /// Powers off or restarts the machine at once, after writing file systems. Processes do not run any
 /// further.
-pub fn end_machine(asked: Asked) -> Result<()> {
+pub(crate) fn end_machine(asked: Asked) -> Result<()> {
     let command = match asked {
         Asked::Reboot => RESTART,
         Asked::PowerOff | Asked::Reap => POWER_OFF,

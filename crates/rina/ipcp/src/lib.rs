@@ -26,7 +26,6 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
-#![deny(unreachable_pub)]
 
 extern crate alloc;
 

@@ -26,7 +26,6 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
-#![deny(unreachable_pub)]
 
 extern crate alloc;
 
@@ -38,7 +37,7 @@ mod enrollment;
 mod entries;
 mod flow_allocator;
 mod flow_table;
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod keepalive;
 mod leaving;

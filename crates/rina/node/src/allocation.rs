@@ -23,7 +23,7 @@ use crate::users::LimitError;
 impl Core {
     /// Starts an allocation. The request goes to the first DIF that reaches the name, whose access
     /// rules allow the call, and that meets the flow specification.
-    pub fn allocate(
+    pub(crate) fn allocate(
         &mut self,
         id: ConnectionId,
         request: Request,
@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// The IPCPs to try, in order. If no IPCP fits, the error has the most specific reason.
-    pub fn candidates(
+    pub(crate) fn candidates(
         &self,
         uid: u32,
         remote: &AppName,
@@ -166,7 +166,11 @@ impl Core {
     }
 
     /// Sends the request for a flow to one IPCP. On success the endpoint is stored.
-    pub fn request_flow(&mut self, port: PortId, mut end: Endpoint) -> Result<(), ErrorBody> {
+    pub(crate) fn request_flow(
+        &mut self,
+        port: PortId,
+        mut end: Endpoint,
+    ) -> Result<(), ErrorBody> {
         let (id, dif) = (end.ipcp, self.ipcps[end.ipcp].dif.clone());
         let call = FlowRequest {
             port,
@@ -201,7 +205,7 @@ impl Core {
     }
 
     /// Withdraws an allocation that has not been answered.
-    pub fn withdraw_request(&mut self, port: PortId, reason: &str) {
+    pub(crate) fn withdraw_request(&mut self, port: PortId, reason: &str) {
         let Some(end) = self.remove_endpoint(port) else {
             return;
         };
@@ -212,7 +216,7 @@ impl Core {
     }
 
     /// Handles the answer to an allocation.
-    pub fn on_allocated(&mut self, port: PortId, result: Result<(), String>) {
+    pub(crate) fn on_allocated(&mut self, port: PortId, result: Result<(), String>) {
         let Some(end) = self.endpoints.get_mut(port) else {
             // The allocation was withdrawn: `withdraw_request` has deallocated the flow in the
             // IPCP.
@@ -253,7 +257,7 @@ impl Core {
     }
 
     /// Ends the requests that were not answered in time.
-    pub fn expire_requests(&mut self, now: Instant) {
+    pub(crate) fn expire_requests(&mut self, now: Instant) {
         while let Some(port) = self.endpoints.take_overdue(now) {
             let Some(end) = self.endpoints.get(port) else {
                 continue;
@@ -290,7 +294,7 @@ impl Core {
     }
 
     /// Removes an endpoint and releases what the node holds for it.
-    pub fn remove_endpoint(&mut self, port: PortId) -> Option<Endpoint> {
+    pub(crate) fn remove_endpoint(&mut self, port: PortId) -> Option<Endpoint> {
         let mut end = self.endpoints.remove(port)?;
         if let Stage::Incoming { conn, request, .. } = end.stage {
             self.connections.take_request(conn, request);
@@ -313,7 +317,7 @@ impl Core {
     ///
     /// # Errors
     /// The limit that is reached; then nothing is charged.
-    pub fn charge_user(&mut self, uid: u32, ring_bytes: u64) -> Result<(), LimitError> {
+    pub(crate) fn charge_user(&mut self, uid: u32, ring_bytes: u64) -> Result<(), LimitError> {
         let charged = self.users.charge(uid, ring_bytes, &self.limits);
         if !matches!(charged, Err(LimitError::Flows { .. })) || !self.poll_socket_flows_early() {
             return charged;
@@ -323,7 +327,7 @@ impl Core {
 }
 
 /// Bytes of rings that a flow in `mode` adds to its user's total, which is limited.
-pub fn ring_charge(mode: Mode, ring_bytes: usize) -> u64 {
+pub(crate) fn ring_charge(mode: Mode, ring_bytes: usize) -> u64 {
     match mode {
         Mode::Ring => 2 * ring_bytes as u64,
         Mode::Socket | Mode::Stream => 0,
@@ -331,7 +335,7 @@ pub fn ring_charge(mode: Mode, ring_bytes: usize) -> u64 {
 }
 
 /// The error for a name that is not registered.
-pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
+pub(crate) fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
     let place = dif.map_or("any DIF of this system".to_owned(), |dif| {
         format!("the DIF {dif}")
     });
@@ -382,4 +386,4 @@ fn link_down(dif: &DifName, reason: Option<&str>) -> ErrorBody {
 }
 
 /// How much longer than for its own applications a node waits for an answer from a remote system.
-pub const ANSWER_SLACK: Duration = Duration::from_secs(2);
+pub(crate) const ANSWER_SLACK: Duration = Duration::from_secs(2);

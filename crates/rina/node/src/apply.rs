@@ -30,7 +30,7 @@ use crate::vm_port::default_dif;
 mod plan;
 mod wishes;
 
-pub use self::wishes::check_alone;
+pub(crate) use self::wishes::check_alone;
 
 impl Core {
     /// Makes the node match the configuration: creates what is missing, destroys what is not in the
@@ -40,7 +40,7 @@ impl Core {
     /// The configuration is invalid, or the system refuses a part of it. The node is then as
     /// before: an IPCP that had to be removed before its replacement was created exists again, but
     /// its flows have ended.
-    pub fn apply(&mut self, config: Config) -> Result<Applied, ErrorBody> {
+    pub(crate) fn apply(&mut self, config: Config) -> Result<Applied, ErrorBody> {
         let services = config.services();
         // The error is permanent until the text or the node changes.
         let (settings, plan) = Plan::of(self, config).map_err(ErrorBody::for_good)?;

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketType, getpeername, ipproto};
 /// # Errors
 /// [`ErrorCode::BadRequest`]: there is more than one descriptor, or `mode` is not
 /// [`Mode::Stream`], or the descriptor is not a connected stream socket.
-pub fn attached_socket(
+pub(crate) fn attached_socket(
     mode: Option<Mode>,
     mut fds: Vec<OwnedFd>,
 ) -> Result<Option<StreamSocket>, ErrorBody> {
@@ -57,7 +57,7 @@ pub fn attached_socket(
 ///
 /// # Errors
 /// [`ErrorCode::BadRequest`], which gives the values of the fields and the right values.
-pub fn stream_spec_checked(mode: Mode, spec: &FlowSpec) -> Result<(), ErrorBody> {
+pub(crate) fn stream_spec_checked(mode: Mode, spec: &FlowSpec) -> Result<(), ErrorBody> {
     if mode != Mode::Stream || (spec.max_sdu_gap == 0 && spec.max_loss == 0 && spec.in_order) {
         return Ok(());
     }

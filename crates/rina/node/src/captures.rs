@@ -29,7 +29,7 @@ use crate::membership::Membership;
 
 /// All running captures.
 #[derive(Default)]
-pub struct Captures(Mutex<Table>);
+pub(crate) struct Captures(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
@@ -53,7 +53,7 @@ impl Captures {
     /// Starts a capture whose other end is on the data plane, and puts its number into `info`.
     /// # Errors
     /// The largest allowed number of captures is running.
-    pub fn begin(
+    pub(crate) fn begin(
         &self,
         reader: TapReader,
         snap_bytes: Option<u32>,
@@ -85,7 +85,7 @@ impl Captures {
     ///
     /// # Errors
     /// There is no such capture.
-    pub fn read(&self, id: u64) -> Result<Vec<u8>, ErrorBody> {
+    pub(crate) fn read(&self, id: u64) -> Result<Vec<u8>, ErrorBody> {
         let mut table = self.table();
         let capture = table.running.get_mut(&id).ok_or_else(|| missing(id))?;
         capture.asked_at = Instant::now();
@@ -96,7 +96,7 @@ impl Captures {
     ///
     /// # Errors
     /// There is no such capture.
-    pub fn end(&self, id: u64) -> Result<CaptureEnd, ErrorBody> {
+    pub(crate) fn end(&self, id: u64) -> Result<CaptureEnd, ErrorBody> {
         let capture = self.table().running.remove(&id);
         let capture = capture.ok_or_else(|| missing(id))?;
         Ok(CaptureEnd {
@@ -115,7 +115,7 @@ fn missing(id: u64) -> ErrorBody {
 
 impl Core {
     /// Starts a capture at an IPCP, given by its own name or by the name of its DIF.
-    pub fn capture(&mut self, name: &str, tap: Tap) -> Result<CaptureInfo, ErrorBody> {
+    pub(crate) fn capture(&mut self, name: &str, tap: Tap) -> Result<CaptureInfo, ErrorBody> {
         let id = self.captured(name)?;
         let ipcp = &self.ipcps[id];
         let word = ipcp_kinds::word(ipcp.kind);

@@ -8,14 +8,14 @@ use carina_api::{AppName, DifName, ErrorBody, IpcpId, PortId};
 use carina_sys::{Credentials, send_with_fds};
 
 /// A connection of an application to `ipc.sock`.
-pub struct Connection {
+pub(crate) struct Connection {
     pub socket: OwnedFd,
     pub peer: Credentials,
     pub role: Role,
 }
 
 /// What a connection is used for.
-pub enum Role {
+pub(crate) enum Role {
     /// Nothing yet, or an allocation that has been answered.
     New,
     /// The registration of an application.
@@ -25,7 +25,7 @@ pub enum Role {
 }
 
 /// The registration of an application, which lasts as long as its connection.
-pub struct App {
+pub(crate) struct App {
     pub name: AppName,
     /// The DIF to register in; `None` for all DIFs.
     pub dif: Option<DifName>,
@@ -44,7 +44,7 @@ pub struct App {
 
 /// The part of a registration for which the node accepts every flow itself, as a stream.
 #[derive(Clone, Debug, Default)]
-pub struct StreamListener {
+pub(crate) struct StreamListener {
     /// The program has called `listen`.
     pub is_listening: bool,
     /// Others of the same name may stand beside it.
@@ -57,7 +57,7 @@ pub struct StreamListener {
 
 impl StreamListener {
     /// One that has not been asked to listen.
-    pub fn new(is_shared: bool) -> StreamListener {
+    pub(crate) fn new(is_shared: bool) -> StreamListener {
         StreamListener {
             is_shared,
             ..StreamListener::default()
@@ -66,11 +66,11 @@ impl StreamListener {
 }
 
 /// Number of a connection; never reused.
-pub type ConnectionId = u64;
+pub(crate) type ConnectionId = u64;
 
 /// All connections.
 #[derive(Default)]
-pub struct Connections {
+pub(crate) struct Connections {
     table: BTreeMap<ConnectionId, Connection>,
     last_id: ConnectionId,
     /// Connections to close after the present events.
@@ -79,31 +79,31 @@ pub struct Connections {
 
 impl Connections {
     /// Returns a number for a new connection.
-    pub fn unused_id(&mut self) -> ConnectionId {
+    pub(crate) fn unused_id(&mut self) -> ConnectionId {
         self.last_id += 1;
         self.last_id
     }
 
-    pub fn insert(&mut self, id: ConnectionId, socket: OwnedFd, peer: Credentials) {
+    pub(crate) fn insert(&mut self, id: ConnectionId, socket: OwnedFd, peer: Credentials) {
         let role = Role::New;
         let connection = Connection { socket, peer, role };
         self.table.insert(id, connection);
     }
 
-    pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
         self.table.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.table.get_mut(&id)
     }
 
-    pub fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
         self.table.remove(&id)
     }
 
     /// The registration of a connection; `None` if the connection has another purpose.
-    pub fn app_mut(&mut self, id: ConnectionId) -> Option<&mut App> {
+    pub(crate) fn app_mut(&mut self, id: ConnectionId) -> Option<&mut App> {
         match &mut self.table.get_mut(&id)?.role {
             Role::App(app) => Some(app),
             _ => None,
@@ -111,7 +111,7 @@ impl Connections {
     }
 
     /// Whether a connection is a registration for which the node accepts flows itself.
-    pub fn takes_streams(&self, id: ConnectionId) -> bool {
+    pub(crate) fn takes_streams(&self, id: ConnectionId) -> bool {
         let connection = self.table.get(&id);
         connection.is_some_and(
             |connection| matches!(&connection.role, Role::App(app) if app.listener.is_some()),
@@ -119,7 +119,7 @@ impl Connections {
     }
 
     /// All connections with a registration.
-    pub fn apps(&self) -> impl Iterator<Item = (ConnectionId, &Connection, &App)> {
+    pub(crate) fn apps(&self) -> impl Iterator<Item = (ConnectionId, &Connection, &App)> {
         self.table
             .iter()
             .filter_map(|(id, connection)| match &connection.role {
@@ -129,7 +129,7 @@ impl Connections {
     }
 
     /// Like [`Connections::apps`], with mutable access.
-    pub fn apps_mut(&mut self) -> impl Iterator<Item = (ConnectionId, &mut App)> {
+    pub(crate) fn apps_mut(&mut self) -> impl Iterator<Item = (ConnectionId, &mut App)> {
         self.table
             .iter_mut()
             .filter_map(|(id, connection)| match &mut connection.role {
@@ -139,20 +139,25 @@ impl Connections {
     }
 
     /// Marks the allocation of a connection as answered, so that the connection can be used again.
-    pub fn end_allocation(&mut self, id: ConnectionId) {
+    pub(crate) fn end_allocation(&mut self, id: ConnectionId) {
         if let Some(connection) = self.table.get_mut(&id) {
             connection.role = Role::New;
         }
     }
 
     /// Removes a flow request from an application's registration, and returns its port-id.
-    pub fn take_request(&mut self, id: ConnectionId, request: u32) -> Option<PortId> {
+    pub(crate) fn take_request(&mut self, id: ConnectionId, request: u32) -> Option<PortId> {
         self.app_mut(id)?.requests.remove(&request)
     }
 
     /// Sends a reply. Returns false when that fails because the application does not read; its
     /// connection is then closed.
-    pub fn send_reply(&mut self, id: ConnectionId, reply: &Reply, fds: &[BorrowedFd<'_>]) -> bool {
+    pub(crate) fn send_reply(
+        &mut self,
+        id: ConnectionId,
+        reply: &Reply,
+        fds: &[BorrowedFd<'_>],
+    ) -> bool {
         let Some(connection) = self.table.get(&id) else {
             return false;
         };
@@ -168,19 +173,24 @@ impl Connections {
     }
 
     /// Sends an error reply to an application.
-    pub fn send_refusal(&mut self, id: ConnectionId, request: Option<u32>, error: ErrorBody) {
+    pub(crate) fn send_refusal(
+        &mut self,
+        id: ConnectionId,
+        request: Option<u32>,
+        error: ErrorBody,
+    ) {
         let (code, reason) = (error.code, &error.message);
         tracing::debug!(connection = id, ?code, reason, "request refused");
         self.send_reply(id, &Reply::Error(Refusal { request, error }), &[]);
     }
 
     /// Closes a connection after the present events.
-    pub fn close_later(&mut self, id: ConnectionId) {
+    pub(crate) fn close_later(&mut self, id: ConnectionId) {
         self.closing.push(id);
     }
 
     /// Takes the list of connections to close.
-    pub fn take_closing(&mut self) -> Vec<ConnectionId> {
+    pub(crate) fn take_closing(&mut self) -> Vec<ConnectionId> {
         std::mem::take(&mut self.closing)
     }
 }
@@ -189,7 +199,7 @@ impl Connections {
 ///
 /// # Errors
 /// The error of the socket.
-pub fn send<T: serde::Serialize>(
+pub(crate) fn send<T: serde::Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,
     fds: &[BorrowedFd<'_>],

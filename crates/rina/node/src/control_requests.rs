@@ -17,7 +17,7 @@ use crate::requests::{Answer, Ask, ControlRequest, Query};
 
 impl Core {
     /// Handles a request of another thread. The answer is dropped if that thread no longer waits.
-    pub fn handle_control_request(&mut self, order: ControlRequest) {
+    pub(crate) fn handle_control_request(&mut self, order: ControlRequest) {
         match order {
             ControlRequest::Query(Query {
                 ask: Ask::Rib(question),

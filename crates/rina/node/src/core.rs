@@ -30,7 +30,7 @@ use crate::run_directory::RunDirLock;
 use crate::users::Users;
 
 /// All state of a node.
-pub struct Core {
+pub(crate) struct Core {
     pub epoll: Epoll,
     pub run_dir_lock: RunDirLock,
     /// The name of this system that peers see.
@@ -82,7 +82,7 @@ pub struct Core {
 
 /// The object that a descriptor in the `epoll` belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Token {
+pub(crate) enum Token {
     /// `ipc.sock`.
     Listener,
     /// The doorbell for requests and for stopping.
@@ -99,7 +99,7 @@ pub enum Token {
 
 impl Token {
     /// The 64-bit form for `epoll`: the kind in the upper 8 bits, the id in the others.
-    pub fn pack(self) -> u64 {
+    pub(crate) fn pack(self) -> u64 {
         let (kind, id) = match self {
             Self::Listener => (0, 0),
             Self::Doorbell => (1, 0),
@@ -111,7 +111,7 @@ impl Token {
         kind << 56 | id
     }
 
-    pub fn unpack(token: u64) -> Self {
+    pub(crate) fn unpack(token: u64) -> Self {
         let id = token & (u64::MAX >> 8);
         match token >> 56 {
             0 => Self::Listener,
@@ -126,7 +126,7 @@ impl Token {
 
 impl Core {
     /// True when a signal or the owner of the node has stopped it.
-    pub fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
@@ -134,7 +134,7 @@ impl Core {
     ///
     /// # Errors
     /// The error of the kernel.
-    pub fn watch(&self) -> io::Result<()> {
+    pub(crate) fn watch(&self) -> io::Result<()> {
         self.epoll
             .add(&self.listener, Token::Listener.pack(), Interest::Read)?;
         self.epoll

@@ -15,7 +15,7 @@ use crate::endpoints::{DataPath, FlowOwner, Relay, Stage};
 
 impl Core {
     /// Releases the endpoint of an application that closed its flow or crashed.
-    pub fn release_endpoint(&mut self, port: PortId) {
+    pub(crate) fn release_endpoint(&mut self, port: PortId) {
         let Some(mut end) = self.remove_endpoint(port) else {
             return;
         };
@@ -77,7 +77,7 @@ impl Core {
     }
 
     /// Handles the end of a flow or of a request, as reported by an IPCP or the data plane.
-    pub fn on_closed(&mut self, port: PortId, reason: &str) {
+    pub(crate) fn on_closed(&mut self, port: PortId, reason: &str) {
         if let Some(Relay { ipcp, ends }) = self.endpoints.take_relay(port) {
             for end in ends {
                 self.report_close(end, reason);
@@ -142,7 +142,7 @@ impl Core {
     ///
     /// # Errors
     /// The flow does not exist, or is not under the node's control.
-    pub fn deallocate_by_command(&mut self, port: PortId) -> Result<(), ErrorBody> {
+    pub(crate) fn deallocate_by_command(&mut self, port: PortId) -> Result<(), ErrorBody> {
         let reason = "ended by command";
         let Some(end) = self.endpoints.get_mut(port) else {
             let what = format!("there is no flow with port {port}");
@@ -184,7 +184,7 @@ impl Core {
     }
 
     /// Ends an application's end of a flow because the node stops.
-    pub fn stop_endpoint(&mut self, port: PortId) {
+    pub(crate) fn stop_endpoint(&mut self, port: PortId) {
         let Some(end) = self.endpoints.get_mut(port) else {
             return;
         };
@@ -209,7 +209,7 @@ impl Core {
 
     /// Checks for the end of socket flows before the next regular check, at most every few
     /// milliseconds. Returns whether it checked.
-    pub fn poll_socket_flows_early(&mut self) -> bool {
+    pub(crate) fn poll_socket_flows_early(&mut self) -> bool {
         let now = Instant::now();
         if !self.has_socket_flows || now < self.next_early_poll {
             return false;
@@ -221,7 +221,7 @@ impl Core {
 
     /// Ends socket flows whose sockets are closed. The node has no descriptor of them that would
     /// report that.
-    pub fn poll_socket_flows(&mut self) {
+    pub(crate) fn poll_socket_flows(&mut self) {
         let watched: Vec<(PortId, u64)> = self
             .endpoints
             .iter_mut()

@@ -29,7 +29,7 @@ use carina_ring::channel::{ChannelMemory, Side};
 use crate::connections::ConnectionId;
 
 /// One end of a flow.
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     pub ipcp: IpcpId,
     pub owner: FlowOwner,
     pub local: AppName,
@@ -54,7 +54,7 @@ pub struct Endpoint {
 
 /// The user of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FlowOwner {
+pub(crate) enum FlowOwner {
     /// An application.
     App,
     /// A normal IPCP, with the number of the flow among its N-1 flows.
@@ -62,7 +62,7 @@ pub enum FlowOwner {
 }
 
 /// The stage of an endpoint's flow.
-pub enum Stage {
+pub(crate) enum Stage {
     /// The owner has requested the flow and waits for the other side. `conn` is `None` if the owner
     /// is an IPCP.
     Requested {
@@ -84,7 +84,7 @@ pub enum Stage {
 }
 
 /// The owner's end of a flow, made before the flow exists.
-pub enum ChannelEnd {
+pub(crate) enum ChannelEnd {
     /// One side of a channel in shared memory.
     Ring {
         channel: Arc<ChannelMemory>,
@@ -100,7 +100,7 @@ pub enum ChannelEnd {
 }
 
 /// What the node holds of an allocated flow.
-pub struct AllocatedFlow {
+pub(crate) struct AllocatedFlow {
     /// The node's end of the flow's control socket; `None` except in ring mode.
     pub control_socket: Option<OwnedFd>,
     /// The channel and the application's side of it; `None` except in ring mode.
@@ -114,7 +114,7 @@ pub struct AllocatedFlow {
 
 /// What connects the owner to the other end of the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DataPath {
+pub(crate) enum DataPath {
     /// The data plane moves the SDUs.
     Plane,
     /// Shared memory, directly to another application at this port.
@@ -129,7 +129,7 @@ pub enum DataPath {
 
 impl Endpoint {
     /// When the answer is due, if one is awaited.
-    pub fn until(&self) -> Option<Instant> {
+    pub(crate) fn until(&self) -> Option<Instant> {
         match self.stage {
             Stage::Requested { until, .. } | Stage::Incoming { until, .. } => Some(until),
             _ => None,
@@ -137,7 +137,7 @@ impl Endpoint {
     }
 
     /// The allocated flow of the endpoint; `None` in other stages.
-    pub fn allocated(&mut self) -> Option<&mut AllocatedFlow> {
+    pub(crate) fn allocated(&mut self) -> Option<&mut AllocatedFlow> {
         match &mut self.stage {
             Stage::Allocated(allocated) => Some(allocated),
             _ => None,
@@ -147,7 +147,7 @@ impl Endpoint {
 
 impl DataPath {
     /// The other end, if it is in this system.
-    pub fn peer(self) -> Option<PortId> {
+    pub(crate) fn peer(self) -> Option<PortId> {
         match self {
             Self::Plane => None,
             Self::Direct(peer) | Self::Sockets { peer, .. } | Self::Relayed { peer, .. } => {
@@ -158,7 +158,7 @@ impl DataPath {
 }
 
 /// All endpoints, the relays between two of them, and the deadlines of awaited answers.
-pub struct Endpoints {
+pub(crate) struct Endpoints {
     table: BTreeMap<PortId, Endpoint>,
     /// Relays by the port of the end that requested the flow.
     relays: BTreeMap<PortId, Relay>,
@@ -167,7 +167,7 @@ pub struct Endpoints {
 }
 
 /// A flow that the data plane relays between two endpoints of this system.
-pub struct Relay {
+pub(crate) struct Relay {
     pub ipcp: IpcpId,
     pub ends: [PortId; 2],
 }
@@ -185,7 +185,7 @@ impl Default for Endpoints {
 
 impl Endpoints {
     /// Returns a free port-id from the range that the node assigns.
-    pub fn unused_port(&mut self) -> PortId {
+    pub(crate) fn unused_port(&mut self) -> PortId {
         loop {
             let port = PortId(self.next_port);
             self.next_port = if self.next_port >= PORT_MAX {
@@ -200,57 +200,57 @@ impl Endpoints {
     }
 
     /// Adds an endpoint, with its deadline if an answer is awaited.
-    pub fn insert(&mut self, port: PortId, endpoint: Endpoint) {
+    pub(crate) fn insert(&mut self, port: PortId, endpoint: Endpoint) {
         if let Some(until) = endpoint.until() {
             self.deadlines.insert((until, port));
         }
         self.table.insert(port, endpoint);
     }
 
-    pub fn get(&self, port: PortId) -> Option<&Endpoint> {
+    pub(crate) fn get(&self, port: PortId) -> Option<&Endpoint> {
         self.table.get(&port)
     }
 
-    pub fn get_mut(&mut self, port: PortId) -> Option<&mut Endpoint> {
+    pub(crate) fn get_mut(&mut self, port: PortId) -> Option<&mut Endpoint> {
         self.table.get_mut(&port)
     }
 
     /// The allocated flow at a port; `None` if no endpoint or no allocated flow is there.
-    pub fn allocated_mut(&mut self, port: PortId) -> Option<&mut AllocatedFlow> {
+    pub(crate) fn allocated_mut(&mut self, port: PortId) -> Option<&mut AllocatedFlow> {
         self.table.get_mut(&port)?.allocated()
     }
 
-    pub fn contains(&self, port: PortId) -> bool {
+    pub(crate) fn contains(&self, port: PortId) -> bool {
         self.table.contains_key(&port)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (PortId, &Endpoint)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PortId, &Endpoint)> {
         self.table.iter().map(|(port, endpoint)| (*port, endpoint))
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Endpoint)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Endpoint)> {
         let table = self.table.iter_mut();
         table.map(|(port, endpoint)| (*port, endpoint))
     }
 
-    pub fn ports(&self) -> Vec<PortId> {
+    pub(crate) fn ports(&self) -> Vec<PortId> {
         self.table.keys().copied().collect()
     }
 
     /// The ports of all endpoints over one IPCP.
-    pub fn ports_over(&self, ipcp: IpcpId) -> Vec<PortId> {
+    pub(crate) fn ports_over(&self, ipcp: IpcpId) -> Vec<PortId> {
         let over = self.iter().filter(|(_, endpoint)| endpoint.ipcp == ipcp);
         over.map(|(port, _)| port).collect()
     }
 
     /// Number of allocated flows over one IPCP.
-    pub fn flows_over(&self, ipcp: IpcpId) -> u32 {
+    pub(crate) fn flows_over(&self, ipcp: IpcpId) -> u32 {
         let is_flow =
             |end: &&Endpoint| end.ipcp == ipcp && matches!(end.stage, Stage::Allocated(_));
         self.table.values().filter(is_flow).count() as u32
     }
 
-    pub fn remove(&mut self, port: PortId) -> Option<Endpoint> {
+    pub(crate) fn remove(&mut self, port: PortId) -> Option<Endpoint> {
         let endpoint = self.table.remove(&port)?;
         if let Some(until) = endpoint.until() {
             self.deadlines.remove(&(until, port));
@@ -259,7 +259,7 @@ impl Endpoints {
     }
 
     /// Marks the flow of an endpoint as allocated.
-    pub fn allocate(&mut self, port: PortId, flow: AllocatedFlow) -> Option<&mut Endpoint> {
+    pub(crate) fn allocate(&mut self, port: PortId, flow: AllocatedFlow) -> Option<&mut Endpoint> {
         let endpoint = self.table.get_mut(&port)?;
         if let Some(until) = endpoint.until() {
             self.deadlines.remove(&(until, port));
@@ -269,12 +269,12 @@ impl Endpoints {
     }
 
     /// When the next answer is due.
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(until, _)| *until)
     }
 
     /// Takes the deadline of one endpoint whose answer is overdue at `now`, and returns its port.
-    pub fn take_overdue(&mut self, now: Instant) -> Option<PortId> {
+    pub(crate) fn take_overdue(&mut self, now: Instant) -> Option<PortId> {
         while let Some(&(until, port)) = self.deadlines.first()
             && until <= now
         {
@@ -287,12 +287,12 @@ impl Endpoints {
     }
 
     /// Records that the data plane relays between two endpoints.
-    pub fn add_relay(&mut self, port: PortId, relay: Relay) {
+    pub(crate) fn add_relay(&mut self, port: PortId, relay: Relay) {
         self.relays.insert(port, relay);
     }
 
     /// Removes the record of a relay that has ended, and returns it.
-    pub fn take_relay(&mut self, port: PortId) -> Option<Relay> {
+    pub(crate) fn take_relay(&mut self, port: PortId) -> Option<Relay> {
         self.relays.remove(&port)
     }
 }

@@ -12,7 +12,7 @@ use crate::core::{Core, Token};
 
 impl Core {
     /// Handles events until the node is stopped.
-    pub fn run(mut self) {
+    pub(crate) fn run(mut self) {
         let mut ready = Vec::new();
         while !self.is_stopping() {
             let wait = self.wait_ns();

@@ -19,7 +19,7 @@ use crate::endpoints::{AllocatedFlow, ChannelEnd, DataPath, Endpoint, FlowOwner,
 impl Core {
     /// Makes both sides of a flow between its owner and the data plane. The data plane uses
     /// `attached`, the socket that the owner attached in stream mode, if there is one.
-    pub fn make_channel_end(
+    pub(crate) fn make_channel_end(
         &self,
         port: PortId,
         end: &Endpoint,
@@ -67,7 +67,12 @@ impl Core {
     }
 
     /// Connects the two endpoints of a flow within this system: the caller's and the called one.
-    pub fn connect_local(&mut self, ipcp: IpcpId, caller: PortId, conn: Option<ConnectionId>) {
+    pub(crate) fn connect_local(
+        &mut self,
+        ipcp: IpcpId,
+        caller: PortId,
+        conn: Option<ConnectionId>,
+    ) {
         let local = self.ipcps.get(ipcp).map(|ipcp| ipcp.process.as_dyn());
         let peer = local.and_then(|local| local.local_peer(caller));
         let Some(called) = peer.filter(|called| self.endpoints.contains(*called)) else {
@@ -234,7 +239,12 @@ impl Core {
     }
 
     /// Hands an application its end of a flow. If the application no longer exists, the flow ends.
-    pub fn deliver_channel(&mut self, port: PortId, channel_end: ChannelEnd, data_path: DataPath) {
+    pub(crate) fn deliver_channel(
+        &mut self,
+        port: PortId,
+        channel_end: ChannelEnd,
+        data_path: DataPath,
+    ) {
         let Some(end) = self.endpoints.get(port) else {
             return;
         };

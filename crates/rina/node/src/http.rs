@@ -34,7 +34,7 @@ use self::query::{
 };
 
 /// State that the threads of `control.sock` and of the core share.
-pub struct ControlState {
+pub(crate) struct ControlState {
     /// Sends queries to the core.
     pub requests: Sender<ControlRequest>,
     /// The doorbell that wakes the core.
@@ -49,7 +49,7 @@ pub struct ControlState {
 ///
 /// # Errors
 /// The runtime or the thread cannot be created.
-pub fn spawn(
+pub(crate) fn spawn(
     listener: UnixListener,
     control: ControlState,
     stop: oneshot::Receiver<()>,

@@ -21,7 +21,7 @@ use crate::users::LimitError;
 
 /// Why an incoming flow is refused before the called application is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum IncomingError {
+pub(crate) enum IncomingError {
     #[error("the IPCP no longer exists")]
     IpcpGone,
     #[error("the called IPCP no longer exists")]
@@ -49,7 +49,7 @@ pub enum IncomingError {
 
 impl Core {
     /// Handles an incoming flow: asks the called application or IPCP.
-    pub fn on_incoming_flow(
+    pub(crate) fn on_incoming_flow(
         &mut self,
         ipcp: IpcpId,
         port: PortId,
@@ -143,7 +143,7 @@ impl Core {
     }
 
     /// The end of a flow at the called application.
-    pub fn called_end(
+    pub(crate) fn called_end(
         &self,
         ipcp: IpcpId,
         [local, remote]: [&AppName; 2],
@@ -170,7 +170,7 @@ impl Core {
     }
 
     /// Handles the answer of an application to a flow request.
-    pub fn on_flow_response(
+    pub(crate) fn on_flow_response(
         &mut self,
         id: ConnectionId,
         answer: Request,
@@ -232,7 +232,7 @@ impl Core {
     ///
     /// # Errors
     /// A limit is reached, or the operating system refuses a resource.
-    pub fn accept_incoming(&mut self, port: PortId) -> Result<(), ErrorBody> {
+    pub(crate) fn accept_incoming(&mut self, port: PortId) -> Result<(), ErrorBody> {
         let Some(end) = self.endpoints.get(port) else {
             return Ok(());
         };
@@ -261,7 +261,7 @@ impl Core {
     }
 
     /// Refuses a flow request.
-    pub fn refuse_incoming(&mut self, port: PortId, reason: &str) {
+    pub(crate) fn refuse_incoming(&mut self, port: PortId, reason: &str) {
         let Some(end) = self.remove_endpoint(port) else {
             return;
         };
@@ -271,7 +271,7 @@ impl Core {
     }
 
     /// Passes the answer to an incoming flow to an IPCP, and handles the events that follow.
-    pub fn answer_process(
+    pub(crate) fn answer_process(
         &mut self,
         ipcp: IpcpId,
         port: PortId,

@@ -14,7 +14,7 @@ use crate::core::{Core, Token};
 
 impl Core {
     /// Accepts waiting connections, within the limits.
-    pub fn accept_all(&mut self) {
+    pub(crate) fn accept_all(&mut self) {
         for _ in 0..ACCEPTS_PER_TURN {
             let socket = match accept_seqpacket(&self.listener) {
                 Ok(socket) => socket,
@@ -52,7 +52,7 @@ impl Core {
     }
 
     /// Reads and handles the messages of an application.
-    pub fn read_conn(&mut self, id: ConnectionId) {
+    pub(crate) fn read_conn(&mut self, id: ConnectionId) {
         for _ in 0..MESSAGES_PER_TURN {
             let Some(conn) = self.connections.get(id) else {
                 return;
@@ -148,7 +148,7 @@ impl Core {
     }
 
     /// Closes a connection, and ends its registration or allocation.
-    pub fn close_conn(&mut self, id: ConnectionId) {
+    pub(crate) fn close_conn(&mut self, id: ConnectionId) {
         let Some(conn) = self.connections.remove(id) else {
             return;
         };

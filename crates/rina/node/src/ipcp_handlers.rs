@@ -14,7 +14,7 @@ use crate::membership::Membership;
 use crate::vm_port::VmPort;
 
 /// Parameters of an IPCP to add.
-pub struct NewIpcp {
+pub(crate) struct NewIpcp {
     pub name: LocalName,
     pub dif: DifName,
     /// The configuration of a shim, if it has one.
@@ -30,7 +30,7 @@ impl Core {
     /// # Errors
     /// The name is in use, the fields do not fit together, or the device or interface cannot be
     /// opened.
-    pub fn create_ipcp(&mut self, create: IpcpCreate) -> Result<IpcpId, ErrorBody> {
+    pub(crate) fn create_ipcp(&mut self, create: IpcpCreate) -> Result<IpcpId, ErrorBody> {
         ipcp_kinds::check(&create)
             .map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
         self.ipcps.check_name_unused(&create.name)?;
@@ -54,7 +54,7 @@ impl Core {
     ///
     /// # Errors
     /// The name is in use, or there are too many IPCPs.
-    pub fn add_ipcp(&mut self, new: NewIpcp) -> Result<IpcpId, ErrorBody> {
+    pub(crate) fn add_ipcp(&mut self, new: NewIpcp) -> Result<IpcpId, ErrorBody> {
         let NewIpcp {
             name,
             dif,
@@ -111,14 +111,14 @@ impl Core {
     }
 
     /// Destroys an IPCP with its flows, its registered names and the region of its VM.
-    pub fn remove_ipcp(&mut self, id: IpcpId, reason: &str) {
+    pub(crate) fn remove_ipcp(&mut self, id: IpcpId, reason: &str) {
         if let Some((name, vm)) = self.detach_ipcp(id, reason) {
             self.remove_vm(&name, vm, false);
         }
     }
 
     /// Ends an IPCP and returns the port of its VM, if it has one.
-    pub fn detach_ipcp(&mut self, id: IpcpId, reason: &str) -> Option<(LocalName, VmPort)> {
+    pub(crate) fn detach_ipcp(&mut self, id: IpcpId, reason: &str) -> Option<(LocalName, VmPort)> {
         self.detach_from_n1_difs(id);
         for port in self.endpoints.ports_over(id) {
             self.on_closed(port, reason);
@@ -144,7 +144,7 @@ impl Core {
     }
 
     /// Handles the events of an IPCP whose control side runs on this thread.
-    pub fn dispatch_ipcp_events(&mut self, id: carina_api::IpcpId) {
+    pub(crate) fn dispatch_ipcp_events(&mut self, id: carina_api::IpcpId) {
         while let Some(event) = self
             .ipcps
             .get_mut(id)
@@ -155,7 +155,7 @@ impl Core {
     }
 
     /// Handles the events of the data plane.
-    pub fn dispatch_data_plane_events(&mut self) {
+    pub(crate) fn dispatch_data_plane_events(&mut self) {
         for _ in 0..EVENTS_PER_TURN {
             let Some(event) = self.plane.poll_event() else {
                 return;

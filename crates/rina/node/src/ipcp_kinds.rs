@@ -20,12 +20,12 @@ mod graph_port;
 mod hv;
 mod network;
 
-pub use self::error::SpecError;
-pub use self::graph_port::remove_stale_counters;
-pub use self::hv::open_device;
+pub(crate) use self::error::SpecError;
+pub(crate) use self::graph_port::remove_stale_counters;
+pub(crate) use self::hv::open_device;
 
 /// An IPCP whose device or sockets are open, before it is added to the node.
-pub struct Opened {
+pub(crate) struct Opened {
     pub kind: IpcpType,
     /// Makes the control side.
     pub process: Box<dyn FnOnce(IpcpId, Mailbox<Command>) -> Process>,
@@ -44,7 +44,7 @@ pub struct Opened {
 
 impl Opened {
     /// An IPCP of this kind whose link is down until its peer appears.
-    pub fn new(
+    pub(crate) fn new(
         kind: IpcpType,
         process: impl FnOnce(IpcpId, Mailbox<Command>) -> Process + 'static,
     ) -> Opened {
@@ -136,12 +136,12 @@ fn row(kind: IpcpType) -> &'static Kind {
 }
 
 /// The kind as it is written in configurations and captures.
-pub fn word(kind: IpcpType) -> &'static str {
+pub(crate) fn word(kind: IpcpType) -> &'static str {
     row(kind).word
 }
 
 /// Link type of a capture of an IPCP of this kind; `None` for a kind that moves no SDUs.
-pub fn capture_link_type(kind: IpcpType) -> Option<LinkType> {
+pub(crate) fn capture_link_type(kind: IpcpType) -> Option<LinkType> {
     row(kind).capture
 }
 
@@ -149,7 +149,7 @@ pub fn capture_link_type(kind: IpcpType) -> Option<LinkType> {
 ///
 /// # Errors
 /// [`SpecError::Of`] with the name of the IPCP.
-pub fn check(create: &IpcpCreate) -> Result<(), SpecError> {
+pub(crate) fn check(create: &IpcpCreate) -> Result<(), SpecError> {
     network::check_keys(create)
         .and_then(|()| (row(create.kind).check)(create))
         .map_err(|error| error.of(&create.name))
@@ -159,7 +159,7 @@ pub fn check(create: &IpcpCreate) -> Result<(), SpecError> {
 ///
 /// # Errors
 /// The operating system refuses, or another IPCP already uses the device or address.
-pub fn open(
+pub(crate) fn open(
     create: &IpcpCreate,
     ipcps: &Ipcps,
     system: &str,
@@ -177,7 +177,7 @@ pub fn open(
 ///
 /// # Errors
 /// The Ethernet shim with the same frames, or the shim over IP with the same address.
-pub fn check_beside<'a>(
+pub(crate) fn check_beside<'a>(
     create: &IpcpCreate,
     others: impl Iterator<Item = &'a IpcpCreate> + Clone,
 ) -> Result<(), ErrorBody> {
@@ -186,7 +186,7 @@ pub fn check_beside<'a>(
 }
 
 /// How long SDUs on the N-1 flows of such an IPCP may be, as far as its configuration shows.
-pub fn expected_capacity(create: &IpcpCreate) -> SduCapacity {
+pub(crate) fn expected_capacity(create: &IpcpCreate) -> SduCapacity {
     let is_exposed = matches!(create.kind, IpcpType::Eth | IpcpType::Udp | IpcpType::Tcp);
     let bytes = if is_exposed {
         network::sdu_bytes_max(create)
@@ -202,7 +202,7 @@ pub fn expected_capacity(create: &IpcpCreate) -> SduCapacity {
 
 /// True when two IPCPs use the same device, interface or port, so that the second cannot be opened
 /// before the first is removed.
-pub fn share_medium(one: &IpcpCreate, other: &IpcpCreate) -> bool {
+pub(crate) fn share_medium(one: &IpcpCreate, other: &IpcpCreate) -> bool {
     match (one.kind, other.kind) {
         // Two hv IPCPs without socket may use the same device, which is only determined when they
         // start.

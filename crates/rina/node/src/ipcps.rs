@@ -13,7 +13,7 @@ use crate::membership::Membership;
 use crate::vm_port::VmPort;
 
 /// An IPCP of this system.
-pub struct Ipcp {
+pub(crate) struct Ipcp {
     pub name: LocalName,
     pub dif: DifName,
     pub kind: IpcpType,
@@ -42,7 +42,7 @@ pub struct Ipcp {
 
 /// The application or IPCP that has registered a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Registrant {
+pub(crate) enum Registrant {
     /// An application, by its connection.
     App(ConnectionId),
     /// A normal IPCP.
@@ -50,7 +50,7 @@ pub enum Registrant {
 }
 
 /// The control side of an IPCP.
-pub enum Process {
+pub(crate) enum Process {
     /// A shim of any kind.
     Shim(Box<dyn IpcProcess + Send>),
     /// A member of a normal DIF, which also takes commands of its own.
@@ -59,7 +59,7 @@ pub enum Process {
 
 impl Process {
     /// The interface common to both, with mutable access.
-    pub fn as_dyn_mut(&mut self) -> &mut dyn IpcProcess {
+    pub(crate) fn as_dyn_mut(&mut self) -> &mut dyn IpcProcess {
         match self {
             Self::Shim(shim) => shim.as_mut(),
             Self::Normal(normal) => normal,
@@ -67,7 +67,7 @@ impl Process {
     }
 
     /// The interface common to both.
-    pub fn as_dyn(&self) -> &dyn IpcProcess {
+    pub(crate) fn as_dyn(&self) -> &dyn IpcProcess {
         match self {
             Self::Shim(shim) => shim.as_ref(),
             Self::Normal(normal) => normal,
@@ -76,7 +76,7 @@ impl Process {
 }
 
 /// All IPCPs of this system.
-pub struct Ipcps {
+pub(crate) struct Ipcps {
     table: BTreeMap<IpcpId, Ipcp>,
     creation_order: Vec<IpcpId>,
     next_id: u16,
@@ -125,61 +125,61 @@ impl Default for Ipcps {
 }
 
 impl Ipcps {
-    pub fn get(&self, id: IpcpId) -> Option<&Ipcp> {
+    pub(crate) fn get(&self, id: IpcpId) -> Option<&Ipcp> {
         self.table.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: IpcpId) -> Option<&mut Ipcp> {
+    pub(crate) fn get_mut(&mut self, id: IpcpId) -> Option<&mut Ipcp> {
         self.table.get_mut(&id)
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
     /// All IPCPs, in the order of their ids.
-    pub fn values(&self) -> impl Iterator<Item = &Ipcp> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Ipcp> {
         self.table.values()
     }
 
     /// All IPCPs, in the order of their ids, with mutable access.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Ipcp> {
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Ipcp> {
         self.table.values_mut()
     }
 
     /// The ids of all IPCPs, in the order of creation.
-    pub fn ids(&self) -> Vec<IpcpId> {
+    pub(crate) fn ids(&self) -> Vec<IpcpId> {
         self.creation_order.clone()
     }
 
     /// The state of a member of a normal DIF; `None` for other IPCPs.
-    pub fn member(&self, id: IpcpId) -> Option<&Membership> {
+    pub(crate) fn member(&self, id: IpcpId) -> Option<&Membership> {
         self.table.get(&id)?.member.as_ref()
     }
 
     /// Like [`Ipcps::member`], with mutable access.
-    pub fn member_mut(&mut self, id: IpcpId) -> Option<&mut Membership> {
+    pub(crate) fn member_mut(&mut self, id: IpcpId) -> Option<&mut Membership> {
         self.table.get_mut(&id)?.member.as_mut()
     }
 
     /// The name of the DIF of an IPCP.
-    pub fn dif_of(&self, id: IpcpId) -> Option<DifName> {
+    pub(crate) fn dif_of(&self, id: IpcpId) -> Option<DifName> {
         Some(self.table.get(&id)?.dif.clone())
     }
 
     /// The id of the IPCP with this name.
-    pub fn named(&self, name: &str) -> Option<IpcpId> {
+    pub(crate) fn named(&self, name: &str) -> Option<IpcpId> {
         let mut ids = self.creation_order.iter().copied();
         ids.find(|id| self[*id].name.as_str() == name)
     }
 
     /// The id of the hv IPCP of the VM port with this name.
-    pub fn vm_named(&self, name: &str) -> Option<IpcpId> {
+    pub(crate) fn vm_named(&self, name: &str) -> Option<IpcpId> {
         self.named(name).filter(|id| self[*id].vm.is_some())
     }
 
     /// The IPCPs in the order in which their DIFs are searched: first those of the DIFs in `first`.
-    pub fn search_order(&self, first: &[DifName]) -> Vec<IpcpId> {
+    pub(crate) fn search_order(&self, first: &[DifName]) -> Vec<IpcpId> {
         let rank = |id: &IpcpId| {
             let dif = &self[*id].dif;
             first.iter().position(|d| d == dif).unwrap_or(first.len())
@@ -193,7 +193,7 @@ impl Ipcps {
     ///
     /// # Errors
     /// [`IpcpError::NameInUse`].
-    pub fn check_name_unused(&self, name: &LocalName) -> Result<(), IpcpError> {
+    pub(crate) fn check_name_unused(&self, name: &LocalName) -> Result<(), IpcpError> {
         match self.named(name.as_str()) {
             None => Ok(()),
             Some(_) => Err(IpcpError::NameInUse(name.clone())),
@@ -204,7 +204,7 @@ impl Ipcps {
     ///
     /// # Errors
     /// [`IpcpError::TooMany`].
-    pub fn unused_id(&mut self) -> Result<IpcpId, IpcpError> {
+    pub(crate) fn unused_id(&mut self) -> Result<IpcpId, IpcpError> {
         if self.table.len() >= IPCPS_MAX {
             return Err(IpcpError::TooMany);
         }
@@ -218,7 +218,7 @@ impl Ipcps {
     }
 
     /// The lowest free VMPI-id.
-    pub fn unused_vmpi_id(&self) -> u16 {
+    pub(crate) fn unused_vmpi_id(&self) -> u16 {
         let taken: BTreeSet<u16> = self
             .table
             .values()
@@ -229,12 +229,12 @@ impl Ipcps {
             .unwrap_or(u16::MAX)
     }
 
-    pub fn insert(&mut self, id: IpcpId, ipcp: Ipcp) {
+    pub(crate) fn insert(&mut self, id: IpcpId, ipcp: Ipcp) {
         self.table.insert(id, ipcp);
         self.creation_order.push(id);
     }
 
-    pub fn remove(&mut self, id: IpcpId) -> Option<Ipcp> {
+    pub(crate) fn remove(&mut self, id: IpcpId) -> Option<Ipcp> {
         self.creation_order.retain(|known| *known != id);
         self.table.remove(&id)
     }
@@ -249,4 +249,4 @@ impl std::ops::Index<IpcpId> for Ipcps {
 }
 
 /// Largest number of IPCPs of one system.
-pub const IPCPS_MAX: usize = 4096;
+pub(crate) const IPCPS_MAX: usize = 4096;

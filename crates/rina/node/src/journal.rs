@@ -7,7 +7,7 @@ use carina_api::control::{Event, EventKind, Events};
 use tokio::sync::watch;
 
 /// The last [`EVENTS_KEPT`] events.
-pub struct Journal {
+pub(crate) struct Journal {
     events: VecDeque<Event>,
     last: watch::Sender<u64>,
     start: Instant,
@@ -15,7 +15,7 @@ pub struct Journal {
 
 impl Journal {
     /// Makes an empty journal, and a receiver for the number of its last event.
-    pub fn new(start: Instant) -> (Self, watch::Receiver<u64>) {
+    pub(crate) fn new(start: Instant) -> (Self, watch::Receiver<u64>) {
         let (last, view) = watch::channel(0);
         (
             Self {
@@ -28,7 +28,12 @@ impl Journal {
     }
 
     /// Adds an event, logs it, and wakes the long polls.
-    pub fn note(&mut self, kind: EventKind, subject: impl ToString, detail: impl Into<String>) {
+    pub(crate) fn note(
+        &mut self,
+        kind: EventKind,
+        subject: impl ToString,
+        detail: impl Into<String>,
+    ) {
         let seq = *self.last.borrow() + 1;
         if self.events.len() == EVENTS_KEPT {
             self.events.pop_front();
@@ -49,7 +54,7 @@ impl Journal {
     /// Events after number `since`, at most [`EVENTS_PER_REPLY`].
     ///
     /// A `since` above the last number counts as 0: the client has outlived an earlier node.
-    pub fn since(&self, since: u64) -> Events {
+    pub(crate) fn since(&self, since: u64) -> Events {
         let last = *self.last.borrow();
         let since = if since > last { 0 } else { since };
         let oldest = last - self.events.len() as u64 + 1;
@@ -89,10 +94,10 @@ fn log(event: &Event) {
 }
 
 /// Number of events that the journal keeps.
-pub const EVENTS_KEPT: usize = 1024;
+pub(crate) const EVENTS_KEPT: usize = 1024;
 
 /// Largest number of events in one answer.
-pub const EVENTS_PER_REPLY: usize = 256;
+pub(crate) const EVENTS_PER_REPLY: usize = 256;
 
 #[cfg(test)]
 mod tests {

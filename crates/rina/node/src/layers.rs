@@ -6,7 +6,7 @@ use crate::ipcps::{Ipcp, IpcpError, Ipcps};
 use crate::member_spec::MemberSpec;
 
 /// The place of an IPCP among the DIFs. The IPCP exists, or a configuration asks for it.
-pub struct Layer {
+pub(crate) struct Layer {
     /// The name of the IPCP, for errors.
     pub ipcp: String,
     /// The name of its DIF.
@@ -17,7 +17,7 @@ pub struct Layer {
 
 impl Layer {
     /// The layer of a shim.
-    pub fn of_shim(ipcp: &LocalName, dif: DifName) -> Layer {
+    pub(crate) fn of_shim(ipcp: &LocalName, dif: DifName) -> Layer {
         Layer {
             ipcp: ipcp.to_string(),
             dif,
@@ -26,7 +26,7 @@ impl Layer {
     }
 
     /// The layer of a member whose IPCP has the name `ipcp`.
-    pub fn of_member(ipcp: String, spec: &MemberSpec) -> Layer {
+    pub(crate) fn of_member(ipcp: String, spec: &MemberSpec) -> Layer {
         Layer {
             ipcp,
             dif: spec.name.clone(),
@@ -43,7 +43,7 @@ impl Layer {
 }
 
 /// The layers of all existing IPCPs.
-pub fn layers(ipcps: &Ipcps) -> Vec<Layer> {
+pub(crate) fn layers(ipcps: &Ipcps) -> Vec<Layer> {
     ipcps.values().map(Layer::of).collect()
 }
 
@@ -51,7 +51,7 @@ pub fn layers(ipcps: &Ipcps) -> Vec<Layer> {
 ///
 /// # Errors
 /// The N-1 DIF that does not exist, the loop, or the shim whose DIF has the same name.
-pub fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), ErrorBody> {
+pub(crate) fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), ErrorBody> {
     let is_other = |layer: &&Layer| layer.dif == new.name && layer.over.is_none();
     if let Some(shim) = there.iter().find(is_other) {
         let what = format!(
@@ -81,7 +81,7 @@ pub fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), ErrorBody> {
 }
 
 /// The error for a DIF in which this system has no IPCP.
-pub fn unknown_dif(dif: &DifName, there: &[Layer]) -> ErrorBody {
+pub(crate) fn unknown_dif(dif: &DifName, there: &[Layer]) -> ErrorBody {
     let mut known: Vec<DifName> = there.iter().map(|layer| layer.dif.clone()).collect();
     known.sort_unstable();
     known.dedup();

@@ -13,10 +13,10 @@ mod check;
 mod dialect;
 mod error;
 
-pub use self::auth::load as load_auth;
+pub(crate) use self::auth::load as load_auth;
 pub use self::check::{check_auth, check_member};
 use self::dialect::PartialDifConfig;
-pub use self::dialect::{member_of, name_below, wire_dialect};
+pub(crate) use self::dialect::{member_of, name_below, wire_dialect};
 pub use self::error::MemberSpecError;
 
 /// The table `[[dif]]` of a configuration, or a [`DifCreate`] whose configuration has been parsed.
@@ -164,7 +164,7 @@ impl MemberSpec {
 }
 
 /// The application name of an IPCP, which is its local name.
-pub fn app_name(name: &LocalName) -> AppName {
+pub(crate) fn app_name(name: &LocalName) -> AppName {
     AppName::new(name.as_str()).expect("LocalName allows less than AppName")
 }
 

@@ -46,7 +46,7 @@ impl Core {
     ///
     /// # Errors
     /// Those of [`Core::create_member`]; or the configuration of the DIF is invalid.
-    pub fn create_dif(&mut self, create: DifCreate) -> Result<IpcpId, ErrorBody> {
+    pub(crate) fn create_dif(&mut self, create: DifCreate) -> Result<IpcpId, ErrorBody> {
         let new = MemberSpec::try_from(create).map_err(bad_request)?;
         self.create_member(new)
     }
@@ -56,7 +56,7 @@ impl Core {
     /// # Errors
     /// The name is in use, this system is not in one of the N-1 DIFs, the access rules forbid it,
     /// or the configuration is invalid.
-    pub fn create_member(&mut self, new: MemberSpec) -> Result<IpcpId, ErrorBody> {
+    pub(crate) fn create_member(&mut self, new: MemberSpec) -> Result<IpcpId, ErrorBody> {
         new.check().map_err(bad_request)?;
         check_below(&new, &layers(&self.ipcps))?;
         let prepared = self.prepare_member(new, &[])?;
@@ -69,7 +69,7 @@ impl Core {
     ///
     /// # Errors
     /// Those of [`Core::create_member`], except for the N-1 DIFs, which are not checked.
-    pub fn prepare_member(
+    pub(crate) fn prepare_member(
         &self,
         new: MemberSpec,
         gone: &[IpcpId],
@@ -110,7 +110,7 @@ impl Core {
     ///
     /// # Errors
     /// The name is in use, or there are too many IPCPs.
-    pub fn add_member(&mut self, prepared: PreparedMember) -> Result<IpcpId, ErrorBody> {
+    pub(crate) fn add_member(&mut self, prepared: PreparedMember) -> Result<IpcpId, ErrorBody> {
         let PreparedMember {
             name,
             mut member,
@@ -161,7 +161,7 @@ impl Core {
     ///
     /// # Errors
     /// This system has no such member, or has several and `ipcp` does not name one of them.
-    pub fn leave_dif(&mut self, name: &str, ipcp: Option<&str>) -> Result<(), ErrorBody> {
+    pub(crate) fn leave_dif(&mut self, name: &str, ipcp: Option<&str>) -> Result<(), ErrorBody> {
         let id = self.own_member(name, ipcp)?;
         self.remove_ipcp(id, "it left the DIF by command");
         Ok(())
@@ -169,7 +169,7 @@ impl Core {
 }
 
 /// A new member after all checks; only its name may still turn out to be in use.
-pub struct PreparedMember {
+pub(crate) struct PreparedMember {
     name: LocalName,
     member: Membership,
     builder: Box<NormalBuilder>,
@@ -181,7 +181,7 @@ pub struct PreparedMember {
 ///
 /// # Errors
 /// The configured name is in use, or no free name can be made from DIF and system.
-pub fn ipcp_name(
+pub(crate) fn ipcp_name(
     new: &MemberSpec,
     system: &str,
     is_free: impl Fn(&str) -> bool,
@@ -203,7 +203,7 @@ pub fn ipcp_name(
 ///
 /// # Errors
 /// The first N-1 DIF in which an access rule forbids it.
-pub fn check_rules(
+pub(crate) fn check_rules(
     rules: &Rules,
     own: &AppName,
     dif: &DifName,
@@ -221,7 +221,7 @@ pub fn check_rules(
 }
 
 /// The error for an invalid specification of a member.
-pub fn bad_request(error: MemberSpecError) -> ErrorBody {
+pub(crate) fn bad_request(error: MemberSpecError) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, error.to_string())
 }
 

@@ -13,7 +13,7 @@ use carina_wire::dif::Dialect;
 use crate::member_spec::{MemberSpec, name_below};
 
 /// The membership of a normal IPCP in its DIF.
-pub struct Membership {
+pub(crate) struct Membership {
     /// The specification of the member.
     pub made_from: MemberSpec,
     /// The DIF's configuration; `None` until the member is enrolled.
@@ -36,14 +36,14 @@ pub struct Membership {
     pub last_error: Option<String>,
 }
 
-pub enum Phase {
+pub(crate) enum Phase {
     Joining,
     Enrolled { address: u64 },
     Left(String),
 }
 
 /// An N-1 flow that the member wants.
-pub struct WantedN1 {
+pub(crate) struct WantedN1 {
     pub dif: DifName,
     pub remote: AppName,
     pub failures: u32,
@@ -56,7 +56,7 @@ pub struct WantedN1 {
 }
 
 /// An N-1 flow that is allocated or requested.
-pub struct N1Flow {
+pub(crate) struct N1Flow {
     pub dif: DifName,
     pub remote: AppName,
     pub port: PortId,
@@ -74,7 +74,7 @@ pub struct N1Flow {
 }
 
 impl Membership {
-    pub fn new(made_from: MemberSpec, dialect: Dialect, now: Instant) -> Membership {
+    pub(crate) fn new(made_from: MemberSpec, dialect: Dialect, now: Instant) -> Membership {
         let wanted_n1 = match made_from.role {
             DifRole::Create => Vec::new(),
             DifRole::Join => {
@@ -100,22 +100,22 @@ impl Membership {
         }
     }
 
-    pub fn is_enrolled(&self) -> bool {
+    pub(crate) fn is_enrolled(&self) -> bool {
         matches!(self.phase, Phase::Enrolled { .. })
     }
 
     /// True when this DIF is one of the member's N-1 DIFs.
-    pub fn is_over(&self, dif: &DifName) -> bool {
+    pub(crate) fn is_over(&self, dif: &DifName) -> bool {
         self.made_from.over.contains(dif)
     }
 
     /// The name of a member of this DIF in the N-1 DIFs.
-    pub fn name_below(&self, member: &AppName) -> AppName {
+    pub(crate) fn name_below(&self, member: &AppName) -> AppName {
         name_below(self.made_from.dialect, member)
     }
 
     /// The N-1 DIFs, for the member's RIB.
-    pub fn n1_difs(&self) -> Vec<N1Dif> {
+    pub(crate) fn n1_difs(&self) -> Vec<N1Dif> {
         let of = |dif: &DifName| {
             let wanted = self.wanted_n1.iter();
             let wanted = wanted.filter(|wanted| wanted.dif == *dif && wanted.n1.is_none());
@@ -134,7 +134,7 @@ impl Membership {
     /// Returns a free number for an N-1 flow. Numbers are used in turn, so that a late message
     /// about a flow that has ended is not taken for one about the next flow. They stay small,
     /// because they are indices.
-    pub fn free_n1(&mut self) -> N1Port {
+    pub(crate) fn free_n1(&mut self) -> N1Port {
         let turns = (2 * self.n1_flows.len()).max(N1_TURNS_MIN) as u32;
         loop {
             let free = self.next_n1 % turns;
@@ -146,7 +146,7 @@ impl Membership {
     }
 
     /// Records that an attempt to join has failed.
-    pub fn record_failure(&mut self, reason: String) {
+    pub(crate) fn record_failure(&mut self, reason: String) {
         if matches!(self.phase, Phase::Joining) {
             self.failures += 1;
             self.last_error = Some(reason);
@@ -154,19 +154,19 @@ impl Membership {
     }
 
     /// True when every contact has refused the member for a lasting reason.
-    pub fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         let is_joining = matches!(self.phase, Phase::Joining) && self.deferred.is_none();
         let has_asked = !self.wanted_n1.is_empty() || !self.unusable.is_empty();
         is_joining && has_asked && self.wanted_n1.iter().all(|wanted| wanted.is_final)
     }
 
     /// Why the last attempt to join failed.
-    pub fn last_error(&self) -> Option<&str> {
+    pub(crate) fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }
 
     /// The present step of joining, as text.
-    pub fn step(&self) -> String {
+    pub(crate) fn step(&self) -> String {
         match &self.phase {
             Phase::Enrolled { .. } => "a member".to_owned(),
             Phase::Left(reason) => format!("left: {reason}"),
@@ -183,7 +183,7 @@ impl Membership {
     }
 
     /// The state of the member for `control.sock`.
-    pub fn info(&self) -> MemberInfo {
+    pub(crate) fn info(&self) -> MemberInfo {
         let (state, address) = match self.phase {
             Phase::Joining => (MemberState::Joining, None),
             Phase::Enrolled { address } => (MemberState::Enrolled, Some(address)),
@@ -242,7 +242,7 @@ impl Membership {
 
     /// Marks an N-1 flow as allocated. Returns why it is no longer of use, if the N-1 DIF was
     /// removed or proved too narrow in the meantime.
-    pub fn activate(&mut self, n1: N1Port) -> Option<String> {
+    pub(crate) fn activate(&mut self, n1: N1Port) -> Option<String> {
         let used = self.n1_flows.get_mut(&n1.0)?;
         used.is_up = true;
         used.unused_since = Instant::now();
@@ -252,7 +252,7 @@ impl Membership {
     }
 
     /// True when the end of this N-1 flow is a reason to request another one.
-    pub fn wants_another(&self, used: &N1Flow) -> bool {
+    pub(crate) fn wants_another(&self, used: &N1Flow) -> bool {
         let has_left = matches!(self.phase, Phase::Left(_));
         let is_of_use = !used.is_dropped && !self.unusable.contains_key(&used.dif);
         used.is_initiator && is_of_use && !has_left
@@ -260,7 +260,7 @@ impl Membership {
 
     /// Records a refused attempt at once, before its N-1 flow has ended, so that the state does not
     /// show a permanent failure as a passing one.
-    pub fn record_refusal(&mut self, n1: N1Port, reason: String, is_final: bool) {
+    pub(crate) fn record_refusal(&mut self, n1: N1Port, reason: String, is_final: bool) {
         if let Some(wanted) = self
             .wanted_n1
             .iter_mut()
@@ -272,14 +272,14 @@ impl Membership {
     }
 
     /// The DIF's configuration: in force, or as given to the first member.
-    pub fn known_config(&self) -> Option<&DifConfig> {
+    pub(crate) fn known_config(&self) -> Option<&DifConfig> {
         self.config.as_ref().or(self.given.as_ref())
     }
 
     /// Withdraws the wish for an N-1 flow if an existing flow serves as well: one to the same
     /// neighbour, which the neighbour requested, or one to any neighbour if the wish is for the
     /// DIF's name.
-    pub fn drop_satisfied(&mut self) {
+    pub(crate) fn drop_satisfied(&mut self) {
         let dif_name = self.made_from.name.as_str();
         let is_satisfied = |wanted: &WantedN1| {
             self.n1_flows.values().any(|used| {
@@ -294,7 +294,7 @@ impl Membership {
 }
 
 impl WantedN1 {
-    pub fn new(dif: DifName, remote: AppName, due: Instant) -> WantedN1 {
+    pub(crate) fn new(dif: DifName, remote: AppName, due: Instant) -> WantedN1 {
         WantedN1 {
             dif,
             remote,
@@ -307,7 +307,7 @@ impl WantedN1 {
     }
 
     /// Records a failed attempt; the next one is due after a pause.
-    pub fn postpone(&mut self, reason: &str, is_final: bool, now: Instant) {
+    pub(crate) fn postpone(&mut self, reason: &str, is_final: bool, now: Instant) {
         self.is_final = is_final;
         self.due = now + PAUSE_MIN * (1 << self.failures.min(PAUSE_DOUBLINGS));
         self.failures += 1;
@@ -317,7 +317,7 @@ impl WantedN1 {
 }
 
 impl N1Flow {
-    pub fn new(dif: DifName, remote: AppName, port: PortId, is_initiator: bool) -> N1Flow {
+    pub(crate) fn new(dif: DifName, remote: AppName, port: PortId, is_initiator: bool) -> N1Flow {
         N1Flow {
             dif,
             remote,
@@ -333,7 +333,7 @@ impl N1Flow {
     }
 
     /// Records that the flow no longer leads to a neighbour.
-    pub fn lose_neighbour(&mut self) {
+    pub(crate) fn lose_neighbour(&mut self) {
         (self.neighbour, self.unused_since) = (None, Instant::now());
     }
 
@@ -346,7 +346,7 @@ impl N1Flow {
 }
 
 /// The start of a first member that waits for an N-1 DIF.
-pub struct DeferredStart {
+pub(crate) struct DeferredStart {
     pub new: Box<NormalBuilder>,
     /// The N-1 DIF of which this system is not a member yet.
     pub dif: DifName,
@@ -362,7 +362,7 @@ const PAUSE_DOUBLINGS: u32 = 7;
 const N1_TURNS_MIN: usize = 64;
 
 /// Reason for the end of an N-1 flow whose DIF was removed from the member.
-pub const RETRACTED: &str = "the member has this N-1 DIF no more";
+pub(crate) const RETRACTED: &str = "the member has this N-1 DIF no more";
 
 #[cfg(test)]
 mod tests {

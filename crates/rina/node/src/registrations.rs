@@ -15,7 +15,7 @@ use crate::rules::Action;
 
 impl Core {
     /// Registers `name` for a connection, in one DIF or in all DIFs that its user may use.
-    pub fn register(
+    pub(crate) fn register(
         &mut self,
         id: ConnectionId,
         name: AppName,
@@ -132,7 +132,12 @@ impl Core {
     }
 
     /// Handles the result of a registration in one IPCP.
-    pub fn on_registered(&mut self, ipcp: IpcpId, name: &AppName, result: Result<(), String>) {
+    pub(crate) fn on_registered(
+        &mut self,
+        ipcp: IpcpId,
+        name: &AppName,
+        result: Result<(), String>,
+    ) {
         let Some(at) = self.ipcps.get(ipcp) else {
             return;
         };
@@ -202,7 +207,7 @@ impl Core {
     }
 
     /// Stops waiting for the confirmations of an IPCP that was removed or is down.
-    pub fn forget_pending_registrations(&mut self, ipcp: IpcpId) {
+    pub(crate) fn forget_pending_registrations(&mut self, ipcp: IpcpId) {
         let mut waiting = Vec::new();
         for (id, app) in self.connections.apps_mut() {
             if app.pending_ipcps.remove(&ipcp) {
@@ -215,7 +220,7 @@ impl Core {
     }
 
     /// Removes a registration; its unanswered flow requests are denied.
-    pub fn unregister(&mut self, app: App) {
+    pub(crate) fn unregister(&mut self, app: App) {
         let Some(app) = self.pass_on(app) else {
             return;
         };
@@ -231,7 +236,7 @@ impl Core {
     }
 
     /// Registers in a new IPCP every application that asked for all DIFs or for this IPCP's DIF.
-    pub fn register_all_in(&mut self, ipcp: IpcpId) {
+    pub(crate) fn register_all_in(&mut self, ipcp: IpcpId) {
         let Some(dif) = self.ipcps.dif_of(ipcp) else {
             return;
         };
@@ -262,7 +267,7 @@ impl Core {
     ///
     /// # Errors
     /// The refusal of the IPCP.
-    pub fn register_in(
+    pub(crate) fn register_in(
         &mut self,
         ipcp: IpcpId,
         who: Registrant,
@@ -284,7 +289,7 @@ impl Core {
     }
 
     /// Removes the registration of a name in one IPCP.
-    pub fn unregister_in(&mut self, ipcp: IpcpId, name: &AppName) {
+    pub(crate) fn unregister_in(&mut self, ipcp: IpcpId, name: &AppName) {
         let Some(ipcp) = self.ipcps.get_mut(ipcp) else {
             return;
         };
@@ -296,7 +301,7 @@ impl Core {
 }
 
 /// The error for an operation that an access rule forbids.
-pub fn denied(uid: u32, verb: &str, name: &AppName, dif: Option<&DifName>) -> ErrorBody {
+pub(crate) fn denied(uid: u32, verb: &str, name: &AppName, dif: Option<&DifName>) -> ErrorBody {
     let place = dif.map_or("any DIF".to_owned(), |dif| format!("the DIF {dif}"));
     ErrorBody::new(
         ErrorCode::AccessDenied,
@@ -313,7 +318,7 @@ fn duplicate(name: &AppName, taken: Option<&(IpcpId, DifName)>) -> ErrorBody {
 }
 
 /// Converts a refusal of an IPCP to an error of `ipc.sock`.
-pub fn refused(refusal: Refusal, dif: &DifName) -> ErrorBody {
+pub(crate) fn refused(refusal: Refusal, dif: &DifName) -> ErrorBody {
     let code = match &refusal {
         Refusal::NameTaken(_) => ErrorCode::DuplicateName,
         Refusal::NotRegistered(_) | Refusal::UnknownPort(_) => ErrorCode::NotFound,

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 /// Selects the policies to list.
 #[derive(Debug)]
-pub enum PoliciesOf {
+pub(crate) enum PoliciesOf {
     /// Policies that DIFs of this dialect can use.
     Dialect(Dialect),
     /// Policies of the DIF with this name.
@@ -19,7 +19,7 @@ pub enum PoliciesOf {
 
 /// A query to the RIB of a member.
 #[derive(Debug)]
-pub struct RibQuestion {
+pub(crate) struct RibQuestion {
     /// Name of the DIF; `None` if this system is a member of only one normal DIF.
     pub dif: Option<String>,
     /// The member to query; `None` for this system's own.
@@ -30,7 +30,7 @@ pub struct RibQuestion {
 
 /// A request of `control.sock`.
 #[derive(Debug)]
-pub enum Ask {
+pub(crate) enum Ask {
     /// Show the node itself.
     Node,
     /// List all IPCPs.
@@ -80,10 +80,10 @@ pub enum Ask {
 }
 
 /// The answer as JSON, or an error.
-pub type Answer = Result<Value, ErrorBody>;
+pub(crate) type Answer = Result<Value, ErrorBody>;
 
 /// A query with the destination of its answer.
-pub struct Query {
+pub(crate) struct Query {
     /// The query.
     pub ask: Ask,
     /// Destination of the answer; the receiver may no longer exist.
@@ -95,7 +95,7 @@ pub struct Query {
     clippy::large_enum_variant,
     reason = "a request is moved twice in its life"
 )]
-pub enum ControlRequest {
+pub(crate) enum ControlRequest {
     /// A query from `control.sock`.
     Query(Query),
     /// A request for an hv IPCP over an existing VMPI device.
@@ -103,7 +103,7 @@ pub enum ControlRequest {
 }
 
 /// A VMPI device that is already open, for a new hv IPCP.
-pub struct Attachment {
+pub(crate) struct Attachment {
     /// Name of the IPCP.
     pub name: LocalName,
     /// DIF of the IPCP.

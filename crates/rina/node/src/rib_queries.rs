@@ -19,7 +19,7 @@ use crate::requests::{Answer, RibQuestion};
 
 /// Queries that have not been answered yet.
 #[derive(Default)]
-pub struct RibQueries {
+pub(crate) struct RibQueries {
     next: u64,
     pending: BTreeMap<u64, PendingQuery>,
 }
@@ -32,7 +32,7 @@ struct PendingQuery {
 
 /// What the answer to a query contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum ResponseKind {
+pub(crate) enum ResponseKind {
     Objects,
     /// The policies of this system's member, whose DIF has this dialect.
     Policies(Dialect),
@@ -44,7 +44,7 @@ pub enum ResponseKind {
 
 impl RibQueries {
     /// Adds a query whose answer goes to `reply`. Returns its number.
-    pub fn begin(&mut self, kind: ResponseKind, reply: oneshot::Sender<Answer>) -> u64 {
+    pub(crate) fn begin(&mut self, kind: ResponseKind, reply: oneshot::Sender<Answer>) -> u64 {
         let number = self.next;
         self.next += 1;
         let until = Instant::now() + ANSWER_TIMEOUT;
@@ -54,7 +54,7 @@ impl RibQueries {
     }
 
     /// Sends the answer of an IPCP to the origin of the query, if that still waits.
-    pub fn answer(&mut self, id: u64, result: Result<Vec<Object>, String>) {
+    pub(crate) fn answer(&mut self, id: u64, result: Result<Vec<Object>, String>) {
         let Some(pending) = self.pending.remove(&id) else {
             return;
         };
@@ -79,7 +79,7 @@ impl RibQueries {
     }
 
     /// Ends the queries that were not answered in time.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         let late = self
             .pending
             .extract_if(.., |_, pending| pending.until <= now);
@@ -92,14 +92,14 @@ impl RibQueries {
     }
 
     /// When the next query times out.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         self.pending.values().map(|pending| pending.until).min()
     }
 }
 
 /// Checks the change of a policy against the dialect's catalogue, so that an error can tell a wrong
 /// policy from one that cannot be changed any more.
-pub fn check_change(
+pub(crate) fn check_change(
     dialect: Dialect,
     component: &str,
     fields: &[(String, Scalar)],
@@ -138,7 +138,7 @@ pub fn check_change(
 ///
 /// # Errors
 /// The type of a value is not one of a RIB.
-pub fn question_of(write: RibWrite) -> Result<RibQuestion, ErrorBody> {
+pub(crate) fn question_of(write: RibWrite) -> Result<RibQuestion, ErrorBody> {
     let mut fields = Vec::new();
     for (name, value) in write.fields {
         let scalar = scalar_of(&value).ok_or_else(|| {
@@ -249,7 +249,7 @@ fn known_policies(dialect: Dialect) -> Vec<PolicyInfo> {
 }
 
 /// The policies that DIFs of a dialect can use, as JSON.
-pub fn known_policies_answer(dialect: Dialect) -> Answer {
+pub(crate) fn known_policies_answer(dialect: Dialect) -> Answer {
     to_json(&Shown {
         policies: known_policies(dialect),
         in_force: Vec::new(),
@@ -261,7 +261,7 @@ fn to_json<T: serde::Serialize>(value: &T) -> Answer {
 }
 
 /// Prefix of the object names of policies.
-pub const POLICIES: &str = "/policies/";
+pub(crate) const POLICIES: &str = "/policies/";
 
 /// Time limit for the answer of a member. It is slightly longer than the limit of the IPCP that
 /// sends the query, so that the IPCP's error message arrives.

@@ -12,7 +12,7 @@ use crate::rib_queries::{POLICIES, ResponseKind, check_change, known_policies_an
 
 impl Core {
     /// Sends a query to a RIB; the answer goes to `reply`.
-    pub fn query_rib(&mut self, question: RibQuestion, reply: oneshot::Sender<Answer>) {
+    pub(crate) fn query_rib(&mut self, question: RibQuestion, reply: oneshot::Sender<Answer>) {
         let kind = match &question.op {
             RibOp::Write { path, .. }
                 if question.member.is_none() && path.starts_with(POLICIES) =>
@@ -26,7 +26,7 @@ impl Core {
 
     /// Answers which policies DIFs of a dialect can use. For a DIF, also answers which are in
     /// force.
-    pub fn query_policies(&mut self, of: PoliciesOf, reply: oneshot::Sender<Answer>) {
+    pub(crate) fn query_policies(&mut self, of: PoliciesOf, reply: oneshot::Sender<Answer>) {
         let dif = match of {
             PoliciesOf::Dialect(dialect) => {
                 let _ = reply.send(known_policies_answer(dialect));
@@ -54,7 +54,7 @@ impl Core {
     }
 
     /// Makes this system's member of a DIF tell another member to leave.
-    pub fn expel(&mut self, dif: &str, member: String, reply: oneshot::Sender<Answer>) {
+    pub(crate) fn expel(&mut self, dif: &str, member: String, reply: oneshot::Sender<Answer>) {
         let id = match self.find_member(Some(dif), None) {
             Ok((id, _)) => id,
             Err(refusal) => return drop(reply.send(Err(refusal))),

@@ -29,7 +29,7 @@ enum RuleError {
 
 /// The action that a rule allows or denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Registering a name.
     Register,
     /// Allocating a flow to a name.
@@ -38,24 +38,24 @@ pub enum Action {
 
 /// The rules in force.
 #[derive(Debug, Clone, Default)]
-pub struct Rules {
+pub(crate) struct Rules {
     rules: Vec<Rule>,
     node_uid: u32,
 }
 
 impl Rules {
     /// The rules of a node that runs as user `node_uid`.
-    pub fn new(rules: Vec<Rule>, node_uid: u32) -> Self {
+    pub(crate) fn new(rules: Vec<Rule>, node_uid: u32) -> Self {
         Self { rules, node_uid }
     }
 
     /// Number of rules.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.rules.len()
     }
 
     /// True when the user may perform the action with this name in this DIF.
-    pub fn allow(&self, uid: u32, action: Action, name: &str, dif: &str) -> bool {
+    pub(crate) fn allow(&self, uid: u32, action: Action, name: &str, dif: &str) -> bool {
         let fits = |rule: &&Rule| {
             rule.action == action
                 && (rule.user == User::Any || rule.user == User::Uid(uid))

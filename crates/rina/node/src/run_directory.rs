@@ -18,7 +18,7 @@ use thiserror::Error;
 
 /// A run directory that this node has locked.
 #[derive(Debug)]
-pub struct RunDirLock {
+pub(crate) struct RunDirLock {
     dir: RunDir,
     /// The lock is held as long as this file is open.
     _lock: File,
@@ -65,7 +65,7 @@ impl RunDirLock {
     ///
     /// # Errors
     /// [`RunDirError`], for example when another node runs there.
-    pub fn take(dir: RunDir) -> Result<Self, RunDirError> {
+    pub(crate) fn take(dir: RunDir) -> Result<Self, RunDirError> {
         make_dir(dir.path(), 0o755)?;
         let own = rustix::process::geteuid().as_raw();
         let owner = fs::symlink_metadata(dir.path())
@@ -107,7 +107,7 @@ impl RunDirLock {
     }
 
     /// The directory.
-    pub fn dir(&self) -> &RunDir {
+    pub(crate) fn dir(&self) -> &RunDir {
         &self.dir
     }
 
@@ -116,7 +116,10 @@ impl RunDirLock {
     ///
     /// # Errors
     /// [`RunDirError::Io`].
-    pub fn remove_stale_vms(&self, is_known: impl Fn(&str) -> bool) -> Result<(), RunDirError> {
+    pub(crate) fn remove_stale_vms(
+        &self,
+        is_known: impl Fn(&str) -> bool,
+    ) -> Result<(), RunDirError> {
         let dir = self.dir.vm_dir();
         for entry in fs::read_dir(&dir).map_err(at(&dir))? {
             let path = entry.map_err(at(&dir))?.path();
@@ -141,7 +144,7 @@ impl RunDirLock {
     ///
     /// # Errors
     /// [`RunDirError::Io`].
-    pub fn note_vm(&self, vm: &VmCreate) -> Result<(), RunDirError> {
+    pub(crate) fn note_vm(&self, vm: &VmCreate) -> Result<(), RunDirError> {
         let path = self.vm_note(&vm.name);
         let text = serde_json::to_vec(vm)
             .map_err(io::Error::other)
@@ -150,13 +153,13 @@ impl RunDirLock {
     }
 
     /// Removes the stored configuration of a VM.
-    pub fn forget_vm(&self, name: &LocalName) {
+    pub(crate) fn forget_vm(&self, name: &LocalName) {
         // A missing file is no error.
         let _ = fs::remove_file(self.vm_note(name));
     }
 
     /// The VMs whose configurations an earlier node stored.
-    pub fn noted_vms(&self) -> Vec<VmCreate> {
+    pub(crate) fn noted_vms(&self) -> Vec<VmCreate> {
         let Ok(entries) = fs::read_dir(self.dir.vm_dir()) else {
             return Vec::new();
         };
@@ -178,7 +181,7 @@ impl RunDirLock {
     ///
     /// # Errors
     /// [`RunDirError::Io`].
-    pub fn set_mode(&self, path: &Path, mode: u32) -> Result<(), RunDirError> {
+    pub(crate) fn set_mode(&self, path: &Path, mode: u32) -> Result<(), RunDirError> {
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(at(path))
     }
 }
@@ -237,7 +240,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> RunDirError + '_ {
 }
 
 /// How long a stopping node may take to inform its applications and peers.
-pub const STOP_MAX: Duration = Duration::from_secs(1);
+pub(crate) const STOP_MAX: Duration = Duration::from_secs(1);
 
 /// How much longer than that a node may take until it has ended.
 const STOP_SLACK: Duration = Duration::from_millis(500);

@@ -11,7 +11,7 @@ use crate::member_spec::MemberSpec;
 
 /// How long the SDUs on an N-1 flow of a DIF may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SduCapacity {
+pub(crate) struct SduCapacity {
     /// Longest SDU in bytes.
     pub whole: usize,
     /// Longest SDU in bytes that the DIF does not fragment into several of its PDUs.
@@ -22,7 +22,7 @@ pub struct SduCapacity {
 
 /// Why the longest PDU of a DIF cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum MaxPduError {
+pub(crate) enum MaxPduError {
     /// The capacity of this N-1 DIF is not known yet.
     #[error("the longest SDU of {0} is not known yet")]
     Unknown(DifName),
@@ -38,18 +38,18 @@ pub enum MaxPduError {
 }
 
 /// Looks up the capacity of an N-1 DIF by its name; `None` while it is unknown.
-pub type CapacityIn<'a> = &'a dyn Fn(&DifName) -> Option<SduCapacity>;
+pub(crate) type CapacityIn<'a> = &'a dyn Fn(&DifName) -> Option<SduCapacity>;
 
 impl SduCapacity {
     /// No limits, as with shared memory, whose medium has no limit that is known before it is open.
-    pub const ANY: SduCapacity = SduCapacity {
+    pub(crate) const ANY: SduCapacity = SduCapacity {
         whole: usize::MAX,
         uncut: usize::MAX,
         is_exposed: false,
     };
 
     /// The capacity of flows of a normal DIF whose longest PDU is known.
-    pub fn of_member(
+    pub(crate) fn of_member(
         config: &DifConfig,
         dialect: Dialect,
         max_pdu: u32,
@@ -69,7 +69,7 @@ impl SduCapacity {
     }
 
     /// The smaller limits of both; exposed if either is exposed.
-    pub fn least(self, other: SduCapacity) -> SduCapacity {
+    pub(crate) fn least(self, other: SduCapacity) -> SduCapacity {
         SduCapacity {
             whole: self.whole.min(other.whole),
             uncut: self.uncut.min(other.uncut),
@@ -79,7 +79,7 @@ impl SduCapacity {
 
     /// Why an N-1 DIF `below` with this capacity cannot carry PDUs of `max_pdu` bytes; `None` if it
     /// can.
-    pub fn conflict(self, name: &DifName, max_pdu: u32, below: &DifName) -> Option<String> {
+    pub(crate) fn conflict(self, name: &DifName, max_pdu: u32, below: &DifName) -> Option<String> {
         let whole = self.whole;
         (whole < max_pdu as usize).then(|| {
             format!(
@@ -94,7 +94,7 @@ impl SduCapacity {
 ///
 /// # Errors
 /// The capacity of one of them is unknown or too small.
-pub fn longest_pdu(
+pub(crate) fn longest_pdu(
     over: &[DifName],
     config: &DifConfig,
     capacity_in: CapacityIn<'_>,
@@ -129,7 +129,7 @@ pub fn longest_pdu(
 ///
 /// # Errors
 /// An N-1 DIF cannot carry the configured length, or cannot carry any valid one.
-pub fn resolve_max_pdu(
+pub(crate) fn resolve_max_pdu(
     new: &MemberSpec,
     config: &mut DifConfig,
     capacity_in: CapacityIn<'_>,

@@ -24,7 +24,7 @@ use crate::run_directory::STOP_MAX;
 
 impl Core {
     /// Ends all flows, leaves all DIFs and ends all IPCPs, within [`STOP_MAX`].
-    pub fn shut_down(&mut self) {
+    pub(crate) fn shut_down(&mut self) {
         let deadline = Instant::now() + STOP_MAX;
         self.stop_flows_of_applications();
         let mut members = self.members();

@@ -34,7 +34,7 @@ impl Core {
     ///
     /// # Errors
     /// The registration is asked about each flow instead.
-    pub fn listen(&mut self, id: ConnectionId) -> Result<(), ErrorBody> {
+    pub(crate) fn listen(&mut self, id: ConnectionId) -> Result<(), ErrorBody> {
         let app = self.connections.app_mut(id);
         let Some(listener) = app.and_then(|app| app.listener.as_mut()) else {
             let what = "only a registration with \"streams\" listens; this one is asked about each \
@@ -47,7 +47,7 @@ impl Core {
 
     /// Puts a new shared registration into the group of the one that has its name. False when that
     /// is not shared, is another user's, or is for another DIF.
-    pub fn join_group(
+    pub(crate) fn join_group(
         &mut self,
         leader: ConnectionId,
         id: ConnectionId,
@@ -76,7 +76,7 @@ impl Core {
 
     /// Gives what a leader has to the next of its group. Returns the registration when the group
     /// has no other.
-    pub fn pass_on(&mut self, app: App) -> Option<App> {
+    pub(crate) fn pass_on(&mut self, app: App) -> Option<App> {
         let Some(listener) = app.listener.clone() else {
             return Some(app);
         };
@@ -101,7 +101,7 @@ impl Core {
     }
 
     /// Accepts a flow for a registration that takes streams.
-    pub fn accept_stream(
+    pub(crate) fn accept_stream(
         &mut self,
         leader: ConnectionId,
         ipcp: IpcpId,

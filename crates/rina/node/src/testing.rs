@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use carina_api::paths::RunDir;
 
 /// A directory for one test, removed on drop.
-pub struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     /// Makes the directory. Its name contains `name`, to help people.
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("cn-{name}-{}-{count}", std::process::id()));
@@ -19,7 +19,7 @@ impl Scratch {
     }
 
     /// A run directory inside it.
-    pub fn run_dir(&self) -> RunDir {
+    pub(crate) fn run_dir(&self) -> RunDir {
         RunDir::new(self.0.join("run"))
     }
 }

@@ -9,7 +9,7 @@ use crate::config::Limits;
 
 /// Connections, flows and ring memory by user.
 #[derive(Debug, Default)]
-pub struct Users {
+pub(crate) struct Users {
     usage: BTreeMap<u32, Usage>,
 }
 
@@ -42,7 +42,7 @@ impl Users {
     ///
     /// # Errors
     /// [`LimitError::Connections`].
-    pub fn check_connections(&self, uid: u32, limits: &Limits) -> Result<(), LimitError> {
+    pub(crate) fn check_connections(&self, uid: u32, limits: &Limits) -> Result<(), LimitError> {
         let connections = self.usage.get(&uid).map_or(0, |usage| usage.connections);
         if connections >= limits.connections_per_uid {
             return Err(LimitError::Connections { uid, connections });
@@ -51,12 +51,12 @@ impl Users {
     }
 
     /// Counts a connection of the user.
-    pub fn connect(&mut self, uid: u32) {
+    pub(crate) fn connect(&mut self, uid: u32) {
         self.usage.entry(uid).or_default().connections += 1;
     }
 
     /// Removes a connection from the user's count.
-    pub fn disconnect(&mut self, uid: u32) {
+    pub(crate) fn disconnect(&mut self, uid: u32) {
         if let Some(usage) = self.usage.get_mut(&uid) {
             usage.connections = usage.connections.saturating_sub(1);
             self.forget_idle(uid);
@@ -67,7 +67,12 @@ impl Users {
     ///
     /// # Errors
     /// The limit that is reached; then nothing is charged.
-    pub fn charge(&mut self, uid: u32, ring_bytes: u64, limits: &Limits) -> Result<(), LimitError> {
+    pub(crate) fn charge(
+        &mut self,
+        uid: u32,
+        ring_bytes: u64,
+        limits: &Limits,
+    ) -> Result<(), LimitError> {
         let flows = self.usage.get(&uid).map_or(0, |usage| usage.flows);
         if flows >= limits.flows_per_uid {
             return Err(LimitError::Flows { uid, flows });
@@ -81,7 +86,7 @@ impl Users {
     ///
     /// # Errors
     /// [`LimitError::RingBytes`]; then nothing is charged.
-    pub fn charge_bytes(
+    pub(crate) fn charge_bytes(
         &mut self,
         uid: u32,
         ring_bytes: u64,
@@ -98,7 +103,7 @@ impl Users {
     }
 
     /// Releases what a user was charged for a flow and its rings.
-    pub fn discharge(&mut self, uid: u32, ring_bytes: u64) {
+    pub(crate) fn discharge(&mut self, uid: u32, ring_bytes: u64) {
         if let Some(usage) = self.usage.get_mut(&uid) {
             usage.flows = usage.flows.saturating_sub(1);
             usage.ring_bytes = usage.ring_bytes.saturating_sub(ring_bytes);

@@ -10,7 +10,7 @@ use carina_vmpi::ll::{HostPort, ivshmem, virtqueue};
 use thiserror::Error;
 
 /// State of an hv IPCP that leads to a VM.
-pub struct VmPort {
+pub(crate) struct VmPort {
     pub port: HostPort,
     pub create: VmCreate,
     /// Process id of QEMU at the last poll; `None` if it did not run.
@@ -19,7 +19,7 @@ pub struct VmPort {
 
 impl VmPort {
     /// True when this port fits a configuration.
-    pub fn matches_spec(&self, wanted: &VmCreate) -> bool {
+    pub(crate) fn matches_spec(&self, wanted: &VmCreate) -> bool {
         let dif = |create: &VmCreate| create.dif.clone().or_else(|| default_dif(&create.name));
         let region = |create: &VmCreate| region_bytes(create.region_bytes);
         let vmpi = |create: &VmCreate| create.vmpi.unwrap_or_default();
@@ -35,7 +35,11 @@ impl VmPort {
 ///
 /// # Errors
 /// Those of the port's kind.
-pub fn open_port(dir: &Path, create: &VmCreate, region_bytes: usize) -> io::Result<HostPort> {
+pub(crate) fn open_port(
+    dir: &Path,
+    create: &VmCreate,
+    region_bytes: usize,
+) -> io::Result<HostPort> {
     let name = create.name.as_str();
     Ok(match create.vmpi.unwrap_or_default() {
         VmpiKind::Ivshmem => HostPort::Ivshmem(ivshmem::HostPort::open(dir, name, region_bytes)?),
@@ -47,7 +51,7 @@ pub fn open_port(dir: &Path, create: &VmCreate, region_bytes: usize) -> io::Resu
 }
 
 /// The arguments for QEMU to connect to this port; empty for a port whose other end is no VM.
-pub fn qemu_args(vm: &VmPort) -> Vec<String> {
+pub(crate) fn qemu_args(vm: &VmPort) -> Vec<String> {
     if vm.create.socket.is_some() {
         return Vec::new();
     }
@@ -55,20 +59,20 @@ pub fn qemu_args(vm: &VmPort) -> Vec<String> {
     vmpi_args(vm.create.name.as_str(), kind, vm.port.qemu_socket())
 }
 
-pub fn default_dif(name: &LocalName) -> Option<DifName> {
+pub(crate) fn default_dif(name: &LocalName) -> Option<DifName> {
     DifName::new(format!("hv.{name}")).ok()
 }
 
 /// Error: `socket` is set for a device that has no socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("`socket` belongs to `vmpi = \"virtqueue\"`: memory of ivshmem is made by a QEMU")]
-pub struct SocketError;
+pub(crate) struct SocketError;
 
 /// Checks that only a port with virtqueues has a socket.
 ///
 /// # Errors
 /// [`SocketError`].
-pub fn check_socket(create: &VmCreate) -> Result<(), SocketError> {
+pub(crate) fn check_socket(create: &VmCreate) -> Result<(), SocketError> {
     let is_queues = create.vmpi == Some(VmpiKind::Virtqueue);
     if create.socket.is_none() || is_queues {
         Ok(())
@@ -82,13 +86,13 @@ pub fn check_socket(create: &VmCreate) -> Result<(), SocketError> {
 #[error(
     "region_bytes is {0}; it must be a power of two from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}"
 )]
-pub struct RegionBytesError(u64);
+pub(crate) struct RegionBytesError(u64);
 
 /// Checks the size of a VMPI region. Returns the default size for `None`.
 ///
 /// # Errors
 /// [`RegionBytesError`].
-pub fn region_bytes(bytes: Option<u64>) -> Result<usize, RegionBytesError> {
+pub(crate) fn region_bytes(bytes: Option<u64>) -> Result<usize, RegionBytesError> {
     let bytes = bytes.unwrap_or(REGION_BYTES_DEFAULT);
     if !bytes.is_power_of_two() || !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
         return Err(RegionBytesError(bytes));

@@ -17,7 +17,7 @@ impl Core {
     ///
     /// # Errors
     /// The name is in use, the size is invalid, or the operating system refuses.
-    pub fn create_vm(&mut self, create: VmCreate) -> Result<IpcpId, ErrorBody> {
+    pub(crate) fn create_vm(&mut self, create: VmCreate) -> Result<IpcpId, ErrorBody> {
         let bad = |what: String| ErrorBody::new(ErrorCode::BadRequest, what);
         let bytes = region_bytes(create.region_bytes).map_err(|error| bad(error.to_string()))?;
         check_socket(&create).map_err(|error| bad(format!("VM {}: {error}", create.name)))?;
@@ -69,7 +69,7 @@ impl Core {
     ///
     /// # Errors
     /// The directory of VMs cannot be cleaned up.
-    pub fn adopt_vms(&mut self) -> Result<(), crate::run_directory::RunDirError> {
+    pub(crate) fn adopt_vms(&mut self) -> Result<(), crate::run_directory::RunDirError> {
         for create in self.run_dir_lock.noted_vms() {
             let name = create.name.clone();
             if self.ipcps.named(name.as_str()).is_some() {
@@ -90,7 +90,7 @@ impl Core {
     }
 
     /// Releases the port of a VM; `keeps` leaves its region and state for the next node.
-    pub fn remove_vm(&mut self, name: &LocalName, vm: VmPort, keeps: bool) {
+    pub(crate) fn remove_vm(&mut self, name: &LocalName, vm: VmPort, keeps: bool) {
         if let Err(error) = self.epoll.del(vm.port.as_fd()) {
             tracing::warn!(%error, %name, "the sockets of a VM were not watched");
         }
@@ -101,14 +101,14 @@ impl Core {
     }
 
     /// Handles activity on the sockets of a VM.
-    pub fn read_vm(&mut self, id: IpcpId) {
+    pub(crate) fn read_vm(&mut self, id: IpcpId) {
         if let Some(vm) = self.ipcps.get_mut(id).and_then(|ipcp| ipcp.vm.as_mut()) {
             vm.port.on_readable();
         }
     }
 
     /// Detects QEMU processes that appeared or ended, and records them.
-    pub fn poll_vms(&mut self) {
+    pub(crate) fn poll_vms(&mut self) {
         let now = monotonic_ns();
         for ipcp in self.ipcps.values_mut() {
             let Some(vm) = &mut ipcp.vm else { continue };
@@ -137,14 +137,14 @@ impl Core {
     }
 
     /// When to poll for a QEMU process; `None` while all VMs have theirs.
-    pub fn vm_deadline(&self) -> Option<Instant> {
+    pub(crate) fn vm_deadline(&self) -> Option<Instant> {
         let mut vms = self.ipcps.values().filter_map(|ipcp| ipcp.vm.as_ref());
         vms.any(|vm| vm.qemu.is_none())
             .then(|| Instant::now() + VM_POLL_INTERVAL)
     }
 
     /// All VMs, for `control.sock`.
-    pub fn vm_infos(&self) -> Vec<VmInfo> {
+    pub(crate) fn vm_infos(&self) -> Vec<VmInfo> {
         self.ipcps
             .ids()
             .into_iter()
@@ -153,7 +153,7 @@ impl Core {
     }
 
     /// One VM, for `control.sock`.
-    pub fn vm_info(&self, id: IpcpId) -> Option<VmInfo> {
+    pub(crate) fn vm_info(&self, id: IpcpId) -> Option<VmInfo> {
         let ipcp = self.ipcps.get(id)?;
         let vm = ipcp.vm.as_ref()?;
         Some(VmInfo {

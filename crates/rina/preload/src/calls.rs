@@ -17,7 +17,11 @@ use crate::{listeners, result, wrap};
 /// # Safety
 /// As of `bind(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bind(socket: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
+pub(crate) unsafe extern "C" fn bind(
+    socket: c_int,
+    to: *const sockaddr,
+    length: socklen_t,
+) -> c_int {
     // SAFETY: the caller's promise about the address, and for the descriptor that of the function.
     let (parsed, descriptor) = unsafe { (address::read(to, length), borrowed(socket)) };
     if let (Some(wrap), Some(address), Some(socket)) = (wrap(), parsed, descriptor) {
@@ -36,7 +40,7 @@ pub unsafe extern "C" fn bind(socket: c_int, to: *const sockaddr, length: sockle
 /// # Safety
 /// None beyond that of `listen(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn listen(socket: c_int, backlog: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn listen(socket: c_int, backlog: c_int) -> c_int {
     // SAFETY: used during this call only.
     let descriptor = unsafe { borrowed(socket) };
     if let (Some(wrap), Some(socket)) = (wrap(), descriptor) {
@@ -58,7 +62,11 @@ pub unsafe extern "C" fn listen(socket: c_int, backlog: c_int) -> c_int {
 /// # Safety
 /// As of `connect(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(socket: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
+pub(crate) unsafe extern "C" fn connect(
+    socket: c_int,
+    to: *const sockaddr,
+    length: socklen_t,
+) -> c_int {
     // SAFETY: as of `bind`.
     let (parsed, descriptor) = unsafe { (address::read(to, length), borrowed(socket)) };
     if let (Some(wrap), Some(address), Some(socket)) = (wrap(), parsed, descriptor) {
@@ -77,7 +85,7 @@ pub unsafe extern "C" fn connect(socket: c_int, to: *const sockaddr, length: soc
 /// # Safety
 /// As of `accept(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(
+pub(crate) unsafe extern "C" fn accept(
     socket: c_int,
     peer: *mut sockaddr,
     length: *mut socklen_t,
@@ -91,7 +99,7 @@ pub unsafe extern "C" fn accept(
 /// # Safety
 /// As of `accept4(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(
+pub(crate) unsafe extern "C" fn accept4(
     socket: c_int,
     peer: *mut sockaddr,
     length: *mut socklen_t,
@@ -123,7 +131,7 @@ pub unsafe extern "C" fn accept4(
 /// # Safety
 /// As of `getsockname(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockname(
+pub(crate) unsafe extern "C" fn getsockname(
     socket: c_int,
     to: *mut sockaddr,
     length: *mut socklen_t,
@@ -144,7 +152,7 @@ pub unsafe extern "C" fn getsockname(
 /// # Safety
 /// As of `getpeername(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getpeername(
+pub(crate) unsafe extern "C" fn getpeername(
     socket: c_int,
     to: *mut sockaddr,
     length: *mut socklen_t,
@@ -183,7 +191,7 @@ fn name_of(
 /// # Safety
 /// As of `sendto(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
+pub(crate) unsafe extern "C" fn sendto(
     socket: c_int,
     bytes: *const c_void,
     count: size_t,
@@ -232,7 +240,11 @@ unsafe fn opens(socket: c_int, to: *const sockaddr, length: socklen_t) -> bool {
 /// # Safety
 /// As of `sendmsg(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub(crate) unsafe extern "C" fn sendmsg(
+    socket: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the arguments are the caller's, and the kernel checks them.
     let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket, message, flags) as ssize_t };
     if sent >= 0 || message.is_null() || !is_connected_flow(socket) {
@@ -264,7 +276,7 @@ fn is_connected_flow(socket: c_int) -> bool {
 /// # Safety
 /// As of `recvfrom(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
+pub(crate) unsafe extern "C" fn recvfrom(
     socket: c_int,
     bytes: *mut c_void,
     count: size_t,
@@ -296,7 +308,7 @@ pub unsafe extern "C" fn recvfrom(
 /// # Safety
 /// As of `recv(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(
+pub(crate) unsafe extern "C" fn recv(
     socket: c_int,
     bytes: *mut c_void,
     count: size_t,
@@ -335,7 +347,7 @@ fn is_listener(socket: c_int) -> bool {
 /// # Safety
 /// As of `recvfrom(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recvfrom_chk(
+pub(crate) unsafe extern "C" fn __recvfrom_chk(
     socket: c_int,
     bytes: *mut c_void,
     count: size_t,
@@ -356,7 +368,11 @@ pub unsafe extern "C" fn __recvfrom_chk(
 /// # Safety
 /// As of `recvmsg(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub(crate) unsafe extern "C" fn recvmsg(
+    socket: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the arguments are the caller's, and the kernel checks them.
     let received = unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, flags) };
     if received >= 0 && !message.is_null() {

@@ -23,7 +23,7 @@ pub(crate) struct Watched {
 /// # Safety
 /// As of `epoll_ctl(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(
+pub(crate) unsafe extern "C" fn epoll_ctl(
     epoll: c_int,
     operation: c_int,
     socket: c_int,

@@ -13,7 +13,7 @@ use crate::{address, wrap};
 /// # Safety
 /// As of `getaddrinfo(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getaddrinfo(
+pub(crate) unsafe extern "C" fn getaddrinfo(
     host: *const c_char,
     service: *const c_char,
     hints: *const addrinfo,
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn getaddrinfo(
 /// # Safety
 /// As of `getnameinfo(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getnameinfo(
+pub(crate) unsafe extern "C" fn getnameinfo(
     of: *const sockaddr,
     length: socklen_t,
     host: *mut c_char,
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn getnameinfo(
 /// # Safety
 /// As of `gethostbyname(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gethostbyname(host: *const c_char) -> *mut hostent {
+pub(crate) unsafe extern "C" fn gethostbyname(host: *const c_char) -> *mut hostent {
     type Function = unsafe extern "C" fn(*const c_char) -> *mut hostent;
     // SAFETY: the C library's function has this type; the caller's promise about the name.
     unsafe {
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn gethostbyname(host: *const c_char) -> *mut hostent {
 /// # Safety
 /// As of `gethostbyname2(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gethostbyname2(host: *const c_char, family: c_int) -> *mut hostent {
+pub(crate) unsafe extern "C" fn gethostbyname2(host: *const c_char, family: c_int) -> *mut hostent {
     type Function = unsafe extern "C" fn(*const c_char, c_int) -> *mut hostent;
     // SAFETY: as above.
     unsafe {
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn gethostbyname2(host: *const c_char, family: c_int) -> *
 /// # Safety
 /// As of `gethostbyname_r(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gethostbyname_r(
+pub(crate) unsafe extern "C" fn gethostbyname_r(
     host: *const c_char,
     entry: *mut hostent,
     buffer: *mut c_char,

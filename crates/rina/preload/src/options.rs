@@ -14,7 +14,7 @@ use crate::{result, wrap};
 /// # Safety
 /// As of `setsockopt(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setsockopt(
+pub(crate) unsafe extern "C" fn setsockopt(
     socket: c_int,
     level: c_int,
     option: c_int,
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn setsockopt(
 /// # Safety
 /// As of `getsockopt(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockopt(
+pub(crate) unsafe extern "C" fn getsockopt(
     socket: c_int,
     level: c_int,
     option: c_int,

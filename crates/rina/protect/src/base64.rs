@@ -4,12 +4,12 @@ use ::base64::Engine;
 use ::base64::engine::general_purpose::STANDARD;
 
 /// Encodes bytes as base 64.
-pub fn encode(bytes: &[u8]) -> String {
+pub(crate) fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
 /// Decodes exactly what [`encode`] makes; `None` for missing or wrong padding or stray bits.
-pub fn decode(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 

@@ -10,6 +10,7 @@
 pub mod auth;
 mod base64;
 mod crypto_error;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod key;
 pub mod random;

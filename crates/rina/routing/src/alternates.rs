@@ -17,13 +17,13 @@ use crate::tree::{FAR, Tree};
 
 /// Shortest-path trees of this member's neighbours, from which alternates are computed.
 #[derive(Debug, Default)]
-pub struct Alternates {
+pub(crate) struct Alternates {
     trees: BTreeMap<Node, Tree>,
 }
 
 /// The destinations whose alternates an update may have changed.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Touched {
+pub(crate) enum Touched {
     /// All destinations.
     All,
     /// Only these destinations.
@@ -32,7 +32,7 @@ pub enum Touched {
 
 impl Alternates {
     /// Updates the trees after `changes`. `own` is the tree of this member, already updated.
-    pub fn update(&mut self, graph: &Graph, own: &Tree, changes: &[Change]) -> Touched {
+    pub(crate) fn update(&mut self, graph: &Graph, own: &Tree, changes: &[Change]) -> Touched {
         let root = own.root();
         let near: BTreeSet<Node> = graph
             .edges(root)
@@ -66,7 +66,13 @@ impl Alternates {
 
     /// The alternates for `dst`, best first: node-protecting and downstream ones, then
     /// node-protecting, then downstream, then any. Among equals the cheaper one comes first.
-    pub fn of(&self, graph: &Graph, own: &Tree, dst: Node, next: &[Address]) -> Vec<Address> {
+    pub(crate) fn of(
+        &self,
+        graph: &Graph,
+        own: &Tree,
+        dst: Node,
+        next: &[Address],
+    ) -> Vec<Address> {
         let (root, whole) = (own.root(), own.dist(dst));
         if whole == FAR || dst == root {
             return Vec::new();
@@ -114,7 +120,7 @@ fn candidates(graph: &Graph, root: Node) -> BTreeSet<Node> {
 }
 
 /// Most alternates for one destination.
-pub const ALTERNATES_MAX: usize = 4;
+pub(crate) const ALTERNATES_MAX: usize = 4;
 
 /// Most neighbours for which trees are kept.
-pub const CANDIDATES_MAX: usize = 16;
+pub(crate) const CANDIDATES_MAX: usize = 16;

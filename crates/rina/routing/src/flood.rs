@@ -13,7 +13,7 @@ use crate::message::{Address, Message};
 
 /// The send queues of all neighbours.
 #[derive(Debug, Default)]
-pub struct Peers {
+pub(crate) struct Peers {
     peers: BTreeMap<Address, Peer>,
     /// The neighbour that was served last; the next one is served first.
     last: Address,
@@ -33,7 +33,7 @@ struct Peer {
 
 impl Peers {
     /// Adds a neighbour, and schedules a comparison of databases with it.
-    pub fn add(&mut self, neighbour: Address) {
+    pub(crate) fn add(&mut self, neighbour: Address) {
         let peer = Peer {
             compare: true,
             ..Peer::default()
@@ -42,12 +42,12 @@ impl Peers {
     }
 
     /// Removes a neighbour.
-    pub fn remove(&mut self, neighbour: Address) {
+    pub(crate) fn remove(&mut self, neighbour: Address) {
         self.peers.remove(&neighbour);
     }
 
     /// Queues an object for all neighbours except `except`.
-    pub fn flood(&mut self, key: (Address, Address), except: Option<Address>) {
+    pub(crate) fn flood(&mut self, key: (Address, Address), except: Option<Address>) {
         for (address, peer) in &mut self.peers {
             if Some(*address) != except {
                 peer.pending.insert(key);
@@ -56,14 +56,14 @@ impl Peers {
     }
 
     /// Notes that a neighbour has this member's version of an object.
-    pub fn has(&mut self, neighbour: Address, key: (Address, Address)) {
+    pub(crate) fn has(&mut self, neighbour: Address, key: (Address, Address)) {
         if let Some(peer) = self.peers.get_mut(&neighbour) {
             peer.pending.remove(&key);
         }
     }
 
     /// Queues objects for one neighbour.
-    pub fn lacks(
+    pub(crate) fn lacks(
         &mut self,
         neighbour: Address,
         keys: impl IntoIterator<Item = (Address, Address)>,
@@ -74,21 +74,21 @@ impl Peers {
     }
 
     /// Removes an object from all queues, because it no longer exists.
-    pub fn forget(&mut self, key: (Address, Address)) {
+    pub(crate) fn forget(&mut self, key: (Address, Address)) {
         for peer in self.peers.values_mut() {
             peer.pending.remove(&key);
         }
     }
 
     /// Queues a request to a neighbour for the objects of an origin.
-    pub fn want(&mut self, neighbour: Address, origin: Address) {
+    pub(crate) fn want(&mut self, neighbour: Address, origin: Address) {
         if let Some(peer) = self.peers.get_mut(&neighbour) {
             peer.wanted.insert(origin);
         }
     }
 
     /// Queues a summary of this member's database for a neighbour.
-    pub fn summarise(&mut self, neighbour: Address) {
+    pub(crate) fn summarise(&mut self, neighbour: Address) {
         if let Some(peer) = self.peers.get_mut(&neighbour) {
             // A summary that is partly sent starts again, because the changed part may already be
             // sent.
@@ -97,21 +97,21 @@ impl Peers {
     }
 
     /// Queues the digest of this member's database for a neighbour.
-    pub fn compare(&mut self, neighbour: Address) {
+    pub(crate) fn compare(&mut self, neighbour: Address) {
         if let Some(peer) = self.peers.get_mut(&neighbour) {
             peer.compare = true;
         }
     }
 
     /// Queues the digest for all neighbours.
-    pub fn compare_all(&mut self) {
+    pub(crate) fn compare_all(&mut self) {
         for peer in self.peers.values_mut() {
             peer.compare = true;
         }
     }
 
     /// Returns the next message. Neighbours are served in turn.
-    pub fn poll(
+    pub(crate) fn poll(
         &mut self,
         database: &Database,
         now: Instant,
@@ -178,4 +178,4 @@ impl Peer {
 }
 
 /// Most origins in one summary or request.
-pub const ORIGINS_MAX: usize = 256;
+pub(crate) const ORIGINS_MAX: usize = 256;

@@ -8,14 +8,14 @@ use crate::message::Address;
 /// A directed graph in which every edge has a reverse edge, perhaps with another cost. Node numbers
 /// are dense, and reused when a node has lost its last edge.
 #[derive(Debug, Default)]
-pub struct Graph {
+pub(crate) struct Graph {
     numbers: BTreeMap<Address, Node>,
     nodes: Vec<Place>,
     free: Vec<Node>,
 }
 
 /// Number of a node.
-pub type Node = u32;
+pub(crate) type Node = u32;
 
 #[derive(Debug)]
 struct Place {
@@ -27,7 +27,7 @@ struct Place {
 
 /// An edge, from the point of view of one of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edge {
+pub(crate) struct Edge {
     /// The node at the other end.
     pub to: Node,
     /// Cost of sending to `to`.
@@ -38,7 +38,7 @@ pub struct Edge {
 
 /// The ends of a link that appeared, disappeared or changed its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub(crate) struct Change {
     /// The node at one end.
     pub a: Node,
     /// The node at the other end.
@@ -47,32 +47,32 @@ pub struct Change {
 
 impl Graph {
     /// An empty graph.
-    pub fn new() -> Graph {
+    pub(crate) fn new() -> Graph {
         Graph::default()
     }
 
     /// One above the highest node number.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
     /// The number of the node with this address.
-    pub fn node(&self, address: Address) -> Option<Node> {
+    pub(crate) fn node(&self, address: Address) -> Option<Node> {
         self.numbers.get(&address).copied()
     }
 
     /// The address of a node; 0 if the number is free.
-    pub fn address(&self, node: Node) -> Address {
+    pub(crate) fn address(&self, node: Node) -> Address {
         self.nodes[node as usize].address
     }
 
     /// The edges of a node.
-    pub fn edges(&self, node: Node) -> &[Edge] {
+    pub(crate) fn edges(&self, node: Node) -> &[Edge] {
         &self.nodes[node as usize].edges
     }
 
     /// Gives an address a node number that it keeps even without edges.
-    pub fn pin(&mut self, address: Address) -> Node {
+    pub(crate) fn pin(&mut self, address: Address) -> Node {
         let node = self.number(address);
         self.nodes[node as usize].is_pinned = true;
         node
@@ -82,7 +82,12 @@ impl Graph {
     /// Returns the change, or `None` if nothing has changed.
     ///
     /// Nodes that lose their last edge keep their number until [`Graph::collect`].
-    pub fn set(&mut self, a: Address, b: Address, costs: Option<(u32, u32)>) -> Option<Change> {
+    pub(crate) fn set(
+        &mut self,
+        a: Address,
+        b: Address,
+        costs: Option<(u32, u32)>,
+    ) -> Option<Change> {
         let old = self.costs(a, b);
         if old == costs {
             return None;
@@ -106,7 +111,7 @@ impl Graph {
     }
 
     /// Frees the number of a node if it has no edges and is not pinned.
-    pub fn collect(&mut self, node: Node) {
+    pub(crate) fn collect(&mut self, node: Node) {
         let place = &mut self.nodes[node as usize];
         if place.edges.is_empty() && !place.is_pinned && place.address != 0 {
             self.numbers.remove(&place.address);

@@ -24,7 +24,7 @@ use crate::parameters::Parameters;
 
 /// Link-state routing: every member reports its links to all others, and each member computes
 /// shortest paths.
-pub struct LinkState {
+pub(crate) struct LinkState {
     parameters: Parameters,
     database: Database,
     name: String,
@@ -83,7 +83,7 @@ impl LinkState {
     ///
     /// # Errors
     /// A parameter is unknown or its value is invalid.
-    pub fn new(params: &BTreeMap<String, String>) -> Result<LinkState, RoutingError> {
+    pub(crate) fn new(params: &BTreeMap<String, String>) -> Result<LinkState, RoutingError> {
         let parameters = Parameters::parse(params)?;
         Ok(LinkState {
             database: Database::new(0, "", parameters.limits),

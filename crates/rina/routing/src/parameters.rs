@@ -12,7 +12,7 @@ use crate::error::RoutingError;
 use crate::message::Address;
 
 /// Parameters of `link-state`: name, default and meaning.
-pub const PARAMETERS: &[(&str, &str, &str)] = &[
+pub(crate) const PARAMETERS: &[(&str, &str, &str)] = &[
     ("ecmp", "true", "spread load over paths of equal cost"),
     (
         "max_paths",
@@ -51,7 +51,7 @@ pub const PARAMETERS: &[(&str, &str, &str)] = &[
 
 /// The parameters of `link-state`, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameters {
+pub(crate) struct Parameters {
     /// What to compute for each destination.
     pub paths: Paths,
     /// Limits of the database.
@@ -71,7 +71,7 @@ impl Parameters {
     ///
     /// # Errors
     /// A parameter is unknown or its value is invalid.
-    pub fn parse(params: &BTreeMap<String, String>) -> Result<Parameters, RoutingError> {
+    pub(crate) fn parse(params: &BTreeMap<String, String>) -> Result<Parameters, RoutingError> {
         check_names(params, PARAMETERS)?;
         let number = |name, min, max| bounded(params, name, min, max);
         let has_ecmp: bool = value(params, PARAMETERS, "ecmp")?;
@@ -110,7 +110,7 @@ impl Parameters {
     }
 
     /// Interval at which expired objects are removed.
-    pub fn sweep(&self) -> Duration {
+    pub(crate) fn sweep(&self) -> Duration {
         Duration::from_millis((self.limits.age.as_millis() / 16).clamp(100, 10_000))
     }
 }

@@ -12,7 +12,7 @@ use crate::message::{Address, Message};
 use crate::parameters::{address, check_names, value};
 
 /// Parameters of `static`: name, default and meaning.
-pub const PARAMETERS: &[(&str, &str, &str)] = &[(
+pub(crate) const PARAMETERS: &[(&str, &str, &str)] = &[(
     "routes",
     "",
     "`DST via NEXT [NEXT ...] [alt NEXT ...]`, addresses, separated by `;`",
@@ -20,7 +20,7 @@ pub const PARAMETERS: &[(&str, &str, &str)] = &[(
 
 /// Configured routes. A next hop is used only while it is a neighbour. Alternates are used when all
 /// next hops of a route have failed.
-pub struct StaticRoutes {
+pub(crate) struct StaticRoutes {
     own: Address,
     configured: BTreeMap<Address, Configured>,
     neighbours: BTreeMap<Address, u32>,
@@ -40,7 +40,7 @@ impl StaticRoutes {
     ///
     /// # Errors
     /// A parameter is unknown or its value is invalid.
-    pub fn new(params: &BTreeMap<String, String>) -> Result<StaticRoutes, RoutingError> {
+    pub(crate) fn new(params: &BTreeMap<String, String>) -> Result<StaticRoutes, RoutingError> {
         Ok(StaticRoutes {
             own: 0,
             configured: parse(params)?,

@@ -14,7 +14,7 @@ use crate::message::Address;
 
 /// Distances from a root to all nodes.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub(crate) struct Tree {
     root: Node,
     dist: Vec<u64>,
     rhs: Vec<u64>,
@@ -25,11 +25,11 @@ pub struct Tree {
 }
 
 /// The distance of an unreachable node.
-pub const FAR: u64 = u64::MAX;
+pub(crate) const FAR: u64 = u64::MAX;
 
 impl Tree {
     /// Computes the distances from `root`.
-    pub fn new(graph: &Graph, root: Node) -> Tree {
+    pub(crate) fn new(graph: &Graph, root: Node) -> Tree {
         let mut tree = Tree {
             root,
             dist: Vec::new(),
@@ -44,18 +44,18 @@ impl Tree {
     }
 
     /// The root node.
-    pub fn root(&self) -> Node {
+    pub(crate) fn root(&self) -> Node {
         self.root
     }
 
     /// Distance from the root to a node; [`FAR`] if the node is unreachable.
-    pub fn dist(&self, node: Node) -> u64 {
+    pub(crate) fn dist(&self, node: Node) -> u64 {
         self.dist.get(node as usize).copied().unwrap_or(FAR)
     }
 
     /// Updates the distances after links have changed. Returns the nodes whose distance has
     /// changed, in ascending order.
-    pub fn update(&mut self, graph: &Graph, changes: &[Change]) -> Vec<Node> {
+    pub(crate) fn update(&mut self, graph: &Graph, changes: &[Change]) -> Vec<Node> {
         self.grow(graph);
         for change in changes {
             for node in [change.a, change.b] {
@@ -129,7 +129,7 @@ impl Tree {
 
 /// For every node, the neighbours of the root through which shortest paths lead to it.
 #[derive(Clone, Debug, Default)]
-pub struct NextHops {
+pub(crate) struct NextHops {
     /// Addresses in ascending order, at most `max` for each node.
     sets: Vec<Vec<Address>>,
     max: usize,
@@ -138,7 +138,7 @@ pub struct NextHops {
 impl NextHops {
     /// Computes the next hops from a tree. If a node has more than `max`, those with the lowest
     /// addresses are kept.
-    pub fn new(graph: &Graph, tree: &Tree, max: usize) -> NextHops {
+    pub(crate) fn new(graph: &Graph, tree: &Tree, max: usize) -> NextHops {
         let mut hops = NextHops {
             sets: Vec::new(),
             max: max.max(1),
@@ -149,13 +149,13 @@ impl NextHops {
     }
 
     /// Next hops to a node, in ascending order; empty if the node is unreachable.
-    pub fn to(&self, node: Node) -> &[Address] {
+    pub(crate) fn to(&self, node: Node) -> &[Address] {
         self.sets.get(node as usize).map_or(&[], Vec::as_slice)
     }
 
     /// Updates the sets after `changes` have changed the distances of `moved`. Returns the nodes
     /// whose set has changed, in no particular order.
-    pub fn update(
+    pub(crate) fn update(
         &mut self,
         graph: &Graph,
         tree: &Tree,

@@ -43,7 +43,10 @@ impl AddressResolver {
     ///
     /// # Errors
     /// The system has no free thread or descriptor.
-    pub fn open(table: Vec<(AppName, String)>, port: u16) -> std::io::Result<AddressResolver> {
+    pub(crate) fn open(
+        table: Vec<(AppName, String)>,
+        port: u16,
+    ) -> std::io::Result<AddressResolver> {
         let (queries, received) = channel();
         let answers = Mailbox::new()?;
         let worker = Worker {
@@ -59,18 +62,18 @@ impl AddressResolver {
     }
 
     /// Starts a look-up of an application's address, for the flow `port`.
-    pub fn resolve(&self, port: PortId, name: &AppName) {
+    pub(crate) fn resolve(&self, port: PortId, name: &AppName) {
         // Cannot fail: the thread runs as long as this end of the channel exists.
         let _ = self.queries.send(Query::Address(port, name.clone()));
     }
 
     /// Starts a look-up of the application at an IP address.
-    pub fn reverse(&self, ip: IpAddr) {
+    pub(crate) fn reverse(&self, ip: IpAddr) {
         let _ = self.queries.send(Query::Name(ip));
     }
 
     /// Returns the next result, if there is one.
-    pub fn answer(&self) -> Option<Answer> {
+    pub(crate) fn answer(&self) -> Option<Answer> {
         self.answers.take()
     }
 }

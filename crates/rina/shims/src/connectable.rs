@@ -13,32 +13,32 @@ pub(crate) struct Connectable(BTreeMap<AppName, ConnectReader>);
 
 impl Connectable {
     /// Adds the name of an IPCP.
-    pub fn insert(&mut self, name: AppName, reader: ConnectReader) {
+    pub(crate) fn insert(&mut self, name: AppName, reader: ConnectReader) {
         self.0.insert(name, reader);
     }
 
     /// Removes a name, if it is present.
-    pub fn remove(&mut self, name: &AppName) {
+    pub(crate) fn remove(&mut self, name: &AppName) {
         self.0.remove(name);
     }
 
     /// Whether no IPCP is registered.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The first name in alphabetical order.
-    pub fn first(&self) -> Option<&AppName> {
+    pub(crate) fn first(&self) -> Option<&AppName> {
         self.0.keys().next()
     }
 
     /// Whether a name is present.
-    pub fn has(&self, name: &AppName) -> bool {
+    pub(crate) fn has(&self, name: &AppName) -> bool {
         self.0.contains_key(name)
     }
 
     /// The called and the calling name, if the packet is an M_CONNECT to a registered IPCP.
-    pub fn read(&self, packet: &Packet) -> Option<(AppName, AppName)> {
+    pub(crate) fn read(&self, packet: &Packet) -> Option<(AppName, AppName)> {
         self.0.iter().find_map(|(called, reader)| {
             let names = reader.read(packet)?;
             let is_called = names.called == called.as_str();

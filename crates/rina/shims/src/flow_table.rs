@@ -91,7 +91,7 @@ pub(crate) struct FlowTable<X> {
 
 impl<X> FlowTable<X> {
     /// Creates an empty table.
-    pub fn new(context: AppContext) -> FlowTable<X> {
+    pub(crate) fn new(context: AppContext) -> FlowTable<X> {
         FlowTable {
             id: context.id,
             ipcp: context.ipcp,
@@ -110,7 +110,7 @@ impl<X> FlowTable<X> {
 
     /// Registers a name, and confirms it to the manager. Names of IPCPs have a reader, which
     /// decodes the M_CONNECT of the IPCP's DIF.
-    pub fn register(&mut self, name: AppName, reader: Option<ConnectReader>) {
+    pub(crate) fn register(&mut self, name: AppName, reader: Option<ConnectReader>) {
         self.names.insert(name.clone());
         if let Some(reader) = reader {
             self.connectable.insert(name.clone(), reader);
@@ -120,44 +120,44 @@ impl<X> FlowTable<X> {
     }
 
     /// Withdraws the registration of a name.
-    pub fn unregister(&mut self, name: &AppName) {
+    pub(crate) fn unregister(&mut self, name: &AppName) {
         self.names.remove(name);
         self.connectable.remove(name);
     }
 
     /// The names of the flow that a packet begins. `None` unless the packet is an M_CONNECT to a
     /// registered IPCP.
-    pub fn connecting(&self, packet: &Packet) -> Option<Names> {
+    pub(crate) fn connecting(&self, packet: &Packet) -> Option<Names> {
         let (local, remote) = self.connectable.read(packet)?;
         Some(Names { local, remote })
     }
 
     /// Returns the next request of the plane.
-    pub fn next_request(&self) -> Option<Request> {
+    pub(crate) fn next_request(&self) -> Option<Request> {
         self.requests.pop()
     }
 
     /// Whether requests of the plane are pending.
-    pub fn has_requests(&self) -> bool {
+    pub(crate) fn has_requests(&self) -> bool {
         !self.requests.is_empty()
     }
 
     /// Reports that the medium is up.
-    pub fn link_up(&mut self, label: String) {
+    pub(crate) fn link_up(&mut self, label: String) {
         self.row.add(Value::LinksUp, 1);
         let (ipcp, peer) = (self.ipcp, label);
         self.events.put(Event::LinkUp { ipcp, peer });
     }
 
     /// Reports that the medium is down. The caller fails the flows.
-    pub fn link_down(&mut self, reason: String) {
+    pub(crate) fn link_down(&mut self, reason: String) {
         self.row.add(Value::LinksDown, 1);
         let ipcp = self.ipcp;
         self.events.put(Event::LinkDown { ipcp, reason });
     }
 
     /// Reports that the length of the longest SDU has changed.
-    pub fn sdu_max_changed(&mut self, sdu_bytes_max: usize) {
+    pub(crate) fn sdu_max_changed(&mut self, sdu_bytes_max: usize) {
         let ipcp = self.ipcp;
         self.events.put(Event::SduMaxChanged {
             ipcp,
@@ -166,30 +166,30 @@ impl<X> FlowTable<X> {
     }
 
     /// Number of flows.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_port.len()
     }
 
     #[inline]
-    pub fn get_mut(&mut self, at: usize) -> Option<&mut ShimFlow<X>> {
+    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut ShimFlow<X>> {
         self.slots.get_mut(at)
     }
 
     /// Index of the flow with a port-id.
-    pub fn index_of_port(&self, port: PortId) -> Option<usize> {
+    pub(crate) fn index_of_port(&self, port: PortId) -> Option<usize> {
         self.by_port.get(&port).copied()
     }
 
     /// Index of the flow whose application writes to `link`.
     #[inline]
-    pub fn index_of_link(&self, link: LinkId, links: &Links) -> Option<usize> {
+    pub(crate) fn index_of_link(&self, link: LinkId, links: &Links) -> Option<usize> {
         let at = (links.sink_cookie(link) as usize).checked_sub(1)?;
         let ends = self.slots.get(at)?.links?;
         (ends.from_flow == link).then_some(at)
     }
 
     /// Indices of all flows.
-    pub fn indices(&self) -> Vec<usize> {
+    pub(crate) fn indices(&self) -> Vec<usize> {
         self.by_port.values().copied().collect()
     }
 
@@ -207,7 +207,7 @@ impl<X> FlowTable<X> {
     }
 
     /// Adds a flow that an application of this system requests. Returns its index.
-    pub fn request(
+    pub(crate) fn request(
         &mut self,
         now: Instant,
         (port, names, ends): (PortId, Names, FlowLinks),
@@ -232,7 +232,7 @@ impl<X> FlowTable<X> {
 
     /// Adds a flow that the other side requests, reports it, and returns its index. `None` if the
     /// table has [`FLOWS_MAX`] flows.
-    pub fn add_incoming(&mut self, now: Instant, names: Names, peer: X) -> Option<usize> {
+    pub(crate) fn add_incoming(&mut self, now: Instant, names: Names, peer: X) -> Option<usize> {
         if self.len() >= FLOWS_MAX {
             self.row.add(Value::DropNoBuffer, 1);
             return None;
@@ -261,7 +261,13 @@ impl<X> FlowTable<X> {
     }
 
     /// Opens a flow that the peer has accepted, and reports that.
-    pub fn confirm(&mut self, now: Instant, at: usize, credit: (u64, usize), links: &mut Links) {
+    pub(crate) fn confirm(
+        &mut self,
+        now: Instant,
+        at: usize,
+        credit: (u64, usize),
+        links: &mut Links,
+    ) {
         self.open(now, at, credit, links);
         if let Some(port) = self.get_mut(at).map(|flow| flow.port) {
             let result = Ok(());
@@ -271,7 +277,7 @@ impl<X> FlowTable<X> {
 
     /// Opens an incoming flow that an application has accepted. `None` if the flow has ended in the
     /// meantime: the manager knows that already, and this call closes the application's end.
-    pub fn accept(
+    pub(crate) fn accept(
         &mut self,
         now: Instant,
         (port, ends): (PortId, FlowLinks),
@@ -309,7 +315,7 @@ impl<X> FlowTable<X> {
     /// If the application has no room, the SDU is dropped, because a datagram network has no flow
     /// control.
     #[inline]
-    pub fn deliver(&mut self, at: usize, packet: Packet, links: &mut Links) {
+    pub(crate) fn deliver(&mut self, at: usize, packet: Packet, links: &mut Links) {
         self.taps.note(Direction::In, &[], &packet);
         self.push_to_flow(at, packet, links);
     }
@@ -344,7 +350,7 @@ impl<X> FlowTable<X> {
     ///
     /// # Errors
     /// Why no byte was delivered. The caller must offer the frame again.
-    pub fn deliver_piece(
+    pub(crate) fn deliver_piece(
         &mut self,
         at: usize,
         bytes: &[u8],
@@ -383,7 +389,7 @@ impl<X> FlowTable<X> {
     /// Whether a packet of the application is a whole SDU of at most `sdu_bytes_max` bytes. A
     /// longer SDU arrives in several packets (pieces); its last piece counts it as dropped.
     #[inline]
-    pub fn fits(&mut self, at: usize, packet: &Packet, sdu_bytes_max: usize) -> bool {
+    pub(crate) fn fits(&mut self, at: usize, packet: &Packet, sdu_bytes_max: usize) -> bool {
         let Some(flow) = self.slots.get_mut(at) else {
             return false;
         };
@@ -400,13 +406,19 @@ impl<X> FlowTable<X> {
 
     /// Counts an SDU that was sent.
     #[inline]
-    pub fn count_sent(&self, bytes: usize) {
+    pub(crate) fn count_sent(&self, bytes: usize) {
         self.row.add(Value::SdusOut, 1);
         self.row.add(Value::BytesOut, bytes as u64);
     }
 
     /// Rejects an application's request that has no entry yet.
-    pub fn reject(&mut self, port: PortId, ends: FlowLinks, reason: String, links: &mut Links) {
+    pub(crate) fn reject(
+        &mut self,
+        port: PortId,
+        ends: FlowLinks,
+        reason: String,
+        links: &mut Links,
+    ) {
         ends.refuse(reason.clone(), links);
         self.ports.remove(port);
         let result = Err(reason);
@@ -415,7 +427,7 @@ impl<X> FlowTable<X> {
 
     /// Closes a flow because the network ended it: closes its links, or, if the flow has none yet,
     /// reports its end.
-    pub fn close(&mut self, at: usize, close: Close, links: &mut Links) -> Option<X> {
+    pub(crate) fn close(&mut self, at: usize, close: Close, links: &mut Links) -> Option<X> {
         let flow = self.remove(at)?;
         let lost = flow.waiting.len() as u64;
         self.row.add(Value::DropFlowEnded, lost);
@@ -439,7 +451,7 @@ impl<X> FlowTable<X> {
     }
 
     /// Removes a flow that its application has closed, once its link is empty.
-    pub fn take_closed(&mut self, link: LinkId, links: &mut Links) -> Option<ShimFlow<X>> {
+    pub(crate) fn take_closed(&mut self, link: LinkId, links: &mut Links) -> Option<ShimFlow<X>> {
         let flow = self
             .index_of_link(link, links)
             .and_then(|at| self.remove(at));
@@ -455,7 +467,7 @@ impl<X> FlowTable<X> {
     }
 
     /// Removes an incoming flow that the manager refuses or cancels.
-    pub fn refuse(&mut self, port: PortId) -> Option<X> {
+    pub(crate) fn refuse(&mut self, port: PortId) -> Option<X> {
         let at = self.index_of_port(port)?;
         if self.get_mut(at)?.stage != Stage::Offered {
             return None;
@@ -470,14 +482,14 @@ impl<X> FlowTable<X> {
     /// Sets the credit of one flow. `credit.0` is the number of bytes, as rings count them, that
     /// the application may send from now on. `credit.1` is the longest piece of an SDU that it may
     /// send at once, in bytes.
-    pub fn set_credit(&mut self, at: usize, credit: (u64, usize), links: &mut Links) {
+    pub(crate) fn set_credit(&mut self, at: usize, credit: (u64, usize), links: &mut Links) {
         if let Some(ends) = self.get_mut(at).and_then(|flow| flow.links) {
             links.set_credit(ends.from_flow, credit.0, credit.1);
         }
     }
 
     /// Sets the credit of all open flows after it has changed. See [`FlowTable::set_credit`].
-    pub fn restate_credit(&mut self, credit: (u64, usize), links: &mut Links) {
+    pub(crate) fn restate_credit(&mut self, credit: (u64, usize), links: &mut Links) {
         for (_, flow) in &self.slots {
             if let Some(ends) = flow.links.filter(|_| flow.stage == Stage::Open) {
                 links.set_credit(ends.from_flow, credit.0, credit.1);

@@ -21,6 +21,7 @@ mod connectable;
 mod error;
 mod eth;
 mod flow_table;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod hv;
 mod hv_shim;

@@ -27,7 +27,7 @@ pub(crate) enum Due {
 
 impl Retries {
     /// An empty set, whose requests time out after `timeout`.
-    pub fn new(timeout: Duration) -> Retries {
+    pub(crate) fn new(timeout: Duration) -> Retries {
         Retries {
             requests: Vec::new(),
             timeout,
@@ -35,7 +35,7 @@ impl Retries {
     }
 
     /// Adds a request for the flow `port`, to be sent at `now`.
-    pub fn begin(&mut self, now: Instant, port: PortId) {
+    pub(crate) fn begin(&mut self, now: Instant, port: PortId) {
         self.requests.push(Pending {
             port,
             next_at: now,
@@ -45,7 +45,7 @@ impl Retries {
     }
 
     /// Returns what is due at `now`. Call it until it returns `None`.
-    pub fn poll(&mut self, now: Instant) -> Option<Due> {
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<Due> {
         let at = self
             .requests
             .iter()
@@ -60,23 +60,23 @@ impl Retries {
     }
 
     /// When a request is due next.
-    pub fn next_at(&self) -> Option<Instant> {
+    pub(crate) fn next_at(&self) -> Option<Instant> {
         let due = |request: &Pending| request.next_at.min(request.until);
         self.requests.iter().map(due).min()
     }
 
     /// Port-ids of the flows with pending requests, oldest first.
-    pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
+    pub(crate) fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
         self.requests.iter().map(|request| request.port)
     }
 
     /// Removes a request that was answered or cancelled.
-    pub fn end(&mut self, port: PortId) {
+    pub(crate) fn end(&mut self, port: PortId) {
         self.requests.retain(|request| request.port != port);
     }
 
     /// Removes all requests.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.requests.clear();
     }
 }

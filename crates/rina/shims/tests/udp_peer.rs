@@ -18,7 +18,7 @@ fn plane_and_peer() -> (DataPlane, UdpSocket) {
 }
 
 /// Adds a UDP shim with these registered applications. Returns a peer.
-pub fn shim_and_peer(plane: &DataPlane, apps: &[&str]) -> UdpSocket {
+pub(crate) fn shim_and_peer(plane: &DataPlane, apps: &[&str]) -> UdpSocket {
     let config = UdpConfig::new("127.0.0.1:0".parse().unwrap(), UdpFraming::Native);
     let (medium, _) = config.open().unwrap();
     plane.add_ipcp(IPCP, medium);
@@ -46,7 +46,7 @@ pub fn shim_and_peer(plane: &DataPlane, apps: &[&str]) -> UdpSocket {
 }
 
 /// Requests a flow to `called` with this number of the peer.
-pub fn request(peer: &UdpSocket, number: u8, called: &str) {
+pub(crate) fn request(peer: &UdpSocket, number: u8, called: &str) {
     let mut datagram = vec![1, 1, 0, 0, 0, number];
     for text in ["caller", called] {
         datagram.push(text.len() as u8);
@@ -61,7 +61,7 @@ fn answer(peer: &UdpSocket) -> (u8, u8) {
     (datagram[0], datagram[3])
 }
 
-pub fn receive(peer: &UdpSocket) -> Vec<u8> {
+pub(crate) fn receive(peer: &UdpSocket) -> Vec<u8> {
     let mut datagram = vec![0; 512];
     let bytes = peer.recv(&mut datagram).unwrap();
     assert!(bytes >= 4);
@@ -69,14 +69,14 @@ pub fn receive(peer: &UdpSocket) -> Vec<u8> {
     datagram
 }
 
-pub fn offered(plane: &DataPlane, called: &str) -> PortId {
+pub(crate) fn offered(plane: &DataPlane, called: &str) -> PortId {
     wait_for(plane, |event| match event {
         Event::IncomingFlow { port, local, .. } if local.as_str() == called => Some(*port),
         _ => None,
     })
 }
 
-pub fn accept(plane: &DataPlane, port: PortId, end: FlowEnd) {
+pub(crate) fn accept(plane: &DataPlane, port: PortId, end: FlowEnd) {
     let answer = Ok(end);
     plane.send(Command::Respond { port, answer });
 }

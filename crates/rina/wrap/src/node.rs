@@ -42,7 +42,11 @@ pub(crate) struct Wanted<'a> {
 
 impl Allocation {
     /// Asks for a flow whose remote end is given `end`.
-    pub fn start(node: &Path, wanted: &Wanted<'_>, end: OwnedFd) -> Result<Allocation, Errno> {
+    pub(crate) fn start(
+        node: &Path,
+        wanted: &Wanted<'_>,
+        end: OwnedFd,
+    ) -> Result<Allocation, Errno> {
         let connection = connection(None)?;
         connect_to_node(&connection, node)?;
         let request = Request::Allocate {
@@ -65,7 +69,7 @@ impl Allocation {
     ///
     /// # Errors
     /// Why there is no flow; `EINTR` when a signal came first.
-    pub fn finish(&self, deadline: Instant) -> Result<bool, Errno> {
+    pub(crate) fn finish(&self, deadline: Instant) -> Result<bool, Errno> {
         if !wait_readable(self.connection.as_fd(), deadline)? {
             return Ok(false);
         }

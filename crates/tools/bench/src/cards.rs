@@ -6,7 +6,7 @@ use carina_vm::{Backend, Model, Nic};
 
 /// A network card.
 #[derive(Debug, Clone, Copy)]
-pub struct Card {
+pub(crate) struct Card {
     /// Name of the system in the results.
     pub system: &'static str,
     /// Emulated model of the card.
@@ -16,7 +16,7 @@ pub struct Card {
 }
 
 /// The emulated cards that guests have in addition to the shared-memory device.
-pub const CARDS: [Card; 2] = [
+pub(crate) const CARDS: [Card; 2] = [
     Card {
         system: "virtio-net",
         model: Model::VirtioNet,
@@ -31,7 +31,7 @@ pub const CARDS: [Card; 2] = [
 
 /// The IP addresses of a benchmark: `10.NETWORK.SUBNET.HOST`.
 #[derive(Debug, Clone, Copy)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     /// Second byte of the addresses.
     pub network: u8,
     /// The cards of every guest.
@@ -40,12 +40,12 @@ pub struct Addresses {
 
 impl Addresses {
     /// The address of host number `host` on the subnet of a card.
-    pub fn of(self, card: &Card, host: u8) -> Ipv4Addr {
+    pub(crate) fn of(self, card: &Card, host: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, self.network, card.subnet, host)
     }
 
     /// The MAC address of a card of host number `host`.
-    pub fn mac_of(self, card: &Card, host: u8) -> [u8; 6] {
+    pub(crate) fn mac_of(self, card: &Card, host: u8) -> [u8; 6] {
         [0x52, 0x54, 0, self.network, card.subnet, host]
     }
 
@@ -53,7 +53,7 @@ impl Addresses {
     ///
     /// # Errors
     /// A card is missing, or the guest does not answer.
-    pub fn set(self, guest: &carina_lab::TestGuest, host: u8) -> carina_lab::Result<()> {
+    pub(crate) fn set(self, guest: &carina_lab::TestGuest, host: u8) -> carina_lab::Result<()> {
         self.cards.iter().try_for_each(|card| {
             let address = format!("{}/24", self.of(card, host));
             guest.set_address(self.mac_of(card, host), &address)
@@ -62,7 +62,7 @@ impl Addresses {
 
     /// The cards of guest number `host`. Each has the back end that `backend` returns, or else a
     /// tap that is named after the guest.
-    pub fn nics(
+    pub(crate) fn nics(
         self,
         guest: &str,
         host: u8,

@@ -62,7 +62,7 @@ impl Layer {
 }
 
 /// Replaces the control characters of a text by escapes.
-pub fn printable(text: String) -> String {
+pub(crate) fn printable(text: String) -> String {
     if !text.contains(char::is_control) {
         return text;
     }
@@ -78,12 +78,12 @@ pub fn printable(text: String) -> String {
 }
 
 /// The text for data of which the capture kept only the first bytes.
-pub fn cut_short(kept: usize, original: usize) -> String {
+pub(crate) fn cut_short(kept: usize, original: usize) -> String {
     format!("cut short by the capture ({kept} of {original} bytes)")
 }
 
 /// Formats bytes for people: hexadecimal digits up to a limit, and the text if all bytes are text.
-pub fn show_bytes(bytes: &[u8]) -> String {
+pub(crate) fn show_bytes(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
     let hex: Vec<String> = shown.iter().map(|byte| format!("{byte:02x}")).collect();
     let more = if bytes.len() > SHOWN_BYTES { " .." } else { "" };

@@ -17,7 +17,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn new(settings: Settings) -> State {
+    pub(crate) fn new(settings: Settings) -> State {
         State {
             settings,
             callers: BTreeSet::new(),
@@ -26,7 +26,7 @@ impl State {
 
     /// Sets the dialect, which was recognised by something other than a PDU, unless it is already
     /// certain.
-    pub fn suppose(&mut self, dialect: Dialect) {
+    pub(crate) fn suppose(&mut self, dialect: Dialect) {
         if !self.settings.is_certain {
             self.settings = self.settings.in_dialect(dialect);
             self.settings.is_certain = true;
@@ -34,7 +34,7 @@ impl State {
     }
 
     /// The settings for an SDU. The first SDU that is a PDU of some dialect decides the dialect.
-    pub fn decide(&mut self, sdu: &[u8], original: usize) -> Settings {
+    pub(crate) fn decide(&mut self, sdu: &[u8], original: usize) -> Settings {
         if !self.settings.is_certain
             && let Some(settings) = pdu::dialect_of(&self.settings, sdu, original)
         {
@@ -46,7 +46,7 @@ impl State {
 
     /// The datagram in an IP packet and its captured bytes, if the datagram carries RINA; otherwise
     /// `None`.
-    pub fn datagram<'a>(
+    pub(crate) fn datagram<'a>(
         &mut self,
         ethertype: u16,
         packet: &'a [u8],

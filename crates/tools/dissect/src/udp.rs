@@ -12,7 +12,7 @@ pub(super) struct Endpoint(SocketAddr);
 
 impl Endpoint {
     /// Whether the port is that of RINA over UDP.
-    pub fn is_rina(&self) -> bool {
+    pub(crate) fn is_rina(&self) -> bool {
         self.0.port() == RINA_PORT
     }
 }
@@ -30,7 +30,11 @@ impl Datagram {
     /// Reads an IP packet, of which the capture may hold only the first of `original` bytes.
     /// Returns the datagram and its captured payload. `None` for fragments, and for packets that
     /// are not UDP.
-    pub fn decode(ethertype: u16, packet: &[u8], original: usize) -> Option<(Datagram, &[u8])> {
+    pub(crate) fn decode(
+        ethertype: u16,
+        packet: &[u8],
+        original: usize,
+    ) -> Option<(Datagram, &[u8])> {
         let (from, to, header, length) = match ethertype {
             ETHERTYPE_IPV4 => ipv4(packet)?,
             ETHERTYPE_IPV6 => ipv6(packet)?,
@@ -52,7 +56,7 @@ impl Datagram {
         Some((datagram, &payload[..bytes.min(payload.len())]))
     }
 
-    pub fn layer(&self) -> Layer {
+    pub(crate) fn layer(&self) -> Layer {
         let (from, to) = (self.from.0, self.to.0);
         let mut layer = Layer::new("udp", format!("{from} > {to}"));
         layer.field("src", from.to_string());

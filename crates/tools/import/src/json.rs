@@ -41,7 +41,7 @@ pub(super) fn parse(text: &str) -> Result<Node, JsonError> {
 
 impl Node {
     /// The value of a key; `None` if the value is not a table or lacks the key.
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.fields()
             .iter()
             .find(|(name, ..)| name == key)
@@ -49,7 +49,7 @@ impl Node {
     }
 
     /// Keys, their lines and values; empty if the value is not a table.
-    pub fn fields(&self) -> &[(String, usize, Node)] {
+    pub(crate) fn fields(&self) -> &[(String, usize, Node)] {
         match &self.kind {
             Kind::Table(fields) => fields,
             _ => &[],
@@ -57,7 +57,7 @@ impl Node {
     }
 
     /// Items; empty if the value is not a list.
-    pub fn items(&self) -> &[Node] {
+    pub(crate) fn items(&self) -> &[Node] {
         match &self.kind {
             Kind::List(items) => items,
             _ => &[],
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// The text of a string or of a plain value, as written; `None` for lists and tables.
-    pub fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Plain(text) | Kind::Text(text) => Some(text),
             _ => None,
@@ -73,17 +73,17 @@ impl Node {
     }
 
     /// The text of the value of a key.
-    pub fn text_of(&self, key: &str) -> Option<&str> {
+    pub(crate) fn text_of(&self, key: &str) -> Option<&str> {
         self.get(key)?.text()
     }
 
     /// The value of a key as a number, which may be in quotes.
-    pub fn number_of(&self, key: &str) -> Option<u64> {
+    pub(crate) fn number_of(&self, key: &str) -> Option<u64> {
         self.text_of(key)?.parse().ok()
     }
 
     /// The value of a key as a boolean, which may be in quotes.
-    pub fn flag_of(&self, key: &str) -> Option<bool> {
+    pub(crate) fn flag_of(&self, key: &str) -> Option<bool> {
         self.text_of(key)?.parse().ok()
     }
 }

@@ -80,7 +80,7 @@ pub fn reach_guest(dir: &LabDir, name: &str, vm: &Vm) -> Result<Guest> {
 ///
 /// # Errors
 /// The node refuses.
-pub fn apply(guest: &Guest, config: &str) -> Result<()> {
+pub(crate) fn apply(guest: &Guest, config: &str) -> Result<()> {
     guest.put("/etc/carina.toml", config)?;
     guest.must_run("carina apply /etc/carina.toml")?;
     Ok(())
@@ -90,7 +90,7 @@ pub fn apply(guest: &Guest, config: &str) -> Result<()> {
 ///
 /// # Errors
 /// The node does not answer.
-pub fn ipcps(guest: &Guest, name: &str) -> Result<Vec<IpcpInfo>> {
+pub(crate) fn ipcps(guest: &Guest, name: &str) -> Result<Vec<IpcpInfo>> {
     let output = guest.must_run("carina ipcp list --json")?;
     serde_json::from_slice(&output.stdout)
         .attempt(format!("reading what the node in VM {name} says"))
@@ -101,7 +101,7 @@ pub fn ipcps(guest: &Guest, name: &str) -> Result<Vec<IpcpInfo>> {
 ///
 /// # Errors
 /// The node is not attached in time, or `pause` fails.
-pub fn wait_for_link(
+pub(crate) fn wait_for_link(
     dir: &LabDir,
     name: &str,
     vm: &Vm,

@@ -33,6 +33,7 @@ mod cpus;
 mod down;
 mod dry_run;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod guests;
 mod links;

@@ -5,17 +5,17 @@ use carina_namespaces::{new_namespace, veth_pair};
 use carina_topology::{Link, Topology};
 
 /// The name of a system's namespace.
-pub fn of_system(lab: &str, system: &str) -> String {
+pub(crate) fn of_system(lab: &str, system: &str) -> String {
     format!("carina-{lab}-{system}")
 }
 
 /// The name of the namespace that contains the lab's bridges.
-pub fn of_bridges(lab: &str) -> String {
+pub(crate) fn of_bridges(lab: &str) -> String {
     format!("carina-{lab}.links")
 }
 
 /// The names of all namespaces of a lab.
-pub fn names(lab: &str, topology: &Topology) -> Vec<String> {
+pub(crate) fn names(lab: &str, topology: &Topology) -> Vec<String> {
     let systems = topology
         .namespaces()
         .map(|system| of_system(lab, &system.name));
@@ -28,12 +28,12 @@ pub fn names(lab: &str, topology: &Topology) -> Vec<String> {
 }
 
 /// Whether a link needs a bridge, because it joins more than two systems.
-pub fn is_bridged(link: &Link) -> bool {
+pub(crate) fn is_bridged(link: &Link) -> bool {
     link.ends.len() > 2
 }
 
 /// The arguments of the `ip` commands that make all namespaces and links, in order.
-pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
+pub(crate) fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     let mut add = |text: String| all.push(text.split(' ').map(str::to_owned).collect());
     for name in names(lab, topology) {

@@ -208,12 +208,12 @@ pub(crate) enum Scheduled {
 
 impl Instance {
     /// Number of N-1 flows that are up.
-    pub fn n1_count(&self) -> usize {
+    pub(crate) fn n1_count(&self) -> usize {
         self.n1s.iter().flatten().count()
     }
 
     /// Marks a flow as deallocated from this side.
-    pub fn let_go(&mut self, key: FlowKey) {
+    pub(crate) fn let_go(&mut self, key: FlowKey) {
         if self.flows.remove(&key).is_some() {
             self.gone.insert(key);
         }

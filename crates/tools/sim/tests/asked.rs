@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The first `count` seeds. Environment variables select others: `CARINA_SIM_SEED` the first one,
 /// `CARINA_SIM_COUNT` their number.
-pub fn seeds(count: u64) -> Range<u64> {
+pub(crate) fn seeds(count: u64) -> Range<u64> {
     let asked = |name: &str| {
         let text = std::env::var(name).ok()?;
         Some(
@@ -17,7 +17,7 @@ pub fn seeds(count: u64) -> Range<u64> {
 }
 
 /// Runs `fault` for each seed, and fails with the list of all seeds for which it returns an error.
-pub fn all_hold(seeds: Range<u64>, fault: impl Fn(u64) -> Option<String>) {
+pub(crate) fn all_hold(seeds: Range<u64>, fault: impl Fn(u64) -> Option<String>) {
     let faults = seeds.filter_map(|seed| Some((seed, fault(seed)?)));
     let faults: Vec<String> = faults
         .map(|(seed, fault)| format!("seed {seed}: {fault}"))

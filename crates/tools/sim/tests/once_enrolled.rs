@@ -14,7 +14,7 @@ use carina_sim::member_factory;
 use carina_wire::{Bytes, FlowSpec};
 
 /// A factory of members of rlite DIFs, half of which behave like this.
-pub fn once_enrolled_factory() -> MemberFactory {
+pub(crate) fn once_enrolled_factory() -> MemberFactory {
     let mut make = member_factory();
     Box::new(move |config, seed| {
         let member = make(config, seed)?;

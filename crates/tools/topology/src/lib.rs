@@ -9,7 +9,6 @@
 //! describes, and implements [`NodeChecks`] with the checks of Carina's node.
 
 #![forbid(unsafe_code)]
-#![deny(unreachable_pub)]
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,7 +5,7 @@ use carina_time::Instant;
 /// Limits traffic to a rate. After a pause it allows a burst of 20 ms of the rate or ten frames,
 /// whichever is more.
 #[derive(Clone, Debug)]
-pub struct Bucket {
+pub(crate) struct Bucket {
     bits_per_second: u64,
     size_bytes: u64,
     /// The available tokens, in bits times 10^9.
@@ -15,7 +15,7 @@ pub struct Bucket {
 
 impl Bucket {
     /// A full bucket.
-    pub fn new(bits_per_second: u64) -> Bucket {
+    pub(crate) fn new(bits_per_second: u64) -> Bucket {
         let bits_per_second = bits_per_second.min(RATE_MAX);
         let size_bytes = (bits_per_second / 8 / 50).max(SIZE_MIN);
         Bucket {
@@ -27,7 +27,7 @@ impl Bucket {
     }
 
     /// Changes the rate. The available tokens stay, as far as the new bucket has room.
-    pub fn set_rate(&mut self, bits_per_second: u64) {
+    pub(crate) fn set_rate(&mut self, bits_per_second: u64) {
         let changed = Bucket::new(bits_per_second);
         let tokens = self.tokens.min(changed.tokens);
         let since = self.since;
@@ -39,7 +39,7 @@ impl Bucket {
     }
 
     /// Takes tokens for `bytes` bytes; returns false, and takes none, if there are too few.
-    pub fn take(&mut self, now: Instant, bytes: usize) -> bool {
+    pub(crate) fn take(&mut self, now: Instant, bytes: usize) -> bool {
         let since = self.since.replace(now).unwrap_or(now);
         let nanos = u128::from(now.since(since).as_nanos());
         let full = u128::from(self.size_bytes) * BYTE;

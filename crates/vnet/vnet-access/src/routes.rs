@@ -8,7 +8,7 @@ use carina_vnet::host_part::InterfaceAddress;
 /// Aggregates prefixes: two halves of a prefix become that prefix. If more than `most` remain, the
 /// longest ones are widened until there are only `most`. The result contains all addresses of the
 /// network; after widening, also addresses that the network does not have.
-pub fn aggregate(
+pub(crate) fn aggregate(
     prefixes: impl Iterator<Item = InterfaceAddress>,
     most: usize,
 ) -> Vec<InterfaceAddress> {

@@ -12,7 +12,7 @@ use crate::key::{PrivateKey, PublicKey};
 
 /// What a tunnel returns.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Given<'a> {
+pub(crate) enum Given<'a> {
     /// A datagram to send to the other end.
     Datagram(&'a [u8]),
     /// An IPv4 packet that the other end has sent.
@@ -20,14 +20,19 @@ pub enum Given<'a> {
 }
 
 /// A WireGuard tunnel to one other end.
-pub struct Tunnel {
+pub(crate) struct Tunnel {
     tunn: Tunn,
 }
 
 impl Tunnel {
     /// A tunnel between two keys. `index` (24 bits) identifies its datagrams among those of other
     /// tunnels.
-    pub fn new(own: &PrivateKey, other: PublicKey, index: u32, keepalive_s: Option<u16>) -> Tunnel {
+    pub(crate) fn new(
+        own: &PrivateKey,
+        other: PublicKey,
+        index: u32,
+        keepalive_s: Option<u16>,
+    ) -> Tunnel {
         let tunn = Tunn::new(
             own.x25519(),
             other.x25519(),
@@ -40,7 +45,7 @@ impl Tunnel {
     }
 
     /// Processes a datagram of the other end. An `Ok` means that something in it was authenticated.
-    pub fn receive(
+    pub(crate) fn receive(
         &mut self,
         from: IpAddr,
         datagram: &[u8],
@@ -67,7 +72,7 @@ impl Tunnel {
 
     /// Sends a packet; without a session, a handshake is sent first. The library panics if the
     /// buffer is too short for its output.
-    pub fn send(
+    pub(crate) fn send(
         &mut self,
         packet: &[u8],
         buffer: &mut [u8],
@@ -85,7 +90,7 @@ impl Tunnel {
     }
 
     /// Does what is due: handshakes and keep-alives. To be called several times a second.
-    pub fn tick(&mut self, buffer: &mut [u8], mut give: impl FnMut(&[u8])) {
+    pub(crate) fn tick(&mut self, buffer: &mut [u8], mut give: impl FnMut(&[u8])) {
         for _ in 0..GIVEN_MAX {
             match self.tunn.update_timers(buffer) {
                 TunnResult::WriteToNetwork(bytes) => give(bytes),
@@ -96,7 +101,7 @@ impl Tunnel {
     }
 
     /// Time since the last handshake; `None` if there is no session.
-    pub fn since_handshake(&self) -> Option<Duration> {
+    pub(crate) fn since_handshake(&self) -> Option<Duration> {
         self.tunn.time_since_last_handshake()
     }
 }
@@ -125,16 +130,16 @@ fn reason(error: &WireGuardError) -> Discard {
 }
 
 /// Mask of an index; the library uses eight further bits below it.
-pub const INDEX_MASK: u32 = 0x00ff_ffff;
+pub(crate) const INDEX_MASK: u32 = 0x00ff_ffff;
 /// Bytes that WireGuard adds to a packet: a header of 16 and a tag of 16.
-pub const AROUND: usize = 32;
+pub(crate) const AROUND: usize = 32;
 /// The longest datagram that is accepted, bytes.
-pub const DATAGRAM_MAX: usize = 2048;
+pub(crate) const DATAGRAM_MAX: usize = 2048;
 /// The longest packet, bytes: a longer one would make a datagram that the other end does not
 /// accept.
-pub const PACKET_MAX: usize = DATAGRAM_MAX - AROUND;
+pub(crate) const PACKET_MAX: usize = DATAGRAM_MAX - AROUND;
 /// Size of a buffer for any input or output.
-pub const BUFFER_BYTES: usize = DATAGRAM_MAX + AROUND;
+pub(crate) const BUFFER_BYTES: usize = DATAGRAM_MAX + AROUND;
 // The MTU of an access point is what its tunnels carry.
 const _: () = assert!(ACCESS_MTU_MAX as usize == PACKET_MAX);
 /// Most datagrams or packets that one call returns: what waited for a handshake, and a few more.

@@ -11,7 +11,6 @@
 //! depends on the other: the process of a PIP contains no code for QEMU or the engine.
 
 #![forbid(unsafe_code)]
-#![deny(unreachable_pub)]
 
 mod access;
 mod copies;

@@ -12,7 +12,7 @@ use crate::directory::{Record, Wanted};
 use crate::error::{Error, Result};
 
 /// The record of a network that is entirely on this host.
-pub fn record_of(
+pub(crate) fn record_of(
     document: &Document,
     vnet: VnetId,
     generation: u64,
@@ -44,7 +44,7 @@ pub fn record_of(
 }
 
 /// The current time of this host's clock, in ms since 1970.
-pub fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 /// Counts changes, so that threads can wait for the next one.
 #[derive(Debug, Default)]
-pub struct Bell {
+pub(crate) struct Bell {
     count: Mutex<u64>,
     rung: Condvar,
 }
 
 impl Bell {
     /// Counts a change and wakes the waiting threads.
-    pub fn ring(&self) {
+    pub(crate) fn ring(&self) {
         // The number is consistent even after a panic.
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count += 1;
@@ -20,7 +20,7 @@ impl Bell {
     }
 
     /// Waits until the count differs from `seen`, at most for `wait`. Returns the count.
-    pub fn wait(&self, seen: u64, wait: Duration) -> u64 {
+    pub(crate) fn wait(&self, seen: u64, wait: Duration) -> u64 {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self
             .rung

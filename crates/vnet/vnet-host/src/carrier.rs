@@ -29,7 +29,7 @@ use crate::names::{arp_app, tunnel_app};
 
 /// A link to another host, with the addresses of its tunnel.
 #[derive(Clone, Copy, Debug)]
-pub struct FarLink<'a> {
+pub(crate) struct FarLink<'a> {
     /// The link.
     pub link: &'a LinkPart,
     /// The node's interface at the end on this host.
@@ -41,7 +41,7 @@ pub struct FarLink<'a> {
 }
 
 /// An encapsulation that carries links to other hosts.
-pub trait LinkCarrier: Sync {
+pub(crate) trait LinkCarrier: Sync {
     /// Bytes of headers between the outer Ethernet frame and the inner IP packet.
     fn overhead(&self) -> usize;
 
@@ -57,7 +57,7 @@ pub trait LinkCarrier: Sync {
 ///
 /// # Errors
 /// This host has no tunnels for the carrier: `dif` uses flows.
-pub fn carrier_of(link: &LinkPart) -> Result<&'static dyn LinkCarrier> {
+pub(crate) fn carrier_of(link: &LinkPart) -> Result<&'static dyn LinkCarrier> {
     match link.carrier {
         Carrier::Gre => Ok(&Gre),
         Carrier::Vxlan => Ok(&Vxlan),
@@ -73,7 +73,7 @@ pub fn carrier_of(link: &LinkPart) -> Result<&'static dyn LinkCarrier> {
 /// Describes how a link reaches another host: `host h2 by gre 192.0.2.1 > 192.0.2.2 tag 7`, or
 /// `host h2 by flow link.7 of DIF 192.0.2.1-192.0.2.2`. `None` for a link that does not leave this
 /// host.
-pub fn far_words(link: &LinkPart) -> Option<String> {
+pub(crate) fn far_words(link: &LinkPart) -> Option<String> {
     let Far::Host(far) = &link.far else {
         return None;
     };

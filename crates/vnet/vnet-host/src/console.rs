@@ -22,7 +22,7 @@ use crate::error::{Attempt, Error, Result};
 
 /// The hub of a node's console. It ends with this value.
 #[derive(Debug)]
-pub struct Console {
+pub(crate) struct Console {
     path: PathBuf,
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -61,7 +61,7 @@ struct Viewer {
 
 impl Console {
     /// Serves the console at the other end of `node` on a socket at `path`.
-    pub fn serve(path: &Path, node: UnixStream) -> Result<Console> {
+    pub(crate) fn serve(path: &Path, node: UnixStream) -> Result<Console> {
         let what = || format!("serving the console {}", path.display());
         match fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error).attempt(what())?,
@@ -112,7 +112,7 @@ impl Console {
 
     /// Replaces the connection after the node has continued in another QEMU, whose console is at
     /// the other end of `node`. Viewers stay connected.
-    pub fn rejoin(&self, node: UnixStream) -> Result<()> {
+    pub(crate) fn rejoin(&self, node: UnixStream) -> Result<()> {
         let what = || format!("joining the console {} anew", self.path.display());
         node.set_write_timeout(Some(WRITE)).attempt(what())?;
         let reader = node.try_clone().attempt(what())?;
@@ -137,7 +137,7 @@ impl Console {
     }
 
     /// Sends empty lines until the node writes something.
-    pub fn wait_for_answer(&self, limit: Duration) -> Result<()> {
+    pub(crate) fn wait_for_answer(&self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         let before = self.shared.lock().said;
         loop {
@@ -171,7 +171,7 @@ impl Console {
 impl Console {
     /// The number of bytes that the node has written, and the recent ones among those after byte
     /// `since`. Returns as soon as there are any, or after `wait` without any.
-    pub fn said_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>) {
+    pub(crate) fn said_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>) {
         let state = self.shared.lock();
         let waited = self
             .shared
@@ -190,7 +190,7 @@ impl Console {
     ///
     /// # Errors
     /// A viewer is the writer, or the node does not accept the input.
-    pub fn type_in(&self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn type_in(&self, bytes: &[u8]) -> Result<()> {
         if self.shared.lock().has_writer(Instant::now()) {
             return Err(Error::Taken("the console"));
         }

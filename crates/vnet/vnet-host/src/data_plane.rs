@@ -19,7 +19,7 @@ use crate::namespace;
 
 /// The engine of one network. It ends with this value.
 #[derive(Debug)]
-pub struct DataPlane {
+pub(crate) struct DataPlane {
     commands: Option<Sender<Command>>,
     /// Rung when a command is waiting, or when no further ones will come.
     bell: Arc<EventFd>,
@@ -36,7 +36,7 @@ enum Command {
 impl DataPlane {
     /// Starts an engine without apps in a namespace, and disables forwarding by the kernel there.
     /// The engine writes its counters to a file.
-    pub fn start(namespace: &str, counters: &Path) -> Result<DataPlane> {
+    pub(crate) fn start(namespace: &str, counters: &Path) -> Result<DataPlane> {
         let (commands, received) = channel();
         let (started, is_started) = sync_channel(1);
         let (inside, counters) = (namespace.to_owned(), counters.to_owned());
@@ -76,7 +76,7 @@ impl DataPlane {
     ///
     /// # Errors
     /// The engine has ended, or the name is in use.
-    pub fn name_namespace(&self) -> Result<bool> {
+    pub(crate) fn name_namespace(&self) -> Result<bool> {
         let (namespace, thread) = &self.inside;
         if carina_namespaces::is_namespace(namespace) {
             return Ok(false);
@@ -95,12 +95,12 @@ impl DataPlane {
     }
 
     /// Changes the running graph to `graph`; apps that stay the same keep running.
-    pub fn become_graph(&self, graph: Graph) -> Result<()> {
+    pub(crate) fn become_graph(&self, graph: Graph) -> Result<()> {
         self.ask(|reply| Command::Become(Box::new(graph), reply))
     }
 
     /// The counters of each link of the graph.
-    pub fn counts(&self) -> Result<Vec<(LinkName, LinkCounts)>> {
+    pub(crate) fn counts(&self) -> Result<Vec<(LinkName, LinkCounts)>> {
         self.ask(Command::Count)
     }
 

@@ -17,12 +17,12 @@ use crate::flow_port::FlowSocket;
 use crate::host_dif::{HostDif, Pair};
 
 /// The flows of links that have one, by link number.
-pub type Flows = BTreeMap<u32, Arc<FlowSocket>>;
+pub(crate) type Flows = BTreeMap<u32, Arc<FlowSocket>>;
 
 /// Keeps the flow of a link: allocates it, and allocates another one when it has ended, until this
 /// value is dropped.
 #[derive(Debug)]
-pub struct FarFlow {
+pub(crate) struct FarFlow {
     slot: Arc<Slot>,
     /// The tag of the link and the two hosts, which identify the flow.
     pub key: (u32, Pair),
@@ -49,7 +49,7 @@ impl FarFlow {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn keep(host: &Arc<HostDif>, tag: u32, pair: Pair) -> Result<FarFlow> {
+    pub(crate) fn keep(host: &Arc<HostDif>, tag: u32, pair: Pair) -> Result<FarFlow> {
         let slot = Arc::new(Slot {
             state: Mutex::new(State {
                 flow: None,
@@ -90,7 +90,7 @@ impl FarFlow {
     ///
     /// # Errors
     /// Why the link has no flow.
-    pub fn flow(&self) -> std::result::Result<Arc<FlowSocket>, String> {
+    pub(crate) fn flow(&self) -> std::result::Result<Arc<FlowSocket>, String> {
         self.slot.flow()
     }
 }
@@ -183,12 +183,12 @@ impl Slot {
 }
 
 /// The application name of a link's flow; the first member of the two hosts' DIF registers it.
-pub fn flow_name(tag: u32) -> String {
+pub(crate) fn flow_name(tag: u32) -> String {
     format!("link.{tag}")
 }
 
 /// The tag and the hosts of a link that is a flow between two hosts; `None` for other links.
-pub fn pair_of(link: &LinkPart) -> Option<(u32, Pair)> {
+pub(crate) fn pair_of(link: &LinkPart) -> Option<(u32, Pair)> {
     match &link.far {
         Far::Host(far) if link.carrier == Carrier::Dif => {
             let (local, remote) = (far.local, far.remote);
@@ -200,7 +200,7 @@ pub fn pair_of(link: &LinkPart) -> Option<(u32, Pair)> {
 
 /// The flows of a network's links to other hosts.
 #[derive(Debug)]
-pub struct FarFlows {
+pub(crate) struct FarFlows {
     host: Option<Arc<HostDif>>,
     kept: Mutex<BTreeMap<u32, FarFlow>>,
     /// The numbers of the flows that the engine uses, by link.
@@ -209,7 +209,7 @@ pub struct FarFlows {
 
 impl FarFlows {
     /// No flows yet, to be allocated in the DIFs of a host.
-    pub fn of(host: Option<&Arc<HostDif>>) -> FarFlows {
+    pub(crate) fn of(host: Option<&Arc<HostDif>>) -> FarFlows {
         FarFlows {
             host: host.map(Arc::clone),
             kept: Mutex::default(),
@@ -221,7 +221,7 @@ impl FarFlows {
     ///
     /// # Errors
     /// This host has no interface for links to other hosts.
-    pub fn keep(&self, part: &HostPart) -> Result<()> {
+    pub(crate) fn keep(&self, part: &HostPart) -> Result<()> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted = BTreeMap::new();
         for link in &part.links {
@@ -243,7 +243,7 @@ impl FarFlows {
     }
 
     /// The current flows, to be given to the engine.
-    pub fn take(&self) -> Flows {
+    pub(crate) fn take(&self) -> Flows {
         let flows = there(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
         *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = numbers.collect();
@@ -251,7 +251,7 @@ impl FarFlows {
     }
 
     /// Whether the current flows differ from those that the engine uses.
-    pub fn have_changed(&self) -> bool {
+    pub(crate) fn have_changed(&self) -> bool {
         let flows = there(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -260,7 +260,7 @@ impl FarFlows {
 
     /// Notes whether a probe has passed a link. A flow that no probe passes for some time is
     /// deallocated, because a restarted node at the other end may not know the flow any more.
-    pub fn note_probe(&self, link: u32, has_passed: bool) {
+    pub(crate) fn note_probe(&self, link: u32, has_passed: bool) {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         match kept.get(&link) {
             Some(flow) if has_passed => flow.slot.lock().doubted = None,
@@ -270,7 +270,7 @@ impl FarFlows {
     }
 
     /// Why links have no flow, by link number.
-    pub fn missing(&self) -> BTreeMap<u32, String> {
+    pub(crate) fn missing(&self) -> BTreeMap<u32, String> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let all = kept.iter();
         all.filter_map(|(link, flow)| Some((*link, flow.flow().err()?)))

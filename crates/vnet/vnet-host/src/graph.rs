@@ -24,7 +24,7 @@ use carina_vnet::host_part::LinkEnd;
 
 /// The graph of a part. A link within this host has two ports and a token bucket in each direction.
 /// A link to another host has a port, a bucket for what it sends, and a tunnel or a flow.
-pub fn graph_of(
+pub(crate) fn graph_of(
     part: &HostPart,
     underlay: Option<&UnderlayPort>,
     flows: &Flows,
@@ -86,7 +86,7 @@ fn add_port(
 }
 
 /// Adds the app of an end's port, without links.
-pub fn add_port_app(graph: &mut Graph, end: LinkEnd, ports: &SecondPorts) {
+pub(crate) fn add_port_app(graph: &mut Graph, end: LinkEnd, ports: &SecondPorts) {
     graph.app(&ports.app(end), AfPacketConfig::of(&ports.port(end)));
 }
 

@@ -34,7 +34,7 @@ use crate::underlay::Underlay;
 /// The Carina node of a host. It starts when the first link needs it, and ends with the last one,
 /// or with this value.
 #[derive(Debug)]
-pub struct HostDif {
+pub(crate) struct HostDif {
     run_dir: RunDir,
     host: String,
     underlay: Underlay,
@@ -58,7 +58,7 @@ struct State {
 
 /// Two hosts by their addresses on the underlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// Address of this host.
     pub local: Ipv4Addr,
     /// Address of the other host.
@@ -73,12 +73,12 @@ struct Running {
 
 impl Pair {
     /// Whether this host's member is the first one, which creates the DIF.
-    pub fn is_first(self) -> bool {
+    pub(crate) fn is_first(self) -> bool {
         self.local < self.remote
     }
 
     /// Name of the DIF.
-    pub fn dif(self) -> String {
+    pub(crate) fn dif(self) -> String {
         let (low, high) = (self.local.min(self.remote), self.local.max(self.remote));
         format!("{low}-{high}")
     }
@@ -86,7 +86,7 @@ impl Pair {
 
 impl HostDif {
     /// The Carina node of a host; it does not run yet.
-    pub fn of(vnets: &Vnets, host: &str, underlay: &Underlay) -> HostDif {
+    pub(crate) fn of(vnets: &Vnets, host: &str, underlay: &Underlay) -> HostDif {
         HostDif {
             run_dir: RunDir::new(vnets.path().with_extension("dif")),
             host: host.to_owned(),
@@ -96,19 +96,19 @@ impl HostDif {
     }
 
     /// Path of the socket at which applications reach the node.
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.run_dir.ipc_sock()
     }
 
     /// Registers a link that needs the DIF of a pair. [`HostDif::ensure`] then creates or joins the
     /// DIF.
-    pub fn want(&self, pair: Pair) {
+    pub(crate) fn want(&self, pair: Pair) {
         *self.lock().wanted.entry(pair).or_default() += 1;
     }
 
     /// Unregisters a link. With the pair's last link the member leaves the DIF; the node ends with
     /// its last member.
-    pub fn release(&self, pair: Pair) {
+    pub(crate) fn release(&self, pair: Pair) {
         let mut state = self.lock();
         if let Some(count) = state.wanted.get_mut(&pair) {
             *count -= 1;
@@ -132,7 +132,7 @@ impl HostDif {
     ///
     /// # Errors
     /// The node does not start, or refuses.
-    pub fn ensure(&self, pair: Pair) -> Result<()> {
+    pub(crate) fn ensure(&self, pair: Pair) -> Result<()> {
         let mut state = self.lock();
         let mut pairs = state.pairs.clone();
         let is_new = pairs.insert(pair);
@@ -153,7 +153,7 @@ impl HostDif {
     ///
     /// # Errors
     /// Why the member has no neighbour.
-    pub fn neighbour(&self, pair: Pair) -> Result<(), String> {
+    pub(crate) fn neighbour(&self, pair: Pair) -> Result<(), String> {
         let mut state = self.lock();
         let is_fresh = |(at, _): &(Instant, _)| at.elapsed() < FRESH;
         if !state.said.as_ref().is_some_and(is_fresh) {
@@ -188,7 +188,7 @@ impl HostDif {
     ///
     /// # Errors
     /// The node refuses.
-    pub fn join_anew(&self, pair: Pair) -> Result<()> {
+    pub(crate) fn join_anew(&self, pair: Pair) -> Result<()> {
         let mut state = self.lock();
         let is_new = state
             .joined

@@ -11,7 +11,7 @@ use carina_vnet::host_part::LinkEnd;
 
 /// Creates the namespaces of a part that are not in `existing`: the one for ports, and those of
 /// nodes.
-pub fn make_namespaces(part: &HostPart, existing: &[String]) -> Result<()> {
+pub(crate) fn make_namespaces(part: &HostPart, existing: &[String]) -> Result<()> {
     namespace::make(existing, &ports_namespace(part.vnet))?;
     let nodes = part.nodes.iter();
     let mut nodes = nodes.filter(|node| node.kind == Kind::Namespace);
@@ -19,7 +19,7 @@ pub fn make_namespaces(part: &HostPart, existing: &[String]) -> Result<()> {
 }
 
 /// Creates the ports at both ends of links.
-pub fn make_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
+pub(crate) fn make_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
     let links = part.links.iter();
     let links = links.filter(|link| numbers.contains(&link.number));
     let ends = links.flat_map(ends_of);
@@ -32,7 +32,7 @@ fn ends_of(link: &LinkPart) -> impl Iterator<Item = (LinkEnd, &EndPart)> {
 }
 
 /// Creates the ports of single ends.
-pub fn make_ends(part: &HostPart, ends: &[LinkEnd]) -> Result<()> {
+pub(crate) fn make_ends(part: &HostPart, ends: &[LinkEnd]) -> Result<()> {
     let all = part.links.iter().flat_map(ends_of);
     make(part, all.filter(|(end, _)| ends.contains(end)))
 }
@@ -55,7 +55,7 @@ fn make<'a>(part: &HostPart, ends: impl Iterator<Item = (LinkEnd, &'a EndPart)>)
 }
 
 /// Renames ports. They stay connected, but lose their carrier for a moment.
-pub fn rename(part: &HostPart, names: &[(String, String)]) -> Result<()> {
+pub(crate) fn rename(part: &HostPart, names: &[(String, String)]) -> Result<()> {
     let lines: Vec<String> = names
         .iter()
         .flat_map(|(old, new)| {
@@ -89,7 +89,7 @@ fn lines_of_end(part: &HostPart, (link, side): LinkEnd, end: &EndPart, index: u3
 
 /// Creates taps with the given names for ends of links at machines, configured like the taps that
 /// the machines have.
-pub fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<()> {
+pub(crate) fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<()> {
     let lines: Vec<String> = taps
         .iter()
         .flat_map(|((link, side), tap)| {
@@ -104,7 +104,7 @@ pub fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<()> {
 }
 
 /// Sets ports up or down; ports that do not exist are skipped.
-pub fn switch(part: &HostPart, ports: &[(String, bool)]) -> Result<()> {
+pub(crate) fn switch(part: &HostPart, ports: &[(String, bool)]) -> Result<()> {
     let inside = ports_namespace(part.vnet);
     let existing = namespace::interfaces(&inside)?;
     let there = ports.iter().filter(|(port, _)| existing.contains(port));
@@ -118,7 +118,7 @@ pub fn switch(part: &HostPart, ports: &[(String, bool)]) -> Result<()> {
 }
 
 /// Removes ports; ports that do not exist are skipped.
-pub fn remove_named(part: &HostPart, ports: &[String]) -> Result<()> {
+pub(crate) fn remove_named(part: &HostPart, ports: &[String]) -> Result<()> {
     let inside = ports_namespace(part.vnet);
     let mut tries = TRIES;
     loop {
@@ -141,7 +141,7 @@ fn lines_of_tap(tap: &str, mtu: u16) -> [String; 2] {
 }
 
 /// Removes the ports of links; ports that do not exist are skipped.
-pub fn remove_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
+pub(crate) fn remove_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
     if numbers.is_empty() {
         return Ok(());
     }

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::node::{Arrived, Node, Output};
 
 /// Name of the shim DIF over a link. It has one member at each end.
-pub fn link_dif(link: u32) -> String {
+pub(crate) fn link_dif(link: u32) -> String {
     format!("link.{link}")
 }
 
@@ -66,7 +66,7 @@ fn access_points<'a>(
 }
 
 /// The configuration file of a node's Carina node. Without a role the Carina node has no IPCPs.
-pub fn configuration(whole: &HostPart, node: &NodePart, role: Option<DifRole>) -> String {
+pub(crate) fn configuration(whole: &HostPart, node: &NodePart, role: Option<DifRole>) -> String {
     let mut text = format!("[node]\nname = \"{}\"\nloopback = false\n", node.name);
     let word = match role {
         None => return text,
@@ -106,7 +106,7 @@ pub fn configuration(whole: &HostPart, node: &NodePart, role: Option<DifRole>) -
 ///
 /// # Errors
 /// The Carina node refuses, or does not start within [`START`].
-pub fn configure(node: &Node, configuration: &str) -> Result<()> {
+pub(crate) fn configure(node: &Node, configuration: &str) -> Result<()> {
     let seconds = START.as_secs();
     let script = format!(
         "d=${{CARINA_RUN:-/run/carina}}\n\
@@ -125,7 +125,7 @@ pub fn configure(node: &Node, configuration: &str) -> Result<()> {
 ///
 /// # Errors
 /// The node does not answer.
-pub fn look(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
+pub(crate) fn look(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
     read(&node.run("carina --json ipcp list", LOOK)?, dif)
 }
 
@@ -134,7 +134,7 @@ pub fn look(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
 ///
 /// # Errors
 /// The node does not answer.
-pub fn look_and_serve(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
+pub(crate) fn look_and_serve(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
     let name = node.name();
     let script = format!(
         "carina --json ipcp list || exit 1\n\
@@ -151,7 +151,7 @@ pub fn look_and_serve(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
 ///
 /// # Errors
 /// The node does not answer within `limit`.
-pub fn end(node: &Node, limit: Duration) -> Result<()> {
+pub(crate) fn end(node: &Node, limit: Duration) -> Result<()> {
     let script = "d=${CARINA_RUN:-/run/carina}\n\
                   for f in \"$d/echo.pid\" \"$d/lock\"; do\n\
                   [ -f \"$f\" ] || continue\n\
@@ -166,7 +166,7 @@ pub fn end(node: &Node, limit: Duration) -> Result<()> {
 ///
 /// # Errors
 /// No reply comes within `limit`.
-pub fn ping(from: &Node, to: &str, dif: &str, limit: Duration) -> Result<Duration> {
+pub(crate) fn ping(from: &Node, to: &str, dif: &str, limit: Duration) -> Result<Duration> {
     let wait = limit.as_millis().max(1);
     let script = format!("carina --json --wait {wait}ms ping {to} --dif {dif} -c 1 -q -W {wait}ms");
     let output = from.run(&script, limit + ANSWER)?;
@@ -184,7 +184,7 @@ pub fn ping(from: &Node, to: &str, dif: &str, limit: Duration) -> Result<Duratio
 ///
 /// # Errors
 /// No flow is allocated within `limit`, or it breaks.
-pub fn stream(
+pub(crate) fn stream(
     [from, to]: [&Node; 2],
     dif: &str,
     time: Duration,
@@ -217,7 +217,10 @@ pub fn stream(
 ///
 /// # Errors
 /// Why there is no such neighbour.
-pub fn neighbour(member: Option<&MemberInfo>, link: u32) -> std::result::Result<String, String> {
+pub(crate) fn neighbour(
+    member: Option<&MemberInfo>,
+    link: u32,
+) -> std::result::Result<String, String> {
     let member = member.ok_or("no Carina node answers in the node")?;
     if member.state != MemberState::Enrolled {
         let why = member.last_error.clone().unwrap_or_default();
@@ -288,7 +291,7 @@ const USERS_SDU_MAX: u32 = 1500;
 /// Longest time for a Carina node to start; emulation is slow.
 const START: Duration = Duration::from_secs(60);
 /// Longest time for a running Carina node to answer.
-pub const LOOK: Duration = Duration::from_secs(30);
+pub(crate) const LOOK: Duration = Duration::from_secs(30);
 /// Time after its own limit within which a command in a node must return.
 const ANSWER: Duration = Duration::from_secs(30);
 const MICROSECONDS_MAX: f64 = 3.6e9;

@@ -10,7 +10,7 @@ use crate::error::{Attempt, Error, Result};
 
 /// Moves this thread into a namespace for good. Threads that it starts later are in the namespace,
 /// too.
-pub fn enter(namespace: &str) -> Result<()> {
+pub(crate) fn enter(namespace: &str) -> Result<()> {
     let path = namespace_file(namespace);
     let file = File::open(&path).attempt(format!("opening {}", path.display()))?;
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
@@ -18,7 +18,10 @@ pub fn enter(namespace: &str) -> Result<()> {
 }
 
 /// Runs a function on a thread inside a namespace, and returns its result.
-pub fn within<T: Send>(namespace: &str, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(crate) fn within<T: Send>(
+    namespace: &str,
+    act: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     std::thread::scope(|scope| {
         let inside = scope.spawn(|| {
             enter(namespace)?;
@@ -32,7 +35,7 @@ pub fn within<T: Send>(namespace: &str, act: impl FnOnce() -> Result<T> + Send) 
 
 /// Writes a file below `/proc/sys/net` in the namespace of this thread. A setting that the kernel
 /// does not have is skipped.
-pub fn set(setting: &str, value: &str) -> Result<()> {
+pub(crate) fn set(setting: &str, value: &str) -> Result<()> {
     let path = format!("/proc/sys/net/{setting}");
     match std::fs::write(&path, value) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -41,7 +44,7 @@ pub fn set(setting: &str, value: &str) -> Result<()> {
 }
 
 /// Creates a namespace, unless it is in `existing`.
-pub fn make(existing: &[String], namespace: &str) -> Result<()> {
+pub(crate) fn make(existing: &[String], namespace: &str) -> Result<()> {
     if existing.iter().any(|known| known == namespace) {
         return Ok(());
     }
@@ -50,7 +53,7 @@ pub fn make(existing: &[String], namespace: &str) -> Result<()> {
 }
 
 /// Runs `ip` commands in a namespace, all in one process.
-pub fn batch(namespace: &str, lines: &[String]) -> Result<()> {
+pub(crate) fn batch(namespace: &str, lines: &[String]) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
@@ -58,7 +61,7 @@ pub fn batch(namespace: &str, lines: &[String]) -> Result<()> {
 }
 
 /// Names of the interfaces in a namespace.
-pub fn interfaces(namespace: &str) -> Result<Vec<String>> {
+pub(crate) fn interfaces(namespace: &str) -> Result<Vec<String>> {
     let text = NamespaceAccess::of_root().ip(&["-n", namespace, "-o", "link", "show"])?;
     // A line of output: `3: l0.0@if2: <BROADCAST,…`
     let name = |line: &str| {
@@ -69,7 +72,7 @@ pub fn interfaces(namespace: &str) -> Result<Vec<String>> {
 }
 
 /// The largest index of an interface in a namespace; 0 without any.
-pub fn last_index(namespace: &str) -> Result<u32> {
+pub(crate) fn last_index(namespace: &str) -> Result<u32> {
     let text = NamespaceAccess::of_root().ip(&["-n", namespace, "-o", "link", "show"])?;
     let index = |line: &str| line.split(':').next()?.trim().parse().ok();
     Ok(text.lines().filter_map(index).max().unwrap_or(0))

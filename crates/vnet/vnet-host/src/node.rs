@@ -19,12 +19,13 @@ use carina_vnet::host_part::{HostPart, NodePart};
 
 pub use carina_vm::{Collector, Output, Sink, Stream, Until};
 
-pub use self::arriving::{Arrival, ArrivalNote, arrival_notes, forget_arrival};
-pub use self::images::{Images, end_pool, member_mib};
-pub use self::machine::{MachineNode, PORTS_MAX as MACHINE_INTERFACES_MAX};
-pub use self::moving::{Move, forget_move, forget_moves, recover};
+pub(crate) use self::arriving::{Arrival, ArrivalNote, arrival_notes, forget_arrival};
+pub(crate) use self::images::{Images, end_pool, member_mib};
+pub(crate) use self::machine::MachineNode;
+pub use self::machine::PORTS_MAX as MACHINE_INTERFACES_MAX;
+pub(crate) use self::moving::{Move, forget_move, forget_moves, recover};
 use self::namespace::NamespaceNode;
-pub use self::sending::{away, forget_away, note_away, stay};
+pub(crate) use self::sending::{away, forget_away, note_away, stay};
 pub use self::stream::Arrived;
 use crate::confinement::Confinement;
 use crate::console::Console;
@@ -36,7 +37,7 @@ use crate::second_ports::SecondPorts;
 
 /// What is needed to make a network's nodes.
 #[derive(Clone, Copy, Debug)]
-pub struct Site<'a> {
+pub(crate) struct Site<'a> {
     /// The part of the network that this host makes.
     pub whole: &'a HostPart,
     /// For each link end, which of its two ports it uses.
@@ -47,7 +48,7 @@ pub struct Site<'a> {
 
 /// A running node. Dropping this value ends its console, but not the node.
 #[derive(Debug)]
-pub struct Node {
+pub(crate) struct Node {
     name: String,
     // Dropped before `system`: a shell ends with its console.
     console: Console,
@@ -64,7 +65,7 @@ impl Node {
     /// Makes a node, or adopts the existing one, and configures its interfaces and routes.
     ///
     /// `saved` is the saved network from which the node is restored, if any.
-    pub fn make(site: &Site<'_>, part: &NodePart, saved: Option<&Saved>) -> Result<Node> {
+    pub(crate) fn make(site: &Site<'_>, part: &NodePart, saved: Option<&Saved>) -> Result<Node> {
         let (system, console, is_configured) = match part.kind {
             Kind::Namespace => {
                 let (node, console) =
@@ -89,7 +90,7 @@ impl Node {
     }
 
     /// A node that has arrived from another host and runs.
-    pub fn arrived(dir: &VnetDir, part: &NodePart, arrival: Arrival) -> Result<Node> {
+    pub(crate) fn arrived(dir: &VnetDir, part: &NodePart, arrival: Arrival) -> Result<Node> {
         let (machine, console) = arrival.settle(dir, part)?;
         Ok(Node {
             name: part.name.clone(),
@@ -101,7 +102,7 @@ impl Node {
     /// Adds cards for new links to the node and removes those of removed links. `fresh` are links
     /// whose ports were made again. A namespace needs nothing: its interfaces are the ports' other
     /// ends.
-    pub fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
+    pub(crate) fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
         match &self.system {
             System::Namespace(_) => Ok(()),
             System::Machine(node) => node.rewire(site, part, fresh),
@@ -109,7 +110,7 @@ impl Node {
     }
 
     /// Configures the names and addresses of the interfaces, and the routes.
-    pub fn configure(&self, part: &NodePart) -> Result<()> {
+    pub(crate) fn configure(&self, part: &NodePart) -> Result<()> {
         match &self.system {
             System::Namespace(node) => node.configure(part),
             System::Machine(node) => {
@@ -130,7 +131,7 @@ impl Node {
     }
 
     /// Runs a shell command in the node, and returns its output when it has ended.
-    pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
+    pub(crate) fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &self.system {
             System::Namespace(node) => node.run(command, limit),
             System::Machine(node) => node.run(command, limit),
@@ -139,7 +140,12 @@ impl Node {
 
     /// As [`Node::run`], but hands over the output as it comes; the exit status. The command is
     /// killed when the sink takes no more, and when it must not run on.
-    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<i32> {
+    pub(crate) fn stream(
+        &self,
+        command: &str,
+        until: Until<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<i32> {
         match &self.system {
             System::Namespace(node) => node.stream(command, until, sink),
             System::Machine(node) => node.stream(command, until, sink),
@@ -147,7 +153,7 @@ impl Node {
     }
 
     /// Round trip of an echo request that the node sends to an address.
-    pub fn echo(
+    pub(crate) fn echo(
         &self,
         own: Ipv4Addr,
         peer: Ipv4Addr,
@@ -161,7 +167,7 @@ impl Node {
     }
 
     /// The machine, if the node is one.
-    pub fn machine(&self) -> Option<&MachineNode> {
+    pub(crate) fn machine(&self) -> Option<&MachineNode> {
         match &self.system {
             System::Namespace(_) => None,
             System::Machine(node) => Some(node),
@@ -169,7 +175,7 @@ impl Node {
     }
 
     /// Name of the namespace, if the node is one.
-    pub fn namespace(&self) -> Option<&str> {
+    pub(crate) fn namespace(&self) -> Option<&str> {
         match &self.system {
             System::Namespace(node) => Some(node.namespace()),
             System::Machine(_) => None,
@@ -178,12 +184,12 @@ impl Node {
 
     /// Whether the node is a machine with an image of the store, in which no agent executes
     /// commands.
-    pub fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         matches!(&self.system, System::Machine(node) if node.is_foreign())
     }
 
     /// The confinement of the machine; `None` if this agent has not started it.
-    pub fn confinement(&self) -> Option<Confinement> {
+    pub(crate) fn confinement(&self) -> Option<Confinement> {
         match &self.system {
             System::Namespace(_) => None,
             System::Machine(node) => node.confinement(),
@@ -191,17 +197,17 @@ impl Node {
     }
 
     /// Name of the node in its network.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// The console of the node.
-    pub fn console(&self) -> &Console {
+    pub(crate) fn console(&self) -> &Console {
         &self.console
     }
 
     /// Whether the node runs.
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         match &self.system {
             System::Namespace(node) => node.is_alive(),
             System::Machine(node) => node.is_alive(),
@@ -209,7 +215,7 @@ impl Node {
     }
 
     /// Ends the node and removes it.
-    pub fn remove(&self) -> Result<()> {
+    pub(crate) fn remove(&self) -> Result<()> {
         match &self.system {
             System::Namespace(node) => node.remove(),
             System::Machine(node) => node.remove(),
@@ -218,7 +224,7 @@ impl Node {
 
     /// Ends what runs in the node. The namespace, or the taps of a machine, stay, with the links
     /// connected to them.
-    pub fn stop(&self) -> Result<()> {
+    pub(crate) fn stop(&self) -> Result<()> {
         match &self.system {
             System::Namespace(node) => node.stop(),
             System::Machine(node) => node.remove(),
@@ -226,7 +232,7 @@ impl Node {
     }
 
     /// Lets the node run on without this agent.
-    pub fn leave(self) {
+    pub(crate) fn leave(self) {
         if let System::Machine(node) = self.system {
             node.leave();
         }

@@ -13,7 +13,7 @@ use crate::error::{Attempt, Error, Result};
 
 /// How often a probe sends echo requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub(crate) enum Asks {
     /// Once, so that the frames can be counted.
     Once,
     /// Repeatedly until a reply comes, because the other end may just be starting.
@@ -22,7 +22,7 @@ pub enum Asks {
 
 /// Sends echo requests from address `own` to `peer`, in the namespace of this thread. Returns the
 /// round trip of the first reply.
-pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Result<Duration> {
+pub(crate) fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Result<Duration> {
     let what = || format!("probing {peer} from {own}");
     let icmp = Some(ipproto::ICMP);
     let socket = socket(AddressFamily::INET, SocketType::RAW, icmp).attempt(what())?;
@@ -81,14 +81,14 @@ pub fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Resul
 
 /// A fresh identifier for echo requests, so that late replies to another sender of this process are
 /// not mistaken.
-pub fn fresh_number() -> u16 {
+pub(crate) fn fresh_number() -> u16 {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     let own = std::process::id() as u16;
     own.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// An echo request with the sender's identifier and a sequence number.
-pub fn request(number: u16, sequence: u16) -> [u8; 16] {
+pub(crate) fn request(number: u16, sequence: u16) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[0] = ECHO;
     bytes[4..6].copy_from_slice(&number.to_be_bytes());
@@ -99,7 +99,7 @@ pub fn request(number: u16, sequence: u16) -> [u8; 16] {
 }
 
 /// The sequence number in a packet, if it is an echo reply of `peer` to the sender `number`.
-pub fn reply_to(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
+pub(crate) fn reply_to(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
     let header = Ipv4Header::decode(packet).ok()?;
     let message = &packet[header.header_bytes..header.total_bytes];
     let [kind, _, _, _, a, b, c, d, ..] = *message else {
@@ -113,7 +113,7 @@ pub fn reply_to(packet: &[u8], peer: Ipv4Addr, number: u16) -> Option<u16> {
 }
 
 /// The round trip in the output of `ping` of busybox or iputils: `… time=1.034 ms`.
-pub fn round_trip_in(text: &str) -> Option<Duration> {
+pub(crate) fn round_trip_in(text: &str) -> Option<Duration> {
     let (_, rest) = text.split_once("time=")?;
     let milliseconds: f64 = rest.split_whitespace().next()?.parse().ok()?;
     let is_possible = (0.0..=MILLISECONDS_MAX).contains(&milliseconds);

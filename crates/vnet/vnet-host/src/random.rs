@@ -5,7 +5,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::error::{Attempt, Result};
 
 /// Reads `N` random bytes from the kernel.
-pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {

@@ -7,12 +7,12 @@ use std::path::Path;
 use crate::error::{Attempt, Result};
 
 /// Removes a file, if it exists.
-pub fn remove_file(path: &Path) -> Result<()> {
+pub(crate) fn remove_file(path: &Path) -> Result<()> {
     is_gone(fs::remove_file(path), path)
 }
 
 /// Removes a directory with its content, if it exists.
-pub fn remove_directory(path: &Path) -> Result<()> {
+pub(crate) fn remove_directory(path: &Path) -> Result<()> {
     is_gone(fs::remove_dir_all(path), path)
 }
 

@@ -15,7 +15,7 @@ use crate::error::{Attempt, Result};
 
 /// Provider networks that were removed, remembered in a file for [`KEPT`].
 #[derive(Debug)]
-pub struct Removed {
+pub(crate) struct Removed {
     path: PathBuf,
     notes: Mutex<BTreeMap<VnetId, Note>>,
 }
@@ -34,7 +34,7 @@ impl Removed {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn read(vnets: &Vnets) -> Result<Removed> {
+    pub(crate) fn read(vnets: &Vnets) -> Result<Removed> {
         let path = vnets.path().join("removed.json");
         let notes = match fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
@@ -52,7 +52,7 @@ impl Removed {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn note(&self, vnet: VnetId, through: u64) -> Result<()> {
+    pub(crate) fn note(&self, vnet: VnetId, through: u64) -> Result<()> {
         let now = now_s();
         let mut notes = self.lock();
         notes.retain(|_, note| is_kept(*note, now));
@@ -69,7 +69,7 @@ impl Removed {
     }
 
     /// The last generation of a network that was removed; `None` if none was removed recently.
-    pub fn through(&self, vnet: VnetId) -> Option<u64> {
+    pub(crate) fn through(&self, vnet: VnetId) -> Option<u64> {
         let now = now_s();
         let notes = self.lock();
         let note = notes.get(&vnet).filter(|note| is_kept(**note, now));
@@ -77,7 +77,7 @@ impl Removed {
     }
 
     /// All recently removed networks, each with the last removed generation.
-    pub fn all(&self) -> BTreeMap<VnetId, u64> {
+    pub(crate) fn all(&self) -> BTreeMap<VnetId, u64> {
         let now = now_s();
         let notes = self.lock();
         let kept = notes.iter().filter(|(_, note)| is_kept(**note, now));

@@ -83,14 +83,14 @@ impl SecondPorts {
 }
 
 /// Both possible names of an end's port.
-pub fn both_ports((link, side): LinkEnd) -> [String; 2] {
+pub(crate) fn both_ports((link, side): LinkEnd) -> [String; 2] {
     let first = port(link, side);
     let second = first.clone() + SECOND;
     [first, second]
 }
 
 /// Both possible names of the app for an end's port.
-pub fn both_apps((link, side): LinkEnd) -> [String; 2] {
+pub(crate) fn both_apps((link, side): LinkEnd) -> [String; 2] {
     let first = port_app(link, side);
     let second = first.clone() + SECOND;
     [first, second]
@@ -110,7 +110,7 @@ pub fn port_app_now(counters: &Path, link: u32, side: usize) -> String {
 }
 
 /// Whether an app is the port of an end.
-pub fn is_port_app(app: &str, end: LinkEnd) -> bool {
+pub(crate) fn is_port_app(app: &str, end: LinkEnd) -> bool {
     both_apps(end).iter().any(|name| name == app)
 }
 

@@ -5,7 +5,7 @@ use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart};
 
 /// The difference between two parts. What is in none of the lists stays as it is.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Steps {
+pub(crate) struct Steps {
     /// Nodes to end; includes nodes that are replaced.
     pub ended: Vec<String>,
     /// Links to remove, with their ports.
@@ -23,7 +23,7 @@ pub struct Steps {
 /// A link whose other end changes its host. The node at the end that stays does not notice: its
 /// port is kept, perhaps under another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repointed {
+pub(crate) struct Repointed {
     /// Number of the link.
     pub number: u32,
     /// The side of the end that stays: before and after.
@@ -36,7 +36,7 @@ pub struct Repointed {
 
 impl Steps {
     /// The steps that change `old` into `new`.
-    pub fn between(old: &HostPart, new: &HostPart) -> Steps {
+    pub(crate) fn between(old: &HostPart, new: &HostPart) -> Steps {
         let mut steps = Steps::default();
         for node in &new.nodes {
             match old.node(&node.name) {
@@ -95,21 +95,21 @@ impl Steps {
 
 impl Steps {
     /// Whether the engine must close ports before the steps are executed.
-    pub fn take_ports(&self) -> bool {
+    pub(crate) fn take_ports(&self) -> bool {
         let mut repointed = self.repointed.iter();
         !(self.unlinked.is_empty() && self.ended.is_empty())
             || repointed.any(|it| it.goes || it.side[0] != it.side[1])
     }
 
     /// Whether the ports of a link are made or may be renamed.
-    pub fn touches(&self, number: u32) -> bool {
+    pub(crate) fn touches(&self, number: u32) -> bool {
         let mut repointed = self.repointed.iter();
         self.linked.contains(&number) || repointed.any(|it| it.number == number)
     }
 
     /// Whether the steps can be interrupted and repeated at any point: they end no node, rename no
     /// port, and make only nodes that have `arrived`.
-    pub fn is_light(&self, arrived: &[String]) -> bool {
+    pub(crate) fn is_light(&self, arrived: &[String]) -> bool {
         let mut repointed = self.repointed.iter();
         self.ended.is_empty()
             && self.unlinked.is_empty()
@@ -160,7 +160,7 @@ fn must_be_replaced(before: &NodePart, after: &NodePart) -> bool {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use carina_vnet::division::{Placement, divide};
@@ -171,7 +171,7 @@ pub mod tests {
     use super::*;
 
     /// The part of a single host with nodes a, b, c and these links.
-    pub fn part(links: &[&str]) -> HostPart {
+    pub(crate) fn part(links: &[&str]) -> HostPart {
         part_with(links, "", &Layout::default()).0
     }
 

@@ -15,7 +15,7 @@ use crate::error::{Attempt, Result};
 /// Nodes that the operator has stopped, and links that the operator has taken down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SwitchedOff {
+pub(crate) struct SwitchedOff {
     /// Nodes that are stopped.
     #[serde(default)]
     pub nodes: BTreeSet<String>,
@@ -27,14 +27,14 @@ pub struct SwitchedOff {
 impl SwitchedOff {
     /// True if no node is stopped and no link is down.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.links.is_empty()
     }
 
     /// Returns why a link is off: the operator has taken the link down, or has stopped a node at
     /// one of its ends. `None` if neither is the case.
     #[must_use]
-    pub fn reason(&self, link: &LinkPart) -> Option<String> {
+    pub(crate) fn reason(&self, link: &LinkPart) -> Option<String> {
         let mut ends = link.ends();
         if let Some(end) = ends.find(|end| self.nodes.contains(&end.node)) {
             return Some(format!("node {} is stopped", end.node));

@@ -49,7 +49,7 @@ use carina_vnet::progress::Phase;
 /// A network on this host. Dropping this value leaves the network's things in place;
 /// [`remains::remove`] removes them.
 #[derive(Debug)]
-pub struct Vnet {
+pub(crate) struct Vnet {
     dir: VnetDir,
     images: Arc<Images>,
     progress: Arc<Progress>,
@@ -83,7 +83,7 @@ impl Vnet {
     ///
     /// # Errors
     /// The namespace of the ports cannot be made, or the engine cannot be started.
-    pub fn take_up(
+    pub(crate) fn take_up(
         dir: &VnetDir,
         record: &Record,
         images: &Arc<Images>,
@@ -133,7 +133,7 @@ impl Vnet {
     ///
     /// # Errors
     /// The first thing that cannot be made, or does not answer. What was made stays.
-    pub fn become_part(&self, part: &HostPart, discovery: Duration) -> Result<()> {
+    pub(crate) fn become_part(&self, part: &HostPart, discovery: Duration) -> Result<()> {
         self.look_after_ports()?;
         let mut there = lock(&self.part);
         self.forget_ended(&mut there)?;
@@ -353,7 +353,7 @@ impl Vnet {
     }
 
     /// The access points of the network.
-    pub fn access(&self) -> &AccessPoints {
+    pub(crate) fn access(&self) -> &AccessPoints {
         &self.access
     }
 
@@ -361,7 +361,7 @@ impl Vnet {
     ///
     /// # Errors
     /// The engine has ended.
-    pub fn counts(&self) -> Result<Vec<(LinkName, LinkCounts)>> {
+    pub(crate) fn counts(&self) -> Result<Vec<(LinkName, LinkCounts)>> {
         self.plane.counts()
     }
 
@@ -370,7 +370,7 @@ impl Vnet {
     ///
     /// # Errors
     /// The engine has ended, or `ip` refuses.
-    pub fn look_after_ports(&self) -> Result<()> {
+    pub(crate) fn look_after_ports(&self) -> Result<()> {
         if self.plane.name_namespace()? {
             let namespace = ports_namespace(lock(&self.part).vnet);
             let what = "was removed by someone else, and has its name again";
@@ -380,7 +380,7 @@ impl Vnet {
     }
 
     /// Lets everything run on without this agent.
-    pub fn leave(self) {
+    pub(crate) fn leave(self) {
         let nodes = self
             .nodes
             .into_inner()
@@ -407,7 +407,7 @@ impl Vnet {
         lock(&self.nodes).remove(name)
     }
 
-    pub fn no_node(&self, name: &str) -> Error {
+    pub(crate) fn no_node(&self, name: &str) -> Error {
         let known: Vec<String> = lock(&self.nodes).keys().cloned().collect();
         Error::NoNode {
             vnet: self.dir.name(),

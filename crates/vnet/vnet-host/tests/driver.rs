@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 /// A browser with one page. Dropping it ends all its processes.
-pub struct Browser {
+pub(crate) struct Browser {
     child: Child,
     commands: ChildStdin,
     answers: Receiver<Value>,
@@ -25,7 +25,7 @@ pub struct Browser {
 
 impl Browser {
     /// Opens a page; `None` if no browser is installed.
-    pub fn open(url: &str) -> Option<Browser> {
+    pub(crate) fn open(url: &str) -> Option<Browser> {
         let programs = ["chromium-headless-shell", "chromium"];
         let path = std::env::var_os("PATH").unwrap_or_default();
         let is_there = |program: &&str| {
@@ -89,7 +89,7 @@ impl Browser {
         }
     }
 
-    pub fn command(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn command(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;
         let mut message = json!({ "id": self.last, "method": method, "params": params });
         if let Some(session) = &self.session {
@@ -105,18 +105,18 @@ impl Browser {
     }
 
     /// The value of a JavaScript expression in the page.
-    pub fn value(&mut self, expression: &str) -> Value {
+    pub(crate) fn value(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true });
         let answer = self.command("Runtime.evaluate", params);
         answer["result"]["value"].clone()
     }
 
-    pub fn does(&mut self, statements: &str) {
+    pub(crate) fn does(&mut self, statements: &str) {
         self.value(statements);
     }
 
     /// Waits until an expression is true. An expression that fails counts as not true.
-    pub fn until(&mut self, expression: &str) {
+    pub(crate) fn until(&mut self, expression: &str) {
         let deadline = Instant::now() + LIMIT;
         while self.value(expression) != true {
             if Instant::now() > deadline {
@@ -128,7 +128,7 @@ impl Browser {
     }
 
     /// Clicks into the middle of an element, once it is visible, enabled and does not move.
-    pub fn click(&mut self, selector: &str) {
+    pub(crate) fn click(&mut self, selector: &str) {
         let name = json!(selector);
         let middle = format!(
             "(() => {{ const it = document.querySelector({name}); \
@@ -158,12 +158,12 @@ impl Browser {
     }
 
     /// Types text into the focused element.
-    pub fn types(&mut self, text: &str) {
+    pub(crate) fn types(&mut self, text: &str) {
         self.command("Input.insertText", json!({ "text": text }));
     }
 
     /// Presses a key other than a letter.
-    pub fn presses(&mut self, key: &str) {
+    pub(crate) fn presses(&mut self, key: &str) {
         for kind in ["keyDown", "keyUp"] {
             let code = match key {
                 "Enter" => 13,
@@ -182,7 +182,7 @@ impl Browser {
     }
 
     /// Types a text key by key, followed by Enter.
-    pub fn types_line(&mut self, text: &str) {
+    pub(crate) fn types_line(&mut self, text: &str) {
         for letter in text.chars() {
             let letter = letter.to_string();
             let params = json!({ "type": "keyDown", "key": letter, "text": letter });
@@ -196,7 +196,7 @@ impl Browser {
     }
 
     /// Saves a screenshot of the page to the directory that `CARINA_PICTURES` names, if it is set.
-    pub fn saves(&mut self, name: &str) {
+    pub(crate) fn saves(&mut self, name: &str) {
         let Some(directory) = std::env::var_os("CARINA_PICTURES") else {
             return;
         };
@@ -207,7 +207,7 @@ impl Browser {
     }
 
     /// The URLs that the page has fetched, including its own files.
-    pub fn fetched(&mut self) -> String {
+    pub(crate) fn fetched(&mut self) -> String {
         self.value("fetched.join('\\n')")
             .as_str()
             .unwrap()
@@ -215,7 +215,7 @@ impl Browser {
     }
 
     /// Errors of the page, and violations of its content security policy.
-    pub fn complaints(&mut self) -> Value {
+    pub(crate) fn complaints(&mut self) -> Value {
         self.value("complaints")
     }
 }

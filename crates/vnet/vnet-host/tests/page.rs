@@ -31,7 +31,7 @@ fn ask(host: &str, request: &str, headers: &str, body: &str) -> (String, String)
 }
 
 /// The web page of an agent, served until this value is dropped.
-pub struct Page {
+pub(crate) struct Page {
     pub agent: Arc<Agent>,
     /// URL of the page.
     pub url: String,
@@ -41,7 +41,7 @@ pub struct Page {
 }
 
 impl Page {
-    pub fn serve() -> Page {
+    pub(crate) fn serve() -> Page {
         let directory = tempfile::tempdir().unwrap();
         let agent = Arc::new(Agent::new(&RunDir::new(directory.path())).unwrap());
         let web = Web::bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -60,7 +60,7 @@ impl Page {
     }
 
     /// Makes a network `seen` of two namespaces, and waits until it is ready.
-    pub fn make_network(&self) {
+    pub(crate) fn make_network(&self) {
         let text = "[vnet]\nname = \"seen\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n\
             [node.b]\n[[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n";
         let document = Document::read(text, Form::Toml).unwrap();

@@ -18,7 +18,7 @@ use carina_vnet_host::{Agent, HostSettings, Underlay};
 use crate::waiting::Home;
 
 /// Hosts with an interface `wire0` each. Dropping it removes them.
-pub struct Segment {
+pub(crate) struct Segment {
     tag: String,
     hosts: usize,
     ends: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ pub struct Segment {
 
 impl Segment {
     /// Creates the hosts. `tag` distinguishes the namespaces of one test from those of others.
-    pub fn new(tag: &str, hosts: usize) -> Segment {
+    pub(crate) fn new(tag: &str, hosts: usize) -> Segment {
         let mut segment = Segment {
             tag: format!("cvt{}{tag}", std::process::id()),
             hosts,
@@ -74,19 +74,19 @@ impl Segment {
     }
 
     /// The namespace of a host, by its number from 1.
-    pub fn name(&self, host: usize) -> String {
+    pub(crate) fn name(&self, host: usize) -> String {
         format!("{}h{host}", self.tag)
     }
 
     /// The agent of a host, with a directory of its own.
-    pub fn agent(&self, host: usize) -> Host {
+    pub(crate) fn agent(&self, host: usize) -> Host {
         let directory = Home::new();
         let run_dir = RunDir::new(directory.path());
         let agent = Agent::of_host(&run_dir, self.settings(host)).unwrap();
         Host { agent, directory }
     }
 
-    pub fn settings(&self, host: usize) -> HostSettings {
+    pub(crate) fn settings(&self, host: usize) -> HostSettings {
         let underlay = Underlay {
             netns: self.file(host),
             ..Underlay::of("wire0")
@@ -98,7 +98,7 @@ impl Segment {
     }
 
     /// Path of a host's namespace.
-    pub fn file(&self, host: usize) -> PathBuf {
+    pub(crate) fn file(&self, host: usize) -> PathBuf {
         namespace_file(&self.name(host))
     }
 }
@@ -116,11 +116,11 @@ impl Drop for Segment {
 }
 
 /// An agent with its directory.
-pub struct Host {
+pub(crate) struct Host {
     pub agent: Agent,
     pub directory: Home,
 }
 
-pub fn ip(words: &[&str]) -> String {
+pub(crate) fn ip(words: &[&str]) -> String {
     NamespaceAccess::of_root().ip(words).unwrap()
 }

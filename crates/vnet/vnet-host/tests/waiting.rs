@@ -10,18 +10,18 @@ use carina_vnet_host::Agent;
 use tempfile::TempDir;
 
 /// Longest time for anything on a slow machine.
-pub const LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 /// The directory of an agent. Networks outlive their agent, so that those of a failed test are
 /// removed here.
-pub struct Home(TempDir);
+pub(crate) struct Home(TempDir);
 
 impl Home {
-    pub fn new() -> Home {
+    pub(crate) fn new() -> Home {
         Home(tempfile::tempdir().expect("a directory can be made"))
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 }
@@ -43,7 +43,7 @@ impl Drop for Home {
     }
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         println!("SKIP: network namespaces are made by root");
@@ -51,7 +51,7 @@ pub fn is_root() -> bool {
     is_root
 }
 
-pub fn wait_until_settled(agent: &Agent, name: &str) -> VnetReport {
+pub(crate) fn wait_until_settled(agent: &Agent, name: &str) -> VnetReport {
     let deadline = Instant::now() + LIMIT;
     loop {
         let report = agent.report(name).expect("the network is there");
@@ -63,13 +63,13 @@ pub fn wait_until_settled(agent: &Agent, name: &str) -> VnetReport {
     }
 }
 
-pub fn left_of(id: &str) -> Vec<String> {
+pub(crate) fn left_of(id: &str) -> Vec<String> {
     let mut all = NamespaceAccess::of_root().list().expect("ip is there");
     all.retain(|namespace| namespace.contains(id));
     all
 }
 
-pub fn run(agent: &Agent, name: &str, node: &str, command: &str) -> String {
+pub(crate) fn run(agent: &Agent, name: &str, node: &str, command: &str) -> String {
     let output = agent
         .run(name, node, command, LIMIT)
         .expect("the node answers");

@@ -6,7 +6,7 @@ use std::io;
 ///
 /// # Errors
 /// The system provides none.
-pub fn drawn() -> io::Result<u64> {
+pub(crate) fn drawn() -> io::Result<u64> {
     let mut seed = [0; 8];
     let mut filled = 0;
     while filled < seed.len() {

@@ -35,10 +35,10 @@ use carina_vnet_roles::stores::StoreName;
 use tempfile::TempDir;
 
 /// Longest time for anything on a slow machine.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Two providers `uk` and `de` with one host each, a VNP `net` and an operator `acme`.
-pub struct Providers {
+pub(crate) struct Providers {
     pub directory: TempDir,
     pub configuration: Configuration,
     pub hosts: Arc<Mutex<Vec<PlayedHost>>>,
@@ -48,7 +48,7 @@ pub struct Providers {
 
 /// Commands `wait` on the hosts, by number; each runs until it is ended.
 #[derive(Default)]
-pub struct Commands {
+pub(crate) struct Commands {
     begun: Mutex<Vec<u64>>,
     ended: Mutex<Vec<u64>>,
     changed: Condvar,
@@ -69,13 +69,13 @@ impl Commands {
     }
 
     /// The numbers of the commands that have begun, and of those that were ended.
-    pub fn seen(&self) -> [Vec<u64>; 2] {
+    pub(crate) fn seen(&self) -> [Vec<u64>; 2] {
         [&self.begun, &self.ended].map(|it| it.lock().unwrap().clone())
     }
 }
 
 #[derive(Clone, Copy)]
-pub struct Ports {
+pub(crate) struct Ports {
     pub uk: u16,
     pub de: u16,
     pub net: u16,
@@ -83,7 +83,7 @@ pub struct Ports {
 }
 
 /// One of the simulated hosts, as its agent.
-pub struct Played {
+pub(crate) struct Played {
     pub hosts: Arc<Mutex<Vec<PlayedHost>>>,
     pub commands: Arc<Commands>,
     pub number: usize,
@@ -91,7 +91,7 @@ pub struct Played {
 }
 
 impl Providers {
-    pub fn new() -> Providers {
+    pub(crate) fn new() -> Providers {
         let directory = tempfile::tempdir().unwrap();
         let keys = KeyDir::new(directory.path().join("keys"));
         keys.create_authority().unwrap();
@@ -123,16 +123,16 @@ impl Providers {
         }
     }
 
-    pub fn keys(&self) -> KeyDir {
+    pub(crate) fn keys(&self) -> KeyDir {
         KeyDir::new(&self.configuration.keys)
     }
 
-    pub fn tls(&self, role: Role, name: &str) -> Tls {
+    pub(crate) fn tls(&self, role: Role, name: &str) -> Tls {
         Tls::of(&self.keys(), &Identity::new(role, name).unwrap()).unwrap()
     }
 
     /// Starts the configured roles that are in `only`.
-    pub fn start(&self, only: &[Role]) -> Roles {
+    pub(crate) fn start(&self, only: &[Role]) -> Roles {
         let mut configuration = self.configuration.clone();
         if !only.contains(&Role::Pip) {
             configuration.pips.clear();
@@ -146,7 +146,7 @@ impl Providers {
         Roles::start(&configuration, Timing::default(), &lines()).unwrap()
     }
 
-    pub fn agent(&self, number: usize) -> agent::Service {
+    pub(crate) fn agent(&self, number: usize) -> agent::Service {
         let (pip, port) = [("uk", self.ports.uk), ("de", self.ports.de)][number];
         let name = self.hosts.lock().unwrap()[number].name.clone();
         let tls = self.tls(Role::Agent, &name);
@@ -162,7 +162,7 @@ impl Providers {
     }
 
     /// The first host with a real agent, which carries out orders and allows access to namespaces.
-    pub fn real_agent(&self) -> (Arc<OpenAgent>, agent::Service) {
+    pub(crate) fn real_agent(&self) -> (Arc<OpenAgent>, agent::Service) {
         let tls = self.tls(Role::Agent, "secret-a");
         let log = Log::new(tls.party(), lines());
         let settings = HostSettings {
@@ -181,7 +181,7 @@ impl Providers {
         (open, service)
     }
 
-    pub fn operator(&self) -> Client {
+    pub(crate) fn operator(&self) -> Client {
         let keys = self.directory.path().join("operator");
         if !keys.exists() {
             std::fs::create_dir(&keys).unwrap();
@@ -194,7 +194,7 @@ impl Providers {
     }
 
     /// A client of a delegate, to whom the operator may grant something.
-    pub fn delegate(&self, name: &str) -> Client {
+    pub(crate) fn delegate(&self, name: &str) -> Client {
         let keys = self.directory.path().join(name);
         std::fs::create_dir(&keys).unwrap();
         let own = ["pem", "key"].map(|ending| format!("{name}.delegate.{ending}"));
@@ -204,7 +204,7 @@ impl Providers {
         Client::of(&KeyDir::new(keys), "acme", at(self.ports.acme)).unwrap()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let hosts = self.hosts.lock().unwrap();
         hosts.iter().all(|host| host.parts.is_empty())
     }
@@ -308,7 +308,7 @@ impl Hosting for Played {
 
 /// A network with a node at each provider and a link between them. It queues for resources, because
 /// an agent may not have reported yet.
-pub fn document(name: &str) -> Document {
+pub(crate) fn document(name: &str) -> Document {
     let text = format!(
         "[vnet]\nname = \"{name}\"\non_insufficient = \"queue 2m\"\n\
          [defaults]\nkind = \"namespace\"\n\
@@ -319,7 +319,7 @@ pub fn document(name: &str) -> Document {
 }
 
 /// Waits until the state of a network satisfies a condition.
-pub fn wait_until(client: &Client, name: &str, is_right: impl Fn(&Seen) -> bool) -> Seen {
+pub(crate) fn wait_until(client: &Client, name: &str, is_right: impl Fn(&Seen) -> bool) -> Seen {
     let begin = Instant::now();
     loop {
         let seen = client.seen(name);
@@ -334,7 +334,7 @@ pub fn wait_until(client: &Client, name: &str, is_right: impl Fn(&Seen) -> bool)
 }
 
 /// Waits until a network is removed.
-pub fn wait_until_gone(client: &Client, name: &str) {
+pub(crate) fn wait_until_gone(client: &Client, name: &str) {
     let begin = Instant::now();
     while let Ok(seen) = client.seen(name) {
         assert!(begin.elapsed() < LIMIT, "{seen:?}");
@@ -342,7 +342,7 @@ pub fn wait_until_gone(client: &Client, name: &str) {
     }
 }
 
-pub fn lines() -> Lines {
+pub(crate) fn lines() -> Lines {
     Arc::new(|line| println!("{line}"))
 }
 
@@ -394,7 +394,7 @@ fn configuration(directory: &Path, ports: Ports) -> Configuration {
 }
 
 /// An address on loopback.
-pub fn at(port: u16) -> Address {
+pub(crate) fn at(port: u16) -> Address {
     Address::Tcp(format!("127.0.0.1:{port}"))
 }
 

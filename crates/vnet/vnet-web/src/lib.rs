@@ -14,7 +14,6 @@
 //! which the caller provides.
 
 #![forbid(unsafe_code)]
-#![deny(unreachable_pub)]
 
 pub mod answers;
 pub mod captures;

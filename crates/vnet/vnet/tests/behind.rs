@@ -20,7 +20,7 @@ use carina_vnet::timing::Timing;
 
 /// A store whose `changes` are delayed while a test says so.
 #[derive(Clone)]
-pub struct LateStore {
+pub(crate) struct LateStore {
     pub store: Rc<RefCell<MemoryStore>>,
     pub is_late: Rc<Cell<bool>>,
 }

@@ -17,7 +17,7 @@ use carina_vnet::timing::Timing;
 
 /// A simulated host: it has what it was ordered, and reports about moves what the test says.
 #[derive(Default)]
-pub struct Played {
+pub(crate) struct Played {
     pub has: BTreeMap<VnetId, HostPart>,
     removed: BTreeMap<VnetId, u64>,
     pub moves: BTreeMap<u64, MoveState>,
@@ -25,15 +25,15 @@ pub struct Played {
 }
 
 /// A provider with two hosts of four processors and a border to another provider.
-pub struct House {
+pub(crate) struct House {
     pub pip: Pip<MemoryStore>,
     pub now: Instant,
     pub hosts: BTreeMap<&'static str, Played>,
     answers: Vec<FromPip>,
 }
 
-pub const VNET: VnetId = VnetId::new(1);
-pub const LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const VNET: VnetId = VnetId::new(1);
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
 impl House {
     /// With network 1 on `h1`: a machine `m` and a namespace `s`, with two processors each.
@@ -51,7 +51,7 @@ impl House {
     }
 
     /// Without a network.
-    pub fn empty() -> House {
+    pub(crate) fn empty() -> House {
         let host = |name: &str, last: u8| Host {
             name: name.to_owned(),
             cpus: 4,
@@ -92,7 +92,7 @@ impl House {
     }
 
     /// Makes all hosts report until the provider has no more orders for them.
-    pub fn report(&mut self) {
+    pub(crate) fn report(&mut self) {
         loop {
             let names: Vec<&str> = self.hosts.keys().copied().collect();
             for name in names {
@@ -121,11 +121,11 @@ impl House {
     }
 
     /// The answers to the VNP since the last call.
-    pub fn answers(&mut self) -> Vec<FromPip> {
+    pub(crate) fn answers(&mut self) -> Vec<FromPip> {
         std::mem::take(&mut self.answers)
     }
 
-    pub fn tell(&mut self, message: ToPip) -> Vec<FromPip> {
+    pub(crate) fn tell(&mut self, message: ToPip) -> Vec<FromPip> {
         self.answers.clear();
         self.pip.handle_vnp(self.now, "v", message);
         self.settle();
@@ -136,7 +136,7 @@ impl House {
         self.reserve_with(vnet, round, nodes, vec![])
     }
 
-    pub fn reserve_with(
+    pub(crate) fn reserve_with(
         &mut self,
         vnet: u64,
         round: u64,
@@ -161,7 +161,7 @@ impl House {
         has_room
     }
 
-    pub fn begin(
+    pub(crate) fn begin(
         &mut self,
         node: &str,
         to: &str,
@@ -174,17 +174,17 @@ impl House {
         begun.map_err(|reason| (reason.code, reason.message))
     }
 
-    pub fn outcome(&mut self, number: u64) -> Option<MoveOutcome> {
+    pub(crate) fn outcome(&mut self, number: u64) -> Option<MoveOutcome> {
         self.pip.outcome_of_move(self.now, VNET, number).unwrap()
     }
 
-    pub fn says(&mut self, host: &str, number: u64, state: MoveState) {
+    pub(crate) fn says(&mut self, host: &str, number: u64, state: MoveState) {
         let host = self.hosts.get_mut(host).unwrap();
         host.moves.insert(number, state);
         self.report();
     }
 
-    pub fn ordered(&self, host: &str, is_it: impl Fn(&ToAgent) -> bool) -> bool {
+    pub(crate) fn ordered(&self, host: &str, is_it: impl Fn(&ToAgent) -> bool) -> bool {
         self.hosts[host].orders.iter().any(is_it)
     }
 }
@@ -230,12 +230,12 @@ impl Played {
     }
 }
 
-pub fn key(vnet: u64, round: u64) -> PartKey {
+pub(crate) fn key(vnet: u64, round: u64) -> PartKey {
     let vnet = VnetId::new(vnet);
     PartKey { vnet, round }
 }
 
-pub fn node(name: &str, kind: Kind, cpus: u32) -> PartNode {
+pub(crate) fn node(name: &str, kind: Kind, cpus: u32) -> PartNode {
     PartNode {
         node: NodePart {
             name: name.to_owned(),

@@ -13,7 +13,7 @@ pub(super) struct Program {
 
 impl Program {
     /// Attaches the program to an interface: at the driver, or at the generic hook.
-    pub fn attach(interface: u32, is_native: bool) -> io::Result<Program> {
+    pub(super) fn attach(interface: u32, is_native: bool) -> io::Result<Program> {
         let map = MapCreate {
             kind: MAP_XSKMAP,
             key_bytes: 4,
@@ -45,7 +45,7 @@ impl Program {
     }
 
     /// Redirects the frames of a queue to a socket.
-    pub fn direct(&self, queue: u32, socket: &OwnedFd) -> io::Result<()> {
+    pub(super) fn direct(&self, queue: u32, socket: &OwnedFd) -> io::Result<()> {
         let value = socket.as_raw_fd() as u32;
         let update = MapUpdate {
             map: self.map.as_raw_fd() as u32,

@@ -24,7 +24,7 @@ pub(super) struct Ring {
 impl Ring {
     /// Maps a ring of `size` entries, a power of two, of `entry` bytes each, at offset `at` of the
     /// socket.
-    pub fn map(
+    pub(super) fn map(
         fd: BorrowedFd<'_>,
         at: u64,
         offsets: &libc::xdp_ring_offset,
@@ -63,32 +63,32 @@ impl Ring {
     }
 
     /// Number of entries that the kernel has put into the ring and this side has not taken.
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         debug_assert!(!self.is_producer);
         self.theirs().wrapping_sub(self.next).min(self.size) as usize
     }
 
     /// Number of entries that this side can put into the ring.
-    pub fn room(&self) -> usize {
+    pub(super) fn room(&self) -> usize {
         debug_assert!(self.is_producer);
         let used = self.next.wrapping_sub(self.theirs());
         self.size.saturating_sub(used) as usize
     }
 
     /// Whether the kernel has taken all published entries.
-    pub fn is_taken(&self) -> bool {
+    pub(super) fn is_taken(&self) -> bool {
         self.theirs() == self.next
     }
 
     /// Makes the entries that were put or taken visible to the kernel.
-    pub fn publish(&self) {
+    pub(super) fn publish(&self) {
         self.memory
             .atomic_u32(self.own)
             .store(self.next, Ordering::Release);
     }
 
     /// Whether the kernel needs a system call to process the ring.
-    pub fn needs_wakeup(&self) -> bool {
+    pub(super) fn needs_wakeup(&self) -> bool {
         let flags = self.memory.atomic_u32(self.flags).load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -99,12 +99,12 @@ impl Ring {
         self.entries + at * entry
     }
 
-    pub fn put_chunk(&mut self, chunk: u64) {
+    pub(super) fn put_chunk(&mut self, chunk: u64) {
         let at = self.slot(CHUNK_ENTRY);
         self.memory.atomic_u64(at).store(chunk, Ordering::Relaxed);
     }
 
-    pub fn take_chunk(&mut self) -> Option<u64> {
+    pub(super) fn take_chunk(&mut self) -> Option<u64> {
         if self.waiting() == 0 {
             return None;
         }
@@ -112,7 +112,7 @@ impl Ring {
         Some(self.memory.atomic_u64(at).load(Ordering::Relaxed))
     }
 
-    pub fn put_frame(&mut self, address: u64, bytes: u32) {
+    pub(super) fn put_frame(&mut self, address: u64, bytes: u32) {
         let at = self.slot(FRAME_ENTRY);
         self.memory.atomic_u64(at).store(address, Ordering::Relaxed);
         // The second word holds the length; the options in its upper half are zero.
@@ -121,7 +121,7 @@ impl Ring {
             .store(u64::from(bytes), Ordering::Relaxed);
     }
 
-    pub fn take_frame(&mut self) -> Option<(u64, u32)> {
+    pub(super) fn take_frame(&mut self) -> Option<(u64, u32)> {
         if self.waiting() == 0 {
             return None;
         }

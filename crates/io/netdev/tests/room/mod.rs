@@ -11,7 +11,7 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// A thread in its own network namespace. The namespace has no name, so the kernel removes it with
 /// the last thread and socket in it, however the test ends.
-pub struct Room {
+pub(crate) struct Room {
     work: Option<Sender<Work>>,
     thread: Option<JoinHandle<()>>,
     tid: i32,
@@ -19,7 +19,7 @@ pub struct Room {
 
 impl Room {
     /// Creates a room. `None` if namespaces cannot be created; the reason is then printed.
-    pub fn new() -> Option<Room> {
+    pub(crate) fn new() -> Option<Room> {
         let (work, works) = channel::<Work>();
         let (told, tid) = channel();
         let thread = std::thread::spawn(move || {
@@ -49,7 +49,7 @@ impl Room {
 
     /// Runs a closure on the room's thread. Threads that the closure starts stay in the room's
     /// namespace.
-    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+    pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = channel();
         let work: Work = Box::new(move || drop(done.send(work())));
         self.work.as_ref().unwrap().send(work).unwrap();
@@ -58,7 +58,7 @@ impl Room {
 
     /// Runs `ip` in the room. Returns false if there is no such program; the reason is then
     /// printed.
-    pub fn ip(&self, arguments: &str) -> bool {
+    pub(crate) fn ip(&self, arguments: &str) -> bool {
         let arguments = arguments.to_owned();
         self.run(move || {
             let words = arguments.split_whitespace();
@@ -77,7 +77,7 @@ impl Room {
     }
 
     /// Connects two rooms by a pair of interfaces, and brings both up.
-    pub fn join(&self, own: &str, other: &Room, theirs: &str, mtu: usize) {
+    pub(crate) fn join(&self, own: &str, other: &Room, theirs: &str, mtu: usize) {
         let tid = other.tid;
         self.ip(&format!(
             "link add {own} mtu {mtu} type veth peer name {theirs} mtu {mtu} netns {tid}"
@@ -89,7 +89,7 @@ impl Room {
 
 impl Room {
     /// Moves an interface from this room to another one.
-    pub fn give(&self, interface: &str, other: &Room) {
+    pub(crate) fn give(&self, interface: &str, other: &Room) {
         self.ip(&format!("link set dev {interface} netns {}", other.tid));
     }
 }

@@ -44,7 +44,7 @@ pub(super) enum Other {
 impl Front {
     /// Reads the headers of a frame.
     #[inline]
-    pub fn of(frame: &[u8], place: Place) -> Result<Front, Other> {
+    pub(super) fn of(frame: &[u8], place: Place) -> Result<Front, Other> {
         let ethertype = frame.get(12..ETHER).ok_or(Other::NotIp)?;
         let packet = &frame[ETHER..];
         let version = packet.first().ok_or(Other::NotIp)? >> 4;
@@ -104,7 +104,7 @@ impl Front {
     /// Returns `false` if the packet would be too long for IP.
     #[must_use]
     #[inline]
-    pub fn say(&self, frame: &mut [u8], payload: u16, next: u8) -> bool {
+    pub(super) fn say(&self, frame: &mut [u8], payload: u16, next: u8) -> bool {
         let packet = &mut frame[ETHER..];
         if let Some(named_at) = self.named_at {
             let extensions = (self.bytes - ETHER - IPV6_BYTES) as u16;

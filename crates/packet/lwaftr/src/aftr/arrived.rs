@@ -5,7 +5,7 @@ use carina_wire::inet::Ipv4Header;
 
 /// An IPv4 packet that has arrived, by itself or through a tunnel.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrived {
+pub(super) struct Arrived {
     /// The packet's IPv4 header.
     pub header: Ipv4Header,
     /// How the packet arrived.
@@ -14,7 +14,7 @@ pub struct Arrived {
 
 /// What decides, apart from the packet itself, whether the AFTR may answer it with an ICMP error.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
+pub(super) struct How {
     /// Whether the packet was sent to a multicast or broadcast MAC address.
     pub is_group: bool,
     /// When the packet arrived.
@@ -22,11 +22,11 @@ pub struct How {
 }
 
 /// Length of an outer header, in bytes.
-pub const OUTER_BYTES: usize = 40;
+pub(super) const OUTER_BYTES: usize = 40;
 
 /// The IPv6 header around an IPv4 packet that came through a tunnel.
 #[derive(Clone, Copy, Debug)]
-pub struct Outer {
+pub(super) struct Outer {
     /// The header's bytes.
     pub header: [u8; 40],
 }
@@ -34,7 +34,7 @@ pub struct Outer {
 impl Outer {
     /// The source and the destination address.
     #[must_use]
-    pub fn ends(&self) -> [[u8; 16]; 2] {
+    pub(super) fn ends(&self) -> [[u8; 16]; 2] {
         let (mut source, mut destination) = ([0; 16], [0; 16]);
         source.copy_from_slice(&self.header[8..24]);
         destination.copy_from_slice(&self.header[24..]);
@@ -43,7 +43,7 @@ impl Outer {
 
     /// The traffic class.
     #[must_use]
-    pub fn class(&self) -> u8 {
+    pub(super) fn class(&self) -> u8 {
         self.header[0] << 4 | self.header[1] >> 4
     }
 }

@@ -11,7 +11,7 @@ use crate::counters::{Counters, Single};
 
 /// Identifies the IPv4 packet that a fragment belongs to. (RFC 791 §3.2)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key4 {
+pub(super) struct Key4 {
     /// Source and destination address.
     ends: [[u8; 4]; 2],
     protocol: u8,
@@ -23,7 +23,7 @@ pub struct Key4 {
 
 /// Identifies the IPv6 packet that a fragment belongs to. (RFC 8200 §4.5)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key6 {
+pub(super) struct Key6 {
     ends: [[u8; 16]; 2],
     id: u32,
 }
@@ -31,7 +31,7 @@ pub struct Key6 {
 impl Key6 {
     /// The key of a fragment with the outer header `outer` and the identification `id`.
     #[must_use]
-    pub fn new(outer: &Outer, id: u32) -> Key6 {
+    pub(super) fn new(outer: &Outer, id: u32) -> Key6 {
         let ends = outer.ends();
         Key6 { ends, id }
     }
@@ -40,7 +40,7 @@ impl Key6 {
 impl Key4 {
     /// The key of a fragment; `header` is the decoded header at the beginning of `packet`.
     #[must_use]
-    pub fn new(packet: &[u8], header: &Ipv4Header, outer: Option<Outer>) -> Key4 {
+    pub(super) fn new(packet: &[u8], header: &Ipv4Header, outer: Option<Outer>) -> Key4 {
         Key4 {
             ends: [header.source, header.destination],
             protocol: header.protocol,
@@ -51,7 +51,7 @@ impl Key4 {
 }
 
 /// The incomplete packets of both families.
-pub struct Parts {
+pub(super) struct Parts {
     v4: Reassembly<Key4>,
     v6: Reassembly<Key6>,
     takes4: bool,
@@ -68,7 +68,7 @@ const TIME6: Duration = Duration::from_secs(60);
 impl Parts {
     /// Starts with no fragments.
     #[must_use]
-    pub fn new(v4: ReassemblyBounds, v6: ReassemblyBounds) -> Parts {
+    pub(super) fn new(v4: ReassemblyBounds, v6: ReassemblyBounds) -> Parts {
         let bounds = |bounds: ReassemblyBounds, time| Bounds {
             packets: bounds.packets as usize,
             fragments: bounds.fragments as usize,
@@ -84,7 +84,7 @@ impl Parts {
     }
 
     /// Adds an IPv4 fragment.
-    pub fn add4(
+    pub(super) fn add4(
         &mut self,
         key: Key4,
         fragment: &Fragment<'_>,
@@ -112,7 +112,7 @@ impl Parts {
     }
 
     /// Adds an IPv6 fragment.
-    pub fn add6(
+    pub(super) fn add6(
         &mut self,
         key: Key6,
         fragment: &Fragment<'_>,
@@ -141,7 +141,7 @@ impl Parts {
 
     /// Discards packets that have been incomplete for too long. Returns the first fragment of each,
     /// if it had arrived.
-    pub fn expire(&mut self, now: Instant, counters: &mut Counters) -> Expired {
+    pub(super) fn expire(&mut self, now: Instant, counters: &mut Counters) -> Expired {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         self.v4.expire(now, |key, first| {
             counters.add(Single::DropIpv4FragExpired, 1);
@@ -159,7 +159,7 @@ impl Parts {
 }
 
 /// First fragments of packets that stayed incomplete for too long.
-pub struct Expired {
+pub(super) struct Expired {
     /// IPv4 fragments; each with its outer header if it came through a tunnel.
     pub v4: Vec<(Option<Outer>, Whole)>,
     /// IPv6 fragments.

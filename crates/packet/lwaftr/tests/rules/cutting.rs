@@ -5,7 +5,7 @@ use super::{Trial, trial};
 use crate::fragments::{cut4, cut6};
 use crate::harness::*;
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let all = [
         too_long(),
         fragments6(),

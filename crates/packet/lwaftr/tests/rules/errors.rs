@@ -6,7 +6,7 @@ use crate::harness::*;
 
 const UNOWNED: [u8; 4] = [192, 0, 2, 3];
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let all = [
         unanswered(),
         answered(),

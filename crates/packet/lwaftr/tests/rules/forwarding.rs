@@ -9,19 +9,19 @@ use crate::extensions::{LIMIT, behind};
 use crate::harness::*;
 
 /// A port of the host in the Internet, chosen so that no parser guesses a protocol from it.
-pub const FAR: u16 = 33333;
+pub(super) const FAR: u16 = 33333;
 
 /// A UDP packet from that host, and one to it.
-pub fn from_host(to: ([u8; 4], u16)) -> Vec<u8> {
+pub(super) fn from_host(to: ([u8; 4], u16)) -> Vec<u8> {
     udp((HOST, FAR), to, b"answer")
 }
 
-pub fn to_host(from: ([u8; 4], u16)) -> Vec<u8> {
+pub(super) fn to_host(from: ([u8; 4], u16)) -> Vec<u8> {
     udp(from, (HOST, FAR), b"request")
 }
 
 /// The tshark fields of a packet in a softwire with these two ends.
-pub fn softwire(br: &str, b4: &str) -> String {
+pub(super) fn softwire(br: &str, b4: &str) -> String {
     format!("ipv6.src={br} ipv6.dst={b4} ipv6.nxt=4")
 }
 
@@ -37,7 +37,7 @@ fn with_offset() -> Case {
     case
 }
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let all = [
         table(),
         out_of_tunnels(),

@@ -81,7 +81,7 @@ const RULES: [(u8, &str); 35] = [
 ];
 
 /// Frames to send through an AFTR, and the expected result.
-pub struct Trial {
+pub(crate) struct Trial {
     rule: u8,
     what: &'static str,
     case: Case,
@@ -94,7 +94,7 @@ pub struct Trial {
 }
 
 /// A trial of a rule with the frames of a case, which so far expects that nothing leaves.
-pub fn trial(rule: u8, what: &'static str, case: Case) -> Trial {
+pub(crate) fn trial(rule: u8, what: &'static str, case: Case) -> Trial {
     Trial {
         rule,
         what,

@@ -8,7 +8,7 @@ use super::{Trial, trial};
 use crate::harness::*;
 use crate::neighbours::{arp, asking, octets};
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let all = [
         arp_trials(),
         neighbours(),

@@ -6,7 +6,7 @@ use std::process::Command;
 /// The fields of a frame by name, as tshark prints them. If a frame has several IP packets (a
 /// tunnel, a quotation), a field has the values of all, separated by commas.
 #[derive(Clone, Debug)]
-pub struct Seen(BTreeMap<&'static str, String>);
+pub(super) struct Seen(BTreeMap<&'static str, String>);
 
 const FIELDS: &[&str] = &[
     "eth.src",
@@ -69,7 +69,7 @@ const FIELDS: &[&str] = &[
 ];
 
 /// Reads a capture. Prints SKIP and returns `None` if tshark is not installed.
-pub fn read(capture: &[u8]) -> Option<Vec<Seen>> {
+pub(super) fn read(capture: &[u8]) -> Option<Vec<Seen>> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("left.pcap");
     std::fs::write(&file, capture).unwrap();
@@ -125,7 +125,7 @@ impl Seen {
     }
 
     /// All fields of the frame that are not empty.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let there = self.0.iter().filter(|(_, value)| !value.is_empty());
         let words: Vec<String> = there
             .map(|(name, value)| format!("{name}={value}"))
@@ -135,7 +135,7 @@ impl Seen {
 
     /// Describes each field that differs from the `FIELD=VALUE` words of `wanted`, each wrong
     /// checksum, and anything that tshark calls malformed.
-    pub fn differences(&self, wanted: &str) -> Vec<String> {
+    pub(super) fn differences(&self, wanted: &str) -> Vec<String> {
         let mut wrong = Vec::new();
         for word in wanted.split_whitespace() {
             let (name, value) = word.split_once('=').unwrap();

@@ -18,7 +18,7 @@ const MODEL: &str = include_str!("../files/counters-of-the-model");
 
 /// Asserts all counters of Snabb that are not 0, except those of memory: `NAME=VALUE`, or
 /// `NAME=PACKETS/BYTES`.
-pub fn assert_all(ran: &Ran, expected: &str) {
+pub(crate) fn assert_all(ran: &Ran, expected: &str) {
     let known: Vec<&str> = MODEL.lines().collect();
     let mut wanted = BTreeMap::new();
     for word in expected.split_whitespace() {
@@ -48,13 +48,13 @@ pub fn assert_all(ran: &Ran, expected: &str) {
 }
 
 /// Asserts that no frame left.
-pub fn assert_silent(ran: &Ran) {
+pub(crate) fn assert_silent(ran: &Ran) {
     assert_eq!((ran.external.len(), ran.internal.len()), (0, 0));
 }
 
 /// The fields of an IPv4 header that ICMP errors and renumbering change.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Head {
+pub(crate) struct Head {
     pub tos: u8,
     pub id: u16,
     pub may_be_cut: bool,
@@ -62,7 +62,7 @@ pub struct Head {
 }
 
 impl Head {
-    pub fn of(packet: &[u8]) -> Head {
+    pub(crate) fn of(packet: &[u8]) -> Head {
         Head {
             tos: packet[1],
             id: u16::from_be_bytes([packet[4], packet[5]]),
@@ -73,7 +73,7 @@ impl Head {
 }
 
 /// The header of an ICMP error by Snabb's rules, with this TTL.
-pub fn of_error(ttl: u8) -> Head {
+pub(crate) fn of_error(ttl: u8) -> Head {
     Head {
         tos: 0,
         id: 0,
@@ -83,7 +83,7 @@ pub fn of_error(ttl: u8) -> Head {
 }
 
 /// Parses a frame into a softwire and its inner packet, and checks the outer hop limit of Snabb.
-pub fn tunnelled(frame: &[u8], br: &str, b4: &str) -> (Seen4, Vec<u8>) {
+pub(crate) fn tunnelled(frame: &[u8], br: &str, b4: &str) -> (Seen4, Vec<u8>) {
     let seen = into(frame, br, b4);
     let (header, inner) = out6(frame);
     assert_eq!(header.hop_limit, 255);
@@ -91,19 +91,19 @@ pub fn tunnelled(frame: &[u8], br: &str, b4: &str) -> (Seen4, Vec<u8>) {
 }
 
 /// An IPv4 packet after its TTL was decremented.
-pub fn after_hop(packet: &[u8]) -> Vec<u8> {
+pub(crate) fn after_hop(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     edit4(&mut packet, |header| header.time_to_live -= 1);
     packet
 }
 
 /// A case with Snabb's rules, which refuses ICMP and sends no errors on either side.
-pub fn quiet() -> Case {
+pub(crate) fn quiet() -> Case {
     let refuses = "allow-incoming-icmp false; generate-icmp-errors false;";
     Case::with(refuses, refuses).like_snabb()
 }
 
 /// A case with Snabb's rules.
-pub fn usual() -> Case {
+pub(crate) fn usual() -> Case {
     Case::plain().like_snabb()
 }

@@ -303,7 +303,7 @@ impl Stamp {
     /// Reads the stamp of a frame, which may have a VLAN tag by now. `None` if the frame is not a
     /// UDP packet long enough for a stamp.
     #[inline]
-    pub fn of(frame: &[u8]) -> Option<Stamp> {
+    pub(super) fn of(frame: &[u8]) -> Option<Stamp> {
         let tag = match frame.get(12..14)? {
             [0x81, 0x00] => TAG_BYTES,
             _ => 0,
@@ -345,7 +345,7 @@ pub const STAMPED_MIN: usize = HEADERS + STAMP_BYTES;
 /// Length of the shortest IPv6 frame that can carry a stamp, in bytes.
 pub const STAMPED_MIN6: usize = over_ipv6::HEADERS + STAMP_BYTES;
 /// Most frames in a round of a mix.
-pub const ROUND_MAX: usize = 4096;
+pub(super) const ROUND_MAX: usize = 4096;
 /// Most flows.
 pub const FLOWS_MAX: u16 = u16::MAX - FLOW_PORT + 1;
 const FLOW_PORT: u16 = 1024;

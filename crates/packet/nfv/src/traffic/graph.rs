@@ -14,15 +14,15 @@ pub const MUX: &str = "mux";
 
 /// The apps between a port and the mux: the suffixes of their names.
 pub(super) mod step {
-    pub const PORT: &str = "port";
-    pub const EGRESS_RATE: &str = "txrate";
-    pub const INGRESS_RATE: &str = "rxrate";
-    pub const FILTER: &str = "filter";
-    pub const GATEWAY: &str = "gateway";
-    pub const TUNNEL: &str = "tunnel";
-    pub const ARP: &str = "arp";
-    pub const ND: &str = "nd";
-    pub const ESP: &str = "esp";
+    pub(crate) const PORT: &str = "port";
+    pub(crate) const EGRESS_RATE: &str = "txrate";
+    pub(crate) const INGRESS_RATE: &str = "rxrate";
+    pub(crate) const FILTER: &str = "filter";
+    pub(crate) const GATEWAY: &str = "gateway";
+    pub(crate) const TUNNEL: &str = "tunnel";
+    pub(crate) const ARP: &str = "arp";
+    pub(crate) const ND: &str = "nd";
+    pub(crate) const ESP: &str = "esp";
 }
 
 /// The name of an app of a port: prefix and suffix.

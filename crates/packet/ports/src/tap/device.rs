@@ -76,7 +76,7 @@ struct Counters {
 }
 
 impl Device {
-    pub fn open(
+    pub(crate) fn open(
         config: &DeviceConfig<'_>,
         context: &mut AppContext<'_>,
     ) -> Result<Device, AppError> {
@@ -118,7 +118,7 @@ impl Device {
 
     /// Reads frames from the kernel, and puts them on output 0 after `edit` has changed them. Drops
     /// a frame for which `edit` returns `false`.
-    pub fn pull(&mut self, ports: &mut Ports<'_>, mut edit: impl FnMut(&mut Frame) -> bool) {
+    pub(crate) fn pull(&mut self, ports: &mut Ports<'_>, mut edit: impl FnMut(&mut Frame) -> bool) {
         if !self.is_there {
             self.is_empty = true;
             return;
@@ -188,7 +188,7 @@ impl Device {
 
     /// Writes the frames at input 0 to the kernel, after `edit` has changed them. Drops a frame for
     /// which `edit` returns `false`.
-    pub fn push(&mut self, ports: &mut Ports<'_>, mut edit: impl FnMut(&mut Frame) -> bool) {
+    pub(crate) fn push(&mut self, ports: &mut Ports<'_>, mut edit: impl FnMut(&mut Frame) -> bool) {
         loop {
             while self.waiting.len() < TAP_BURST
                 && let Some(mut frame) = ports.receive(0)
@@ -230,7 +230,7 @@ impl Device {
 
     /// Checks the interface: creates it again if it was removed, and continues to use it if it was
     /// moved to another network namespace.
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         if self.watch.has_changed() || !self.is_there {
             let is_here = interface_exists(self.tap.name());
             let is_elsewhere = !is_here && self.tap.is_attached();
@@ -249,7 +249,7 @@ impl Device {
     }
 
     /// Whether the last read found that the kernel has no more frames.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.is_empty
     }
 }

@@ -9,7 +9,7 @@ use crate::report::{print_json, print_line};
 
 /// Show the applications that are registered
 #[derive(Debug, Subcommand)]
-pub enum AppCommand {
+pub(crate) enum AppCommand {
     /// List registered application names: of this system, and those that its peers announce
     #[command(after_help = "Example:\n  carina app list")]
     List,
@@ -19,7 +19,7 @@ pub enum AppCommand {
 ///
 /// # Errors
 /// The node does not run.
-pub fn run(shared: &Shared, command: &AppCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: &AppCommand) -> Outcome {
     let AppCommand::List = command;
     let apps = shared.control().apps().attempt("listing applications")?;
     if shared.json {

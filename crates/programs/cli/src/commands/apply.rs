@@ -15,7 +15,7 @@ use crate::report::{print_json, print_line};
     after_help = "Example:\n  carina apply node.toml\n\nThe file is judged first and applied \
     as one step or not at all; exit code 3: it is refused, and\nnothing was changed."
 )]
-pub struct ApplyArgs {
+pub(crate) struct ApplyArgs {
     /// TOML file in the format of `carina node --config`; `-` reads standard input
     file: PathBuf,
 }
@@ -24,7 +24,7 @@ pub struct ApplyArgs {
 ///
 /// # Errors
 /// The file cannot be read, or the node refuses it.
-pub fn run(shared: &Shared, args: &ApplyArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &ApplyArgs) -> Outcome {
     let mut text = String::new();
     if args.file.as_os_str() == "-" {
         std::io::stdin()

@@ -24,14 +24,14 @@ use crate::report::{print_json, print_line};
 
 mod arguments;
 
-pub use self::arguments::{CaseArgs, chosen};
+pub(crate) use self::arguments::{CaseArgs, chosen};
 use self::arguments::{
     DriversArgs, FlowsArgs, GuestArgs, HvArgs, LocalArgs, PaperArgs, RestartArgs,
 };
 
 /// Measure Carina's speed, and that of other systems for comparison
 #[derive(Debug, Subcommand)]
-pub enum BenchCommand {
+pub(crate) enum BenchCommand {
     /// Measure messages between a VM and its host over each VMPI device; for comparison: bare rings
     /// in the same memory, and UDP over virtio-net and e1000
     #[command(after_help = "Examples:\n  carina bench hv --json > hv.json\n  \
@@ -125,7 +125,7 @@ pub enum BenchCommand {
 ///
 /// # Errors
 /// A program or permission is missing, or a measurement fails.
-pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: BenchCommand) -> Outcome {
     match command {
         BenchCommand::Hv(args) => {
             let options = args.options()?;

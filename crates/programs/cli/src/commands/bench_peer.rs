@@ -13,7 +13,7 @@ use crate::report::progress;
 /// Server of `carina bench`, which opens whatever sockets its client requests: use it for
 /// benchmarks only.
 #[derive(Debug, clap::Args)]
-pub struct BenchPeerArgs {
+pub(crate) struct BenchPeerArgs {
     /// Application name to register
     name: AppName,
     /// DIF to register the name in [default: all DIFs]
@@ -28,7 +28,7 @@ pub struct BenchPeerArgs {
 ///
 /// # Errors
 /// The node refuses or ends.
-pub fn run(shared: &Shared, args: BenchPeerArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: BenchPeerArgs) -> Outcome {
     end_server_with_signal().attempt(TAKING_SIGNALS)?;
     let registered = shared.node()?.register(&args.name, args.dif.as_ref());
     let registration = registered.attempt(format!("registering {}", args.name))?;

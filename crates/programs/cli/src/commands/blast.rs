@@ -45,7 +45,7 @@ use crate::report::{print_json, print_line, progress};
     left; those of a file are sent as they are, and only counted. Lengths and rates are without \
     FCS. Ctrl-C ends it and prints what was found."
 )]
-pub struct BlastArgs {
+pub(crate) struct BlastArgs {
     /// Port that sends the packets, such as eth1 (see below)
     #[arg(value_name = "TX")]
     tx: String,
@@ -127,7 +127,7 @@ pub struct BlastArgs {
 ///
 /// # Errors
 /// The packets cannot be made, or the system refuses a port.
-pub fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
     let blaster = blaster(args)?;
     if args.find && args.resolution < RESOLUTION_MIN {
         return Err(usage("--resolution: at least 0.01% is possible"));

@@ -29,7 +29,7 @@ use crate::{LOOK_AGAIN, Shared};
     SDUs keep their boundaries, and a slow reader holds back the writer.\nTwo \
     bridges, one each way, make a name of either DIF known in the other."
 )]
-pub struct BridgeArgs {
+pub(crate) struct BridgeArgs {
     /// Application name to register; flows to it are forwarded
     #[arg(long, value_name = "NAME")]
     listen: AppName,
@@ -60,7 +60,7 @@ pub struct BridgeArgs {
 ///
 /// # Errors
 /// The node refuses a name, or has ended.
-pub fn run(shared: &Shared, args: BridgeArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: BridgeArgs) -> Outcome {
     let is_loop = args.listen == args.to || args.register_as.contains(&args.to);
     if is_loop && (args.listen_dif.is_none() || args.listen_dif == args.to_dif) {
         return Err(usage(format!(

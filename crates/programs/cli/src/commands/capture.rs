@@ -21,7 +21,7 @@ use crate::report::progress;
   carina capture blue
   carina capture blue --write blue.pcapng --for 10s
   carina capture vm1 --write - | carina dissect --verbose -")]
-pub struct CaptureArgs {
+pub(crate) struct CaptureArgs {
     /// The IPCP, or a DIF that has only one IPCP in this system
     ipcp: String,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct CaptureArgs {
 ///
 /// # Errors
 /// The node does not run or refuses, or the file cannot be written.
-pub fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let mut sink = args.output.open(shared)?;
     let control = shared.control();

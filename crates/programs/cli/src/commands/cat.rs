@@ -17,7 +17,7 @@ use crate::report::{print_bytes, progress};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  carina cat --listen files > copy\n  \
     carina cat files < original\n\nEach side ends when both directions have ended.")]
-pub struct CatArgs {
+pub(crate) struct CatArgs {
     /// Application name to connect to, or with --listen to register
     name: AppName,
     /// Register the name and accept one flow [default: connect to the name]
@@ -44,7 +44,7 @@ pub struct CatArgs {
 ///
 /// # Errors
 /// The node refuses, the flow breaks, or a stream cannot be read or written.
-pub fn run(shared: &Shared, args: CatArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: CatArgs) -> Outcome {
     if args.sdu_size == Some(0) {
         return Err(usage(
             "--sdu-size is 0; SDUs of no bytes never carry any input",

@@ -17,11 +17,11 @@ use crate::report::{print_bytes, printed};
 
 /// Writes what a command says to standard output and standard error of this program, each piece at
 /// once. A reader that is slow slows the command.
-pub struct OwnOutputs(Outcome);
+pub(super) struct OwnOutputs(Outcome);
 
 impl OwnOutputs {
     /// Nothing is written yet.
-    pub fn new() -> OwnOutputs {
+    pub(super) fn new() -> OwnOutputs {
         OwnOutputs(Ok(()))
     }
 
@@ -29,7 +29,7 @@ impl OwnOutputs {
     ///
     /// # Errors
     /// An output was closed, or cannot be written.
-    pub fn outcome(self) -> Outcome {
+    pub(super) fn outcome(self) -> Outcome {
         self.0
     }
 }
@@ -51,7 +51,7 @@ impl Sink for OwnOutputs {
 ///
 /// # Errors
 /// The guest does not answer, or an output of this program is closed: the command is ended.
-pub fn exec_in_guest(shared: &Shared, guest: &Guest, command: &[String]) -> Outcome {
+pub(super) fn exec_in_guest(shared: &Shared, guest: &Guest, command: &[String]) -> Outcome {
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let has_ended = Arc::new(AtomicBool::new(false));
     let (cancels, ends) = (Arc::clone(&is_cancelled), Arc::clone(&has_ended));

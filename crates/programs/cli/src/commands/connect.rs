@@ -28,7 +28,7 @@ use crate::report::{print_bytes, print_json, print_line};
     With --tcp, --unix and --udp the command runs until Ctrl-C. Connections of TCP and of Unix \
     sockets do not pass through it, and stay when it ends."
 )]
-pub struct ConnectArgs {
+pub(crate) struct ConnectArgs {
     /// The name to reach
     name: AppName,
     #[command(flatten)]
@@ -73,7 +73,7 @@ struct Way {
 ///
 /// # Errors
 /// The node refuses the flow or ends, or the address cannot be listened on.
-pub fn run(shared: &Shared, args: ConnectArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: ConnectArgs) -> Outcome {
     match args.way.listen()? {
         Some(listen) => serve(shared, args, listen),
         None if args.way.fdpass => pass_descriptor(shared, &args),

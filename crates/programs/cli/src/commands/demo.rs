@@ -24,7 +24,7 @@ use crate::report::progress;
     after_help = "Example:\n  carina demo --out .\n\nWrites fig4a.svg and fig4a.json. Takes \
     less than three minutes on two cores."
 )]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// Directory in which to write fig4a.svg and fig4a.json
     #[arg(long, default_value = ".")]
     out: PathBuf,
@@ -52,7 +52,7 @@ const FIGURE_SDU_MAX: u64 = 4000;
 ///
 /// # Errors
 /// Something is missing or does not work; the error contains the logs.
-pub fn run(shared: &Shared, args: DemoArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: DemoArgs) -> Outcome {
     let started = std::time::Instant::now();
     std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
     let network = enter_network(args.in_network_namespace, PROGRESS)?;

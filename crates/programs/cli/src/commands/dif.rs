@@ -19,7 +19,7 @@ use crate::report::{print_json, print_line};
 
 /// Create, join, leave and show DIFs (distributed IPC facilities), networks of RINA
 #[derive(Debug, Subcommand)]
-pub enum DifCommand {
+pub(crate) enum DifCommand {
     /// Create a normal DIF and its first member on this system
     #[command(
         after_help = "Examples:\n  carina dif create net --over hv.vm1,eth0\n  \
@@ -93,7 +93,7 @@ pub enum DifCommand {
 ///
 /// # Errors
 /// The node refuses or does not run.
-pub fn run(shared: &Shared, command: &DifCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: &DifCommand) -> Outcome {
     match command {
         DifCommand::Create(args) => make::create(shared, args),
         DifCommand::Join(args) => make::join(shared, args),

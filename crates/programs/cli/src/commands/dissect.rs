@@ -28,7 +28,7 @@ use crate::report::{print_json, print_line};
   carina capture blue -w - | carina dissect -
   carina dissect --dif address=4,seq=8 of-another-tool.pcapng
   carina dissect --dialect irati --dif address=4 between-two-hosts.pcap")]
-pub struct DissectArgs {
+pub(crate) struct DissectArgs {
     /// Capture file to read; `-` reads standard input
     file: PathBuf,
     /// Print all fields of each packet [default: one line for each packet]
@@ -61,7 +61,7 @@ impl DissectArgs {
 ///
 /// # Errors
 /// The file cannot be read, is not a capture file, or ends within a packet.
-pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
     let name = args.file.display().to_string();
     let mut input: Box<dyn Read> = if name == "-" {
         Box::new(io::stdin().lock())
@@ -92,7 +92,7 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
 }
 
 /// Prints the items of a capture one by one.
-pub struct Show {
+pub(crate) struct Show {
     dissector: Dissector,
     /// Names of the interfaces in the current section.
     names: Vec<String>,
@@ -104,7 +104,7 @@ pub struct Show {
 
 impl Show {
     /// A printer; `fallback` has the settings for interfaces without a description.
-    pub fn new(fallback: Settings, is_json: bool, is_verbose: bool) -> Show {
+    pub(crate) fn new(fallback: Settings, is_json: bool, is_verbose: bool) -> Show {
         Show {
             dissector: Dissector::new(fallback),
             names: Vec::new(),
@@ -118,7 +118,7 @@ impl Show {
     ///
     /// # Errors
     /// Standard output is closed, or an interface has an invalid description.
-    pub fn item(&mut self, item: &Item<'_>) -> Outcome {
+    pub(crate) fn item(&mut self, item: &Item<'_>) -> Outcome {
         match item {
             Item::Section => {
                 self.names.clear();

@@ -22,7 +22,7 @@ use crate::report::{print_json, print_line};
     carina expose udp 127.0.0.1:53 --as dns\n\nThe command runs until Ctrl-C. Connections of TCP \
     and of Unix sockets do not pass through it, and stay when it ends."
 )]
-pub struct ExposeArgs {
+pub(crate) struct ExposeArgs {
     /// What the server listens on
     kind: Kind,
     /// Its address: HOST:PORT, or the path of a Unix socket
@@ -57,7 +57,7 @@ enum Kind {
 ///
 /// # Errors
 /// The node refuses the name or ends, or the address is wrong.
-pub fn run(shared: &Shared, args: ExposeArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: ExposeArgs) -> Outcome {
     let kind = match args.kind {
         Kind::Tcp => "tcp",
         Kind::Unix => "unix",

@@ -11,7 +11,7 @@ use crate::report::{print_json, print_line};
 
 /// List and close the flows of applications on this system
 #[derive(Debug, Subcommand)]
-pub enum FlowCommand {
+pub(crate) enum FlowCommand {
     /// List the flows of this system: port-id, applications, DIF and state
     #[command(after_help = "Example:\n  carina flow list --json")]
     List,
@@ -27,7 +27,7 @@ pub enum FlowCommand {
 ///
 /// # Errors
 /// The node does not run, or no flow has this port-id.
-pub fn run(shared: &Shared, command: FlowCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: FlowCommand) -> Outcome {
     let node = shared.control();
     match command {
         FlowCommand::Close { port } => {

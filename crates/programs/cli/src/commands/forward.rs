@@ -36,7 +36,7 @@ use crate::report::{print_json, print_line, progress};
     IP addresses if it is for the forwarder alone. \
     Needs CAP_NET_RAW; a tap needs CAP_NET_ADMIN. Ctrl-C ends the command and removes the \
     taps that it made.")]
-pub struct ForwardArgs {
+pub(crate) struct ForwardArgs {
     /// Ports to forward between, such as eth1 or tap:inside,mtu=1500 (see below)
     #[arg(required = true, value_name = "PORT")]
     ports: Vec<PortSpec>,
@@ -150,7 +150,7 @@ impl ForwardArgs {
 ///
 /// # Errors
 /// The ports do not fit together, or the system refuses one.
-pub fn run(shared: &Shared, args: &ForwardArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &ForwardArgs) -> Outcome {
     let forwarder = forwarder(args)?;
     let file = forwarder.file().map_err(as_failure)?;
     if args.graph {

@@ -27,7 +27,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Run, check and draw graphs of apps that move Ethernet frames
 #[derive(Debug, Subcommand)]
-pub enum GraphCommand {
+pub(crate) enum GraphCommand {
     /// Run a graph, and apply changes of its file
     ///
     /// When the file changes, only the difference is applied: unchanged apps keep running with
@@ -63,7 +63,7 @@ pub enum GraphCommand {
 
 /// Options of `carina graph run`.
 #[derive(Debug, clap::Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// File of the graph
     file: PathBuf,
     /// Run for this time, such as 10s [default: until Ctrl-C]
@@ -80,7 +80,7 @@ pub struct RunArgs {
 ///
 /// # Errors
 /// The graph is invalid, or the system refuses a resource.
-pub fn run(shared: &Shared, command: GraphCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: GraphCommand) -> Outcome {
     match command {
         GraphCommand::Run(args) => run_graph(shared, &args),
         GraphCommand::Check { file, frame_bytes } => {

@@ -20,7 +20,7 @@ use crate::failure::{Outcome, usage};
     first, so that frames are lost as on a wire. Needs CAP_NET_RAW. SIGINT and SIGTERM end it; it \
     prints what has passed."
 )]
-pub struct ImpairArgs {
+pub(crate) struct ImpairArgs {
     /// First interface, such as eth1
     first: String,
     /// Second interface, such as eth2
@@ -58,7 +58,7 @@ pub struct ImpairArgs {
 ///
 /// # Errors
 /// An interface cannot be used, or the plan makes no sense.
-pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
     let rate_bps = match args.rate {
         None => 0,
         Some(Rate::Bits(bps)) => bps as u64,

@@ -15,7 +15,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Translate a configuration of rlite or IRATI into one of Carina
 #[derive(Debug, Subcommand)]
-pub enum ImportCommand {
+pub(crate) enum ImportCommand {
     /// Translate a script of rlite-ctl, such as /etc/rina/initscript
     #[command(
         after_help = "Examples:\n  carina import rlite-ctl /etc/rina/initscript --out node.toml\n  \
@@ -36,7 +36,7 @@ pub enum ImportCommand {
 
 /// Options of `carina import rlite-ctl`.
 #[derive(Debug, clap::Args)]
-pub struct RliteArgs {
+pub(crate) struct RliteArgs {
     /// Script of rlite-ctl commands to translate
     script: PathBuf,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub struct RliteArgs {
 
 /// Options of `carina import irati`.
 #[derive(Debug, clap::Args)]
-pub struct IratiArgs {
+pub(crate) struct IratiArgs {
     /// IRATI configuration file; its DIF templates must be in the same directory
     file: PathBuf,
     /// Let this system join the DIF by enrolling with MEMBER, or with any member; may be repeated
@@ -75,7 +75,7 @@ fn join(text: &str) -> Result<(String, Option<String>), ArgumentError> {
 ///
 /// # Errors
 /// A file cannot be read or written, or nothing in it could be translated.
-pub fn run(shared: &Shared, command: &ImportCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: &ImportCommand) -> Outcome {
     match command {
         ImportCommand::RliteCtl(args) => {
             let text = load(&args.script)?;
@@ -130,7 +130,7 @@ fn write(shared: &Shared, draft: &Draft, output: &Output) -> Outcome {
 }
 
 /// Table of the settings that were not translated, with the reasons.
-pub fn not_carried(notes: &[Note]) -> Table {
+pub(crate) fn not_carried(notes: &[Note]) -> Table {
     let mut table = Table::new(["FILE", "LINE", "NOT CARRIED OVER", "WHY"]);
     for note in notes {
         let line = match note.line {

@@ -17,7 +17,7 @@ use crate::report::{print_json, print_line};
 
 /// Create, destroy and list IPC processes (IPCPs), the members of DIFs on this system
 #[derive(Debug, Subcommand)]
-pub enum IpcpCommand {
+pub(crate) enum IpcpCommand {
     /// Create an IPCP over shared memory, Ethernet, UDP or TCP, or within this system
     #[command(
         after_help = "Examples:\n  carina ipcp create lo --type loopback --dif local\n  \
@@ -164,7 +164,7 @@ enum Side {
 ///
 /// # Errors
 /// The node refuses or does not run.
-pub fn run(shared: &Shared, command: IpcpCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: IpcpCommand) -> Outcome {
     let node = shared.control();
     match command {
         IpcpCommand::Create(args) => {
@@ -217,7 +217,7 @@ pub fn run(shared: &Shared, command: IpcpCommand) -> Outcome {
 }
 
 /// The name of a type of IPCP, as `--type` takes it.
-pub fn kind_word(kind: IpcpType) -> &'static str {
+pub(crate) fn kind_word(kind: IpcpType) -> &'static str {
     match kind {
         IpcpType::Loopback => "loopback",
         IpcpType::Hv => "hv",

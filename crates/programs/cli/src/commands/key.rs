@@ -10,7 +10,7 @@ use crate::report::{print_json, print_line};
 
 /// Make keys with which members of normal DIFs prove who they are
 #[derive(Debug, Subcommand)]
-pub enum KeyCommand {
+pub(crate) enum KeyCommand {
     /// Make a private key, and print its public line for the ALLOWEDFILE of other members
     #[command(
         after_help = "Example:\n  carina key generate /etc/carina/net.key --name net.host\n\nThe \
@@ -39,7 +39,7 @@ pub enum KeyCommand {
 ///
 /// # Errors
 /// The file to create already exists or cannot be written, or the file to read holds no key.
-pub fn run(shared: &Shared, command: &KeyCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: &KeyCommand) -> Outcome {
     let (file, public) = match command {
         KeyCommand::Generate { file, name } => {
             let stem = file.file_stem().map(|stem| stem.to_string_lossy());

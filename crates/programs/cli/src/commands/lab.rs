@@ -25,7 +25,7 @@ use text::{dry_run_text, status_text, topology_text};
 
 /// Make networks of test systems from a file: namespaces, VMs, links, DIFs
 #[derive(Debug, Subcommand)]
-pub enum LabCommand {
+pub(crate) enum LabCommand {
     /// Make the lab that a file describes, and leave it running
     #[command(
         after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  \
@@ -99,7 +99,7 @@ pub enum LabCommand {
 
 /// Option that chooses the directory in which labs keep their records.
 #[derive(Debug, clap::Args)]
-pub struct Place {
+pub(crate) struct Place {
     /// Directory of all labs; it must be on tmpfs if there are VMs [default: labs beside the
     /// default run directory, such as /run/carina]
     #[arg(long, value_name = "DIR")]
@@ -108,7 +108,7 @@ pub struct Place {
 
 /// Options of `carina lab up`.
 #[derive(Debug, clap::Args)]
-pub struct UpArgs {
+pub(crate) struct UpArgs {
     /// Lab file to make, such as examples/labs/two-systems.lab
     file: PathBuf,
     /// Name of the lab [default: name of the file without its extension]
@@ -123,7 +123,7 @@ pub struct UpArgs {
 
 /// Options of `carina lab run`.
 #[derive(Debug, clap::Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     place: Place,
     /// Lab file to make
@@ -137,7 +137,7 @@ pub struct RunArgs {
 
 /// Options of `carina lab exec`.
 #[derive(Debug, clap::Args)]
-pub struct ExecArgs {
+pub(crate) struct ExecArgs {
     /// Name of the lab [default: the only lab that is up]
     #[arg(long)]
     lab: Option<String>,
@@ -172,7 +172,7 @@ impl Place {
 ///
 /// # Errors
 /// The file is wrong, there is no such lab, or something cannot be made or removed.
-pub fn run(shared: &Shared, command: LabCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: LabCommand) -> Outcome {
     match command {
         LabCommand::Up(args) => make(shared, args),
         LabCommand::Run(args) => run_once(shared, args),

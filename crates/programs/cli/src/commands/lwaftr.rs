@@ -20,16 +20,16 @@ use crate::report::{print_json, print_line, progress};
 
 mod alarms;
 #[cfg(feature = "tools")]
-pub mod bench;
+pub(crate) mod bench;
 mod config;
 #[cfg(feature = "tools")]
-pub mod demo;
+pub(crate) mod demo;
 mod generate;
 mod running;
 
 /// Run and control a lightweight AFTR (RFC 7596): IPv4 service for customers behind IPv6
 #[derive(Debug, Subcommand)]
-pub enum LwaftrCommand {
+pub(crate) enum LwaftrCommand {
     /// Run an AFTR, and apply changes of its configuration file
     ///
     /// When the file changes, or on SIGHUP, the new binding table takes effect between two packets,
@@ -118,7 +118,7 @@ pub enum LwaftrCommand {
 
 /// A configuration, and the rules by which it is applied.
 #[derive(Clone, Debug, Args)]
-pub struct Source {
+pub(crate) struct Source {
     /// File of the configuration: text of snabb-softwire or ietf-softwire-br, or the output of
     /// lwaftr compile
     #[arg(value_name = "CONF")]
@@ -130,7 +130,7 @@ pub struct Source {
 
 /// Which behaviour to follow where the RFCs and Snabb's lwAFTR differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
+pub(crate) enum Way {
     /// Follow the RFCs
     Rfc,
     /// Behave as Snabb 2024.08 does
@@ -148,7 +148,7 @@ impl Way {
 
 /// Options of `carina lwaftr check`.
 #[derive(Debug, Args)]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     #[command(flatten)]
     source: Source,
     /// Capture (pcap or pcapng) of frames that arrive from the Internet
@@ -173,7 +173,7 @@ pub struct CheckArgs {
 
 /// The commands of `carina lwaftr` that only the program `carina-tools` implements.
 #[cfg(feature = "tools")]
-pub struct LwaftrTools {
+pub(crate) struct LwaftrTools {
     /// `carina lwaftr bench`.
     pub bench: fn(&Shared, bench::BenchArgs) -> Outcome,
     /// `carina lwaftr demo`.
@@ -184,7 +184,7 @@ pub struct LwaftrTools {
 ///
 /// # Errors
 /// A file is invalid, the output differs from the expected one, or the system refuses a resource.
-pub fn run(
+pub(crate) fn run(
     shared: &Shared,
     command: LwaftrCommand,
     #[cfg(feature = "tools")] tools: &LwaftrTools,

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome, failed, usage};
 use crate::report::{print_json, print_line, progress};
 
 /// Prints the steps of a benchmark on standard error.
-pub const PROGRESS: Progress = Progress(|text| progress(text));
+pub(crate) const PROGRESS: Progress = Progress(|text| progress(text));
 
 impl From<carina_bench::Error> for Failure {
     fn from(error: carina_bench::Error) -> Self {
@@ -23,7 +23,7 @@ impl From<carina_bench::Error> for Failure {
 ///
 /// # Errors
 /// Lists what was not measured, and why.
-pub fn all_measured(results: &Results) -> Outcome {
+pub(crate) fn all_measured(results: &Results) -> Outcome {
     if results.failures.is_empty() {
         Ok(())
     } else {
@@ -38,7 +38,7 @@ pub fn all_measured(results: &Results) -> Outcome {
 ///
 /// # Errors
 /// Standard output is closed.
-pub fn show(
+pub(crate) fn show(
     shared: &Shared,
     results: &Results,
     tables: &[(&str, Metric, &str)],

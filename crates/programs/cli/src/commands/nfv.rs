@@ -18,14 +18,14 @@ use crate::report::{print_json, print_line, progress};
 
 mod attach;
 #[cfg(feature = "tools")]
-pub mod demo;
+pub(crate) mod demo;
 mod record;
 mod running;
 mod table;
 
 /// Connect virtual machines to a network, with filters, rate limits and tunnels per port
 #[derive(Debug, Subcommand)]
-pub enum NfvCommand {
+pub(crate) enum NfvCommand {
     /// Run the ports described in a file, and apply changes of the file
     ///
     /// The file is TOML, as docs/tutorials/nfv.md describes it, or a file of snabbnfv. When the
@@ -68,7 +68,7 @@ pub enum NfvCommand {
 
 /// A file of ports, and the options for what the file does not specify.
 #[derive(Clone, Debug, Args)]
-pub struct Source {
+pub(crate) struct Source {
     /// File of the ports: TOML, or a Lua table as for snabbnfv
     file: PathBuf,
     /// Port to use as the uplink if the file names none, such as eth1 or tap:inside [default: no
@@ -108,7 +108,7 @@ fn read_file(file: &Path, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic
 }
 
 /// Finds the port of a running process that has this socket. `None` if no port has it.
-pub fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Failure> {
+pub(crate) fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Failure> {
     for record in record::all(shared) {
         let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;
         let mut ports = traffic.ports.into_iter();
@@ -125,7 +125,7 @@ pub fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Fa
 
 /// The commands of `carina nfv` that only the program `carina-tools` implements.
 #[cfg(feature = "tools")]
-pub struct NfvTools {
+pub(crate) struct NfvTools {
     /// `carina nfv demo`.
     pub demo: fn(&Shared, demo::DemoArgs) -> Outcome,
 }
@@ -134,7 +134,7 @@ pub struct NfvTools {
 ///
 /// # Errors
 /// The file is invalid, or the system refuses a resource.
-pub fn run(
+pub(crate) fn run(
     shared: &Shared,
     command: NfvCommand,
     #[cfg(feature = "tools")] tools: &NfvTools,

@@ -14,7 +14,7 @@ use crate::report::{print_json, print_line};
 
 /// List network cards on the PCI bus, take them from the kernel, and give them back
 #[derive(Debug, Subcommand)]
-pub enum NicCommand {
+pub(crate) enum NicCommand {
     /// List network cards, their kernel driver and interface, and Carina's driver for them
     #[command(
         after_help = "Example:\n  carina nic list\n\nA card with a driver here can stand wherever \
@@ -66,7 +66,7 @@ fn address(text: &str) -> Result<String, NoAddress> {
 ///
 /// # Errors
 /// There is no such card, a process uses it, or the system refuses.
-pub fn run(shared: &Shared, command: &NicCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: &NicCommand) -> Outcome {
     match command {
         NicCommand::List => list(shared),
         NicCommand::Bind { address, force } => {

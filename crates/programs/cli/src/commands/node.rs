@@ -30,7 +30,7 @@ use crate::report::{print_json, print_line};
     CARINA_LOG=info,carina::flow_allocator=debug carina node\n\
     Fields of events: ipcp, dif, flow (a port-id), app, vm, reason."
 )]
-pub struct NodeArgs {
+pub(crate) struct NodeArgs {
     /// TOML file with the node's IPCPs, VM ports and DIFs; an unknown key is an error [default: no
     /// file: the node starts without them]
     #[arg(long, short)]
@@ -58,7 +58,7 @@ pub struct NodeArgs {
 ///
 /// # Errors
 /// The configuration is wrong, another node runs in the directory, or the system refuses.
-pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: NodeArgs) -> Outcome {
     let filter = log_filter(&std::env::var("CARINA_LOG").unwrap_or_default())?;
     if let Some(nice) = args.nice {
         // Threads inherit the priority, so it is set before the first one starts.

@@ -15,7 +15,7 @@ use crate::report::print_bytes;
 
 /// Options of commands that copy packets.
 #[derive(Debug, clap::Args)]
-pub struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// Write the packets to this file in pcapng format; `-` writes to standard output [default:
     /// show them on the screen]
     #[arg(long, short, value_name = "FILE")]
@@ -36,7 +36,7 @@ pub struct OutputArgs {
 
 impl OutputArgs {
     /// Number of bytes to keep of each packet; `None` keeps all.
-    pub fn snap_bytes(&self) -> Option<u32> {
+    pub(crate) fn snap_bytes(&self) -> Option<u32> {
         self.snap
     }
 
@@ -44,7 +44,7 @@ impl OutputArgs {
     ///
     /// # Errors
     /// The file cannot be created.
-    pub fn open(&self, shared: &Shared) -> Result<Sink, Failure> {
+    pub(crate) fn open(&self, shared: &Shared) -> Result<Sink, Failure> {
         let to = match &self.write {
             None => To::Screen(Show::new(Settings::default(), shared.json, self.verbose)),
             Some(path) if path.as_os_str() == "-" => To::Output,
@@ -65,7 +65,7 @@ impl OutputArgs {
 }
 
 /// Output of a capture, which arrives in portions.
-pub struct Sink {
+pub(crate) struct Sink {
     to: To,
     reader: Reader,
     packets: u64,
@@ -85,7 +85,7 @@ impl Sink {
     ///
     /// # Errors
     /// The portions are not a capture, or the file cannot be written.
-    pub fn take(&mut self, portion: &[u8]) -> Result<bool, Failure> {
+    pub(crate) fn take(&mut self, portion: &[u8]) -> Result<bool, Failure> {
         self.reader.feed(portion);
         while self.packets < self.packets_max {
             let item = self.reader.poll().map_err(failed)?;
@@ -105,19 +105,19 @@ impl Sink {
     }
 
     /// Number of packets so far.
-    pub fn packets(&self) -> u64 {
+    pub(crate) fn packets(&self) -> u64 {
         self.packets
     }
 
     /// Number of packets missing from the capture, as reported at its end; `None` when the capture
     /// was cut off before its end.
-    pub fn missed(&self) -> Option<u64> {
+    pub(crate) fn missed(&self) -> Option<u64> {
         let is_whole = self.reader.ends_with_statistics();
         is_whole.then(|| self.reader.missed())
     }
 
     /// Time left for the capture; `Duration::MAX` without a limit.
-    pub fn time_left(&self) -> Duration {
+    pub(crate) fn time_left(&self) -> Duration {
         let left = |end: Instant| end.saturating_duration_since(Instant::now());
         self.end.map_or(Duration::MAX, left)
     }

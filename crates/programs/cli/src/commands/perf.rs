@@ -23,7 +23,7 @@ use crate::interrupt::{TAKING_SIGNALS, end_server_with_signal, end_with_signal_s
 use crate::report::{print_json, print_line, progress};
 
 /// Default name of the server, the same as that of RINAperf.
-pub const PERF_SERVER: &str = "rina.apps.perf";
+pub(crate) const PERF_SERVER: &str = "rina.apps.perf";
 
 /// Send traffic over a flow and measure rate, loss and delay, or be the server
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub const PERF_SERVER: &str = "rina.apps.perf";
     reliable one lost or damaged \
     SDUs; in JSON, \"ending\" of each side and \"stall\" say so."
 )]
-pub struct PerfArgs {
+pub(crate) struct PerfArgs {
     /// Name of the server
     #[arg(default_value = PERF_SERVER)]
     name: AppName,
@@ -107,7 +107,7 @@ pub struct PerfArgs {
 ///
 /// # Errors
 /// The node refuses, a side breaks off, or a reliable flow lost or damaged SDUs.
-pub fn run(shared: &Shared, args: PerfArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: PerfArgs) -> Outcome {
     if args.listen {
         listen(shared, &args)
     } else {

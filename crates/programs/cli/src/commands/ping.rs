@@ -22,7 +22,7 @@ use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_server_with_signal};
 use crate::report::{print_json, print_line, progress};
 
 /// Default name of the echo server, the same as that of rina-echo-time.
-pub const ECHO_SERVER: &str = "rina.apps.echotime";
+pub(crate) const ECHO_SERVER: &str = "rina.apps.echotime";
 
 /// Send SDUs to an echo server over a flow and time its answers, or be the server
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub const ECHO_SERVER: &str = "rina.apps.echotime";
     The exit code is 1 when an answer was missing or damaged. \
     SIGINT and SIGTERM end it; it prints what it has measured. The server ends with exit code 0."
 )]
-pub struct PingArgs {
+pub(crate) struct PingArgs {
     /// Name of the echo server
     #[arg(default_value = ECHO_SERVER)]
     name: AppName,
@@ -70,7 +70,7 @@ pub struct PingArgs {
 
 /// Result of a client's measurement.
 #[derive(Debug, Clone, Serialize)]
-pub struct PingResult {
+pub(crate) struct PingResult {
     /// Name of the echo server.
     pub name: AppName,
     /// Bytes of each SDU.
@@ -89,7 +89,7 @@ pub struct PingResult {
 ///
 /// # Errors
 /// The node refuses, the flow breaks, or answers were missing or damaged.
-pub fn run(shared: &Shared, args: PingArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: PingArgs) -> Outcome {
     if args.listen {
         serve(shared, &args)
     } else {

@@ -19,7 +19,7 @@ use crate::report::{print_json, print_line};
 
 /// List and change the policies of DIFs: how routing, scheduling and others decide
 #[derive(Debug, Subcommand)]
-pub enum PolicyCommand {
+pub(crate) enum PolicyCommand {
     /// List the available policies of every component, with parameters and defaults
     #[command(
         after_help = "Examples:\n  carina policy list\n  carina policy list --dif net\n  \
@@ -62,7 +62,7 @@ pub enum PolicyCommand {
 
 /// The choice of a policy for a component: `COMPONENT=NAME,PARAM=VALUE..` on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub(crate) struct Choice {
     /// Name of the component.
     pub component: String,
     /// Name of the policy.
@@ -100,7 +100,7 @@ impl FromStr for Choice {
 ///
 /// # Errors
 /// There is no such DIF, member, policy or parameter, or it cannot be changed.
-pub fn run(shared: &Shared, command: &PolicyCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: &PolicyCommand) -> Outcome {
     match command {
         PolicyCommand::List { dif, dialect } => list(shared, dif.as_ref(), *dialect),
         PolicyCommand::Set {

@@ -12,7 +12,7 @@ use crate::report::{print_json, print_line};
 /// Register a name until stopped, for debugging; refuse and print every flow request
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  carina register web.example --dif hv.a")]
-pub struct RegisterArgs {
+pub(crate) struct RegisterArgs {
     /// Application name to register, such as web.example
     name: AppName,
     /// DIF to register the name in, such as hv.a [default: all DIFs of this system]
@@ -27,7 +27,7 @@ pub struct RegisterArgs {
 ///
 /// # Errors
 /// The node refuses the name or ends.
-pub fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let node = shared.node()?;
     let registered = node.register(&args.name, args.dif.as_ref());

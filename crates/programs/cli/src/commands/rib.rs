@@ -14,7 +14,7 @@ use crate::report::{print_json, print_line};
 
 /// Read the RIB (resource information base) of members: their state as objects
 #[derive(Debug, Subcommand)]
-pub enum RibCommand {
+pub(crate) enum RibCommand {
     /// List an object of the RIB and the objects below it
     #[command(
         after_help = "Examples:\n  carina rib list\n  carina rib list /routing --dif net\n  \
@@ -49,7 +49,7 @@ pub enum RibCommand {
 
 /// Options that choose the member whose RIB is read.
 #[derive(Debug, clap::Args)]
-pub struct Of {
+pub(crate) struct Of {
     /// DIF of the member [default: the only normal DIF of this system]
     #[arg(long)]
     dif: Option<String>,
@@ -62,7 +62,7 @@ pub struct Of {
 ///
 /// # Errors
 /// There is no such member or object, or the member does not answer.
-pub fn run(shared: &Shared, command: &RibCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: &RibCommand) -> Outcome {
     let (path, of, scope, filter) = match command {
         RibCommand::List {
             path,
@@ -114,7 +114,7 @@ fn condition(text: &str) -> Result<String, ArgumentError> {
 }
 
 /// Formats objects with one line for each field.
-pub fn fields_text(objects: &[RibObject]) -> String {
+pub(crate) fn fields_text(objects: &[RibObject]) -> String {
     let mut lines = Vec::new();
     for object in objects {
         lines.push(format!("{} ({})", object.path, object.class));
@@ -127,7 +127,7 @@ pub fn fields_text(objects: &[RibObject]) -> String {
 
 /// Table of objects of one kind: one row for each object, one column for each field. The prefix
 /// `parent` is removed from the objects' names.
-pub fn objects_table(objects: &[RibObject], parent: &str) -> Table {
+pub(crate) fn objects_table(objects: &[RibObject], parent: &str) -> Table {
     let fields: BTreeSet<&String> = objects
         .iter()
         .flat_map(|object| object.fields.keys())

@@ -22,7 +22,7 @@ use crate::report::{print_json, print_line};
 
 /// Simulate networks of IPCPs on a virtual clock, to find errors in protocols
 #[derive(Debug, Subcommand)]
-pub enum SimCommand {
+pub(crate) enum SimCommand {
     /// Run one scenario: a DIF grows, carries traffic through faults, recovers and is checked
     #[command(after_help = "Examples:\n  carina sim run --seed 7\n  \
         carina sim run --seed 7 --trace > events.txt\n  \
@@ -51,7 +51,7 @@ pub enum SimCommand {
 
 /// Options of `carina sim run`.
 #[derive(Debug, clap::Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Number from which the scenario is drawn: the same seed gives the same run
     #[arg(long)]
     seed: u64,
@@ -90,7 +90,7 @@ impl RunArgs {
 
 /// Options of `carina sim soak`.
 #[derive(Debug, clap::Args)]
-pub struct SoakArgs {
+pub(crate) struct SoakArgs {
     /// Range of seeds to run, such as 0..1000; the last one is not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
@@ -104,7 +104,7 @@ pub struct SoakArgs {
 
 /// Options that override what the seed would draw.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub struct WantedArgs {
+pub(crate) struct WantedArgs {
     /// Number of members of the DIF [default: drawn from the seed]
     #[arg(long)]
     members: Option<usize>,
@@ -132,7 +132,7 @@ impl WantedArgs {
 ///
 /// # Errors
 /// A check fails in a scenario, or the output cannot be written.
-pub fn run(shared: &Shared, command: SimCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: SimCommand) -> Outcome {
     match command {
         SimCommand::Run(args) => run_one(shared, &args),
         SimCommand::Soak(args) => soak::run(shared, &args),

@@ -14,14 +14,14 @@ use crate::interrupt::TAKING_SIGNALS;
 use crate::report::{print_bytes, progress};
 
 /// The byte of Ctrl-], which leaves the console, as in telnet and virsh.
-pub const LEAVE: u8 = 0x1d;
+pub(super) const LEAVE: u8 = 0x1d;
 
 /// Connects this terminal to the console at a socket, until either end closes or SIGTERM, SIGINT or
 /// SIGHUP arrives. Then restores the terminal. `what` names the system in errors.
 ///
 /// # Errors
 /// Nothing listens on the socket within `limit`.
-pub fn connect(path: &Path, what: &str, limit: Duration) -> Outcome {
+pub(super) fn connect(path: &Path, what: &str, limit: Duration) -> Outcome {
     let connected = carina_sys::connect_stream(path, limit);
     let socket = connected.attempt(format!("connecting the console of {what}"))?;
     let stop = StopSignal::or_hangup().attempt(TAKING_SIGNALS)?;
@@ -78,13 +78,13 @@ fn is_stopped(console: &UnixStream, stop: &StopSignal) -> Result<bool, Failure> 
 }
 
 /// Puts the terminal into raw mode: no echo, no line editing. Dropping the value restores it.
-pub struct RawTerminal {
+pub(super) struct RawTerminal {
     before: Option<rustix::termios::Termios>,
 }
 
 impl RawTerminal {
     /// Enters raw mode. Does nothing when standard input is not a terminal.
-    pub fn enter() -> Self {
+    pub(super) fn enter() -> Self {
         let stdin = std::io::stdin();
         let before = rustix::termios::tcgetattr(&stdin).ok();
         if let Some(mut raw) = before.clone() {

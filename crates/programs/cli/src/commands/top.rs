@@ -2,7 +2,7 @@
 //! node.
 
 mod graphs;
-pub mod screen;
+pub(crate) mod screen;
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use crate::report::{print_json, print_line};
     dead. Graphs show their links, with packets as SDUs, and the apps that have counted \
     something. Arrows and page keys scroll, q ends it. With --json one line per interval."
 )]
-pub struct TopArgs {
+pub(crate) struct TopArgs {
     /// Interval over which each rate is averaged, at least 10ms
     #[arg(long, short, default_value = "1s", value_parser = parse_ns)]
     interval: u64,
@@ -77,7 +77,7 @@ impl Sample {
 ///
 /// # Errors
 /// No node has run in this run directory, so there are no counters.
-pub fn run(shared: &Shared, args: &TopArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &TopArgs) -> Outcome {
     show(shared, args, &Counters(shared.run_dir()))
 }
 
@@ -85,7 +85,7 @@ pub fn run(shared: &Shared, args: &TopArgs) -> Outcome {
 ///
 /// # Errors
 /// A sample cannot be taken.
-pub fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, live: &L) -> Outcome {
+pub(crate) fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, live: &L) -> Outcome {
     let interval = Duration::from_nanos(args.interval.max(10_000_000));
     if !shared.json && !args.once {
         return screen::run(interval, live);

@@ -28,7 +28,7 @@ use crate::report::progress;
 
 A link is APP.PORT -> APP.PORT, or the port at one of its ends; `carina top` shows them all. \
 Ctrl-C ends it. Needs the rights of the user that runs the graph.")]
-pub struct TraceArgs {
+pub(crate) struct TraceArgs {
     /// Links to copy, such as router.output or 'eth1.output -> hop.input' [default: all links of
     /// the graph]
     #[arg(value_name = "LINK")]
@@ -45,7 +45,7 @@ pub struct TraceArgs {
 ///
 /// # Errors
 /// The graph does not run or has no such link, or the file cannot be written.
-pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
     let graph = choose(shared, args.graph.as_deref())?;
     copy_links(shared, &graph, args.links.clone(), &args.output)
 }
@@ -55,7 +55,7 @@ pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
 ///
 /// # Errors
 /// The graph does not run or has no such link, or the output cannot be written.
-pub fn copy_links(
+pub(crate) fn copy_links(
     shared: &Shared,
     graph: &GraphEntry,
     links: Vec<String>,

@@ -20,7 +20,7 @@ use crate::failure::{Outcome, usage};
     systems send frames of full length, IF1 needs an MTU that is 4 larger. Needs CAP_NET_RAW. \
     SIGINT and SIGTERM end it; it prints what has passed."
 )]
-pub struct VlanTranslateArgs {
+pub(crate) struct VlanTranslateArgs {
     /// Interface to the network whose VLAN tags have the Ethertype of --inner
     #[arg(value_name = "IF1")]
     first: String,
@@ -41,7 +41,7 @@ pub struct VlanTranslateArgs {
 ///
 /// # Errors
 /// An interface cannot be used, or `--inner` and `--outer` are the same.
-pub fn run(shared: &Shared, args: &VlanTranslateArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &VlanTranslateArgs) -> Outcome {
     if args.inner == args.outer {
         return Err(usage(
             "--inner and --outer are the same: nothing to translate",

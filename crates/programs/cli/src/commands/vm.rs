@@ -27,7 +27,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Run virtual machines that are attached to this system's node by shared memory
 #[derive(Debug, Subcommand)]
-pub enum VmCommand {
+pub(crate) enum VmCommand {
     /// Boot a VM with a Carina node inside, attached to the running node of this system
     #[command(
         after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi virtqueue\n  carina vm run a --command \"carina ping --listen --wait 10s &\"\n  \
@@ -94,7 +94,7 @@ pub enum VmCommand {
 
 /// Options of a VM's port in the node.
 #[derive(Debug, Clone, clap::Args)]
-pub struct PortArgs {
+pub(crate) struct PortArgs {
     /// Name of the DIF between host and VM [default: hv.NAME]
     #[arg(long)]
     dif: Option<carina_api::DifName>,
@@ -110,7 +110,7 @@ pub struct PortArgs {
 
 /// Option for a process or container of this host that takes the place of a VM.
 #[derive(Debug, clap::Args)]
-pub struct ProcessArgs {
+pub(crate) struct ProcessArgs {
     /// For a process or container in place of a VM: path of a socket on which this node listens for
     /// the node of the process, such as /run/c/vmpi [default: the port is for a VM]
     #[arg(long, value_name = "PATH", conflicts_with = "libvirt")]
@@ -137,7 +137,7 @@ impl From<VmpiName> for VmpiKind {
 
 /// Options of `carina vm run`.
 #[derive(Debug, clap::Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Name of the new VM, such as a
     name: LocalName,
     #[command(flatten)]
@@ -187,7 +187,7 @@ const START: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The node refuses or does not run, or QEMU does not start.
-pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: VmCommand) -> Outcome {
     match command {
         VmCommand::Run(args) => boot(shared, args),
         VmCommand::Console { name } => console(shared, &name),

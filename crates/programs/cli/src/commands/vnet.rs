@@ -14,18 +14,18 @@ use crate::failure::Outcome;
 mod access;
 mod agent;
 #[cfg(feature = "tools")]
-pub mod bench;
+pub(crate) mod bench;
 mod capture;
 mod clock;
 mod deadline;
 #[cfg(feature = "tools")]
-pub mod demo;
+pub(crate) mod demo;
 mod document;
 mod export;
 mod image;
 mod impair;
 #[cfg(feature = "tools")]
-pub mod import;
+pub(crate) mod import;
 mod inside;
 mod join;
 mod keeping;
@@ -41,7 +41,7 @@ mod whereabouts;
 
 /// Make and operate virtual networks of VMs and namespaces, described by documents
 #[derive(Debug, Subcommand)]
-pub enum VnetCommand {
+pub(crate) enum VnetCommand {
     /// Make the network that a document describes, and wait until it is ready
     ///
     /// A network is ready when the console of every node has answered, and probes have passed every
@@ -431,7 +431,7 @@ pub enum VnetCommand {
 
 /// The commands of `carina vnet` that are implemented in `carina-tools`.
 #[cfg(feature = "tools")]
-pub struct VnetTools {
+pub(crate) struct VnetTools {
     /// `carina vnet bench`.
     pub bench: fn(&Shared, bench::VnetBenchCommand) -> Outcome,
     /// `carina vnet demo`.
@@ -444,7 +444,7 @@ pub struct VnetTools {
 ///
 /// # Errors
 /// A document is wrong, an option is not possible, or the command fails.
-pub fn run(
+pub(crate) fn run(
     shared: &Shared,
     command: VnetCommand,
     #[cfg(feature = "tools")] tools: &VnetTools,

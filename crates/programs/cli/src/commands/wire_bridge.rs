@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line};
 
 /// Options for how long to run and how often to print counters.
 #[derive(Debug, clap::Args)]
-pub struct Pace {
+pub(super) struct Pace {
     /// Exit after this time, such as 60s [default: run until stopped]
     #[arg(long, short = 't', value_parser = parse_ns)]
     duration: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Pace {
 ///
 /// # Errors
 /// An interface cannot be used, or both names are the same.
-pub fn run(
+pub(super) fn run(
     shared: &Shared,
     names: [&str; 2],
     plans: [FaultPlan; 2],

@@ -33,7 +33,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
     In NAME, {host} and {port} are replaced, and {name} by the host without .dif.internal;\n\
     without NAME it is {host}:{port}. A rule that begins with `listen` is for the addresses\n\
     on which the program listens. The first rule that fits decides.")]
-pub struct WrapArgs {
+pub(crate) struct WrapArgs {
     /// A rule, as '*.vm -> dif net'; give the option once for each rule
     /// [default: '*.dif.internal -> dif as {name}:{port}']
     #[arg(long = "rule", value_name = "RULE")]
@@ -59,7 +59,7 @@ pub struct WrapArgs {
 
 /// How calls of a program are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// By a library in the program (dynamic programs)
     Preload,
     /// By this command, which the kernel notifies (any program)
@@ -70,7 +70,7 @@ pub enum Kind {
 ///
 /// # Errors
 /// The program cannot be wrapped, or no node runs.
-pub fn run(shared: &Shared, args: WrapArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: WrapArgs) -> Outcome {
     let name = args.program[0].to_string_lossy();
     let path = std::env::var("PATH").unwrap_or_default();
     let program = find(&name, &path).map_err(not_wrapped)?;

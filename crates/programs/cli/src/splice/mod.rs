@@ -22,11 +22,11 @@ use std::sync::mpsc::Sender;
 use carina_client::Flow;
 use carina_sys::EventFd;
 
-pub use self::way::{Counts, Ending};
+pub(crate) use self::way::{Counts, Ending};
 
 /// Report that one direction of a pair of flows has ended.
 #[derive(Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Number of the pair.
     pub pair: u64,
     /// True for the direction from the caller to the called application.
@@ -39,7 +39,7 @@ pub struct Ended {
 
 /// Receives the reports of ended directions, and can stop all directions.
 #[derive(Clone)]
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     /// Channel for the reports.
     pub ended: Sender<Ended>,
     /// Signalled after each report.
@@ -52,7 +52,12 @@ pub struct Supervisor {
 ///
 /// # Errors
 /// The system cannot start a thread.
-pub fn join(pair: u64, caller: Flow, called: Flow, supervisor: &Supervisor) -> std::io::Result<()> {
+pub(crate) fn join(
+    pair: u64,
+    caller: Flow,
+    called: Flow,
+    supervisor: &Supervisor,
+) -> std::io::Result<()> {
     let (to_caller, from_caller) = caller.split();
     let (to_called, from_called) = called.split();
     let ways = [
@@ -82,7 +87,7 @@ pub fn join(pair: u64, caller: Flow, called: Flow, supervisor: &Supervisor) -> s
 
 impl Supervisor {
     /// Tells all directions to end.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 }

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What one direction has carried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Number of SDUs sent on.
     pub sdus: u64,
     /// Number of bytes in those SDUs.
@@ -20,7 +20,7 @@ pub struct Counts {
 
 /// Why a direction ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub(crate) enum Ending {
     /// The writer closed its flow, and everything was delivered.
     Closed,
     /// The reader closed its flow.
@@ -38,7 +38,11 @@ pub enum Ending {
 
 /// Carries SDUs from one flow to the other until a flow ends or `stop` is set. Returns why it
 /// ended, and the counts.
-pub fn carry(mut from: FlowReceiver, mut to: FlowSender, stop: &AtomicBool) -> (Ending, Counts) {
+pub(super) fn carry(
+    mut from: FlowReceiver,
+    mut to: FlowSender,
+    stop: &AtomicBool,
+) -> (Ending, Counts) {
     let mut counts = Counts::default();
     let ending = loop {
         if stop.load(Ordering::Acquire) {

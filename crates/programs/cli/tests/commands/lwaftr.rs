@@ -12,7 +12,7 @@ use self::site::{Site, configuration};
 use crate::commands::node::CARINA;
 use crate::traffic::{FAR, OWN, PATIENCE, tcp_goes_through, udp_goes_both_ways};
 
-pub mod site;
+pub(super) mod site;
 
 #[test]
 fn customer_and_internet_talk_through_the_aftr() {

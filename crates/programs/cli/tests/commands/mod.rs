@@ -9,7 +9,7 @@ mod graph;
 mod lwaftr;
 mod members;
 mod nfv;
-pub mod node;
+pub(crate) mod node;
 mod ping;
 mod policies;
 mod precedence;

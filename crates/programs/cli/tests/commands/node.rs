@@ -8,24 +8,24 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 
 /// The program under test.
-pub const CARINA: &str = env!("CARGO_BIN_EXE_carina");
+pub(crate) const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
 /// Time limit for a very busy machine. It only ends a test that hangs; no result depends on it.
-pub const PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A node that ends with its test.
-pub struct Node {
+pub(crate) struct Node {
     pub directory: tempfile::TempDir,
     process: Child,
 }
 
 impl Node {
-    pub fn new() -> Node {
+    pub(crate) fn new() -> Node {
         Node::with_options(&[])
     }
 
     /// Starts a node with options of `carina node`.
-    pub fn with_options(options: &[&str]) -> Node {
+    pub(crate) fn with_options(options: &[&str]) -> Node {
         let directory = tempfile::tempdir().unwrap();
         let process = Command::new(CARINA)
             .arg("--run")
@@ -39,11 +39,11 @@ impl Node {
         Node { directory, process }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    pub fn run(&self, words: &[&str]) -> Output {
+    pub(crate) fn run(&self, words: &[&str]) -> Output {
         let mut command = Command::new(CARINA);
         command.arg("--run").arg(self.directory.path().join("run"));
         command.args(["--wait", "600s", "--json"]).args(words);
@@ -51,7 +51,7 @@ impl Node {
     }
 
     /// Sends a signal to the node's process. For `STOP`, also waits until the process has stopped.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let process = Pid::from_child(&self.process);
         kill_process(process, signal).unwrap();
         if signal == Signal::STOP {
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    pub fn done(&self, words: &[&str]) -> Value {
+    pub(crate) fn done(&self, words: &[&str]) -> Value {
         let output = self.run(words);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{words:?}: {said}");
@@ -68,7 +68,7 @@ impl Node {
     }
 
     /// Runs a command that must fail with this exit code, and returns its error output.
-    pub fn fails(&self, words: &[&str], code: i32) -> String {
+    pub(crate) fn fails(&self, words: &[&str], code: i32) -> String {
         let output = self.run(words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
@@ -84,7 +84,7 @@ impl Drop for Node {
 }
 
 /// A node in which DIF `net` has the members `net.a` and `net.b`.
-pub fn both_in_one() -> Node {
+pub(crate) fn both_in_one() -> Node {
     let node = Node::new();
     node.done(&["dif", "create", "net", "--over", "local", "--ipcp", "net.a"]);
     node.done(&[
@@ -97,7 +97,7 @@ pub fn both_in_one() -> Node {
 
 /// Addresses on which processes may listen. Each is in a loopback network of its own, so that no
 /// other process gets the same port before.
-pub fn addresses<const N: usize>() -> [String; N] {
+pub(crate) fn addresses<const N: usize>() -> [String; N] {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     [(); N].map(|()| {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -107,7 +107,7 @@ pub fn addresses<const N: usize>() -> [String; N] {
 }
 
 /// Two nodes, each with a member of DIF `net` (`net.a` and `net.b`), over a UDP DIF.
-pub fn one_in_each() -> [Node; 2] {
+pub(crate) fn one_in_each() -> [Node; 2] {
     let addresses = addresses::<2>();
     let nodes = [Node::new(), Node::new()];
     for (own, other) in [(0, 1), (1, 0)] {

@@ -21,18 +21,18 @@ use crate::commands::node::CARINA;
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The processes, each by its role and name.
-pub const PROCESSES: [&str; 6] = [
+pub(super) const PROCESSES: [&str; 6] = [
     "pip uk", "pip de", "vnp net", "vno acme", "agent h1", "agent h2",
 ];
 /// Words that only providers may know.
-pub const SECRETS: [&str; 7] = ["h1", "h2", "10.9.0.1", "10.9.1.1", "uk", "de", "channel"];
+pub(super) const SECRETS: [&str; 7] = ["h1", "h2", "10.9.0.1", "10.9.1.1", "uk", "de", "channel"];
 /// IP address at which end users reach hosts.
-pub const HOST_FOR_USERS: &str = "192.0.2.1";
+pub(super) const HOST_FOR_USERS: &str = "192.0.2.1";
 /// Address of the VNO.
-pub const VNO: &str = "127.0.0.1:7099";
+pub(super) const VNO: &str = "127.0.0.1:7099";
 
 /// Two providers with one host each, whose underlays are joined by a wire, and a VNP and a VNO.
-pub struct Providers {
+pub(super) struct Providers {
     directory: tempfile::TempDir,
     namespace: Namespace,
     inside: NetworkNamespace,
@@ -43,7 +43,7 @@ pub struct Providers {
 
 impl Providers {
     /// Starts all processes. `tag` distinguishes the namespace from those of other tests.
-    pub fn start(tag: &str) -> Providers {
+    pub(super) fn start(tag: &str) -> Providers {
         let name = format!("cvr{}{tag}", std::process::id());
         let namespace = Namespace::new(&name).unwrap();
         let wire = "link add wire1 type veth peer name wire2";
@@ -94,13 +94,13 @@ impl Providers {
     }
 
     /// Path of a file or directory of this test.
-    pub fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         let path = self.directory.path().join(name);
         path.to_str().unwrap().to_owned()
     }
 
     /// Starts one of the processes.
-    pub fn begin(&mut self, process: &'static str) {
+    pub(super) fn begin(&mut self, process: &'static str) {
         let (role, name) = process.split_once(' ').unwrap();
         let inventory = self.path(&format!("{name}.toml"));
         let rest = match process {
@@ -139,13 +139,13 @@ impl Providers {
     }
 
     /// Kills a process as `kill -9` does, and starts it again.
-    pub fn kill_and_begin(&mut self, process: &'static str) {
+    pub(super) fn kill_and_begin(&mut self, process: &'static str) {
         self.kill(process);
         self.begin(process);
     }
 
     /// Kills a process as `kill -9` does.
-    pub fn kill(&mut self, process: &'static str) {
+    pub(super) fn kill(&mut self, process: &'static str) {
         let place = self.processes.iter().position(|(it, _)| *it == process);
         let (_, mut child) = self.processes.remove(place.unwrap());
         child.kill().unwrap();
@@ -153,7 +153,7 @@ impl Providers {
     }
 
     /// Sends a request of the operator to the VNO.
-    pub fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         request: impl FnOnce(&Client) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
@@ -163,7 +163,7 @@ impl Providers {
     }
 
     /// Runs a command of the operator.
-    pub fn command(&self, words: &[&str]) -> Output {
+    pub(super) fn command(&self, words: &[&str]) -> Output {
         let keys = self.path("operator");
         let mut command = self.namespace.command(CARINA);
         command.args(["--json", "vnet"]).args(words);
@@ -172,7 +172,7 @@ impl Providers {
     }
 
     /// Runs a command of the person who runs a host, with the host's agent.
-    pub fn at_host(&self, agent: &str, words: &[&str]) -> Output {
+    pub(super) fn at_host(&self, agent: &str, words: &[&str]) -> Output {
         let mut command = self.namespace.command(CARINA);
         command.arg("--run").arg(self.run_dir(agent));
         command.arg("--json").args(words);
@@ -180,12 +180,12 @@ impl Providers {
     }
 
     /// Run directory of a host's own Carina node.
-    pub fn host_node(&self, agent: &str) -> PathBuf {
+    pub(super) fn host_node(&self, agent: &str) -> PathBuf {
         self.run_dir(agent).join("vnet.dif")
     }
 
     /// Runs a command of the delegate `bob`.
-    pub fn command_of_delegate(&self, words: &[&str]) -> Output {
+    pub(super) fn command_of_delegate(&self, words: &[&str]) -> Output {
         let mut command = self.namespace.command(CARINA);
         command.args(["--json", "vnet"]).args(words);
         command.args(["--vno", &format!("acme={VNO}"), "--keys", &self.path("bob")]);
@@ -193,12 +193,12 @@ impl Providers {
     }
 
     /// The network namespace of the processes.
-    pub fn namespace(&self) -> &Namespace {
+    pub(super) fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
     /// Runs a command of the operator inside a node, with `input` as standard input.
-    pub fn command_inside(&self, verb: &str, words: &[&str], input: &[u8]) -> Output {
+    pub(super) fn command_inside(&self, verb: &str, words: &[&str], input: &[u8]) -> Output {
         let keys = self.path("operator");
         let mut command = self.namespace.command(CARINA);
         command.args(["vnet", verb, "--vno", VNO, "--keys", &keys]);
@@ -210,7 +210,7 @@ impl Providers {
     }
 
     /// Types at the console of a node, and leaves it when the answer appears.
-    pub fn console(&self, node: &str, typed: &str, answer: &str) {
+    pub(super) fn console(&self, node: &str, typed: &str, answer: &str) {
         let keys = self.path("operator");
         let mut command = self.namespace.command(CARINA);
         command.args(["vnet", "console", "--vno", VNO, "--keys", &keys, node]);
@@ -241,7 +241,7 @@ impl Providers {
     }
 
     /// The log of accesses to nodes, as written by the agents.
-    pub fn accesses(&self) -> String {
+    pub(super) fn accesses(&self) -> String {
         let notes = ["agent h1", "agent h2"].map(|agent| {
             let path = self.run_dir(agent).join("vnet.access");
             std::fs::read_to_string(path).unwrap_or_default()
@@ -250,7 +250,7 @@ impl Providers {
     }
 
     /// The logs of all processes, for messages of failed tests.
-    pub fn logs(&self) -> String {
+    pub(super) fn logs(&self) -> String {
         let logs = PROCESSES.map(|process| {
             let text = std::fs::read_to_string(self.log(process)).unwrap_or_default();
             format!("--- {process}\n{text}")
@@ -259,7 +259,7 @@ impl Providers {
     }
 
     /// Waits until `look` returns a value.
-    pub fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    pub(super) fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
             if let Some(found) = look() {
@@ -271,7 +271,7 @@ impl Providers {
     }
 
     /// Waits until `is_right` is true of a network.
-    pub fn wait_until(&self, name: &str, is_right: impl Fn(&Seen) -> bool) -> Seen {
+    pub(super) fn wait_until(&self, name: &str, is_right: impl Fn(&Seen) -> bool) -> Seen {
         let what = format!("waiting for {name}");
         self.wait(&what, || {
             let seen = self.ask(|client| client.seen(name));
@@ -280,7 +280,7 @@ impl Providers {
     }
 
     /// Waits until a network is removed, and checks that nothing of it is left.
-    pub fn wait_until_gone(&self, name: &str, uids: &[String]) {
+    pub(super) fn wait_until_gone(&self, name: &str, uids: &[String]) {
         self.wait("the removal", || {
             let seen = self.ask(|client| client.seen(name));
             matches!(seen, Err(CallError::Refused(_))).then_some(())
@@ -292,13 +292,13 @@ impl Providers {
     }
 
     /// The record directories of networks at both agents.
-    pub fn records(&self) -> Vec<PathBuf> {
+    pub(super) fn records(&self) -> Vec<PathBuf> {
         let agents = ["agent h1", "agent h2"].iter();
         agents.flat_map(|agent| self.records_of(agent)).collect()
     }
 
     /// The record directories of networks at an agent.
-    pub fn records_of(&self, agent: &str) -> Vec<PathBuf> {
+    pub(super) fn records_of(&self, agent: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.run_dir(agent).join("vnet"));
         let entries = entries.into_iter().flatten();
         entries
@@ -308,7 +308,7 @@ impl Providers {
     }
 
     /// The uids in the names of everything that the agents make for their networks.
-    pub fn uids(&self) -> Vec<String> {
+    pub(super) fn uids(&self) -> Vec<String> {
         let uid = |path: &PathBuf| {
             let text = std::fs::read_to_string(path.join("record.json")).unwrap();
             let record: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -328,7 +328,7 @@ impl Drop for Providers {
 }
 
 /// The network namespaces that agents have made for networks.
-pub fn namespaces_of(uids: &[String]) -> Vec<String> {
+pub(super) fn namespaces_of(uids: &[String]) -> Vec<String> {
     let mut all = NamespaceAccess::of_root().list().unwrap();
     all.retain(|namespace| uids.iter().any(|uid| namespace.contains(uid.as_str())));
     all
@@ -336,13 +336,13 @@ pub fn namespaces_of(uids: &[String]) -> Vec<String> {
 
 /// A document with two nodes at each provider in a row. The middle link joins the two providers.
 /// The network waits for resources, because an agent may not have reported yet.
-pub fn document(name: &str) -> Document {
+pub(super) fn document(name: &str) -> Document {
     document_with(name, "queue 2m", "1Mbps")
 }
 
 /// Like [`document`], with another rate between the providers, and another reaction if the network
 /// does not fit.
-pub fn document_with(name: &str, on_insufficient: &str, rate: &str) -> Document {
+pub(super) fn document_with(name: &str, on_insufficient: &str, rate: &str) -> Document {
     let text = format!(
         "[vnet]\nname = \"{name}\"\non_insufficient = \"{on_insufficient}\"\n\
          [defaults]\nkind = \"namespace\"\n\
@@ -356,7 +356,7 @@ pub fn document_with(name: &str, on_insufficient: &str, rate: &str) -> Document 
 }
 
 /// Whether this process may make network namespaces; prints a message if not.
-pub fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         println!("SKIP: network namespaces are made by root");

@@ -17,7 +17,7 @@ use crate::commands::node::CARINA;
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// A host with networks, and two systems of users, each with a wire to the host.
-pub struct Site {
+pub(super) struct Site {
     pub directory: tempfile::TempDir,
     pub host: Namespace,
     pub users: [(String, Namespace); 2],
@@ -27,7 +27,7 @@ pub struct Site {
 }
 
 /// A user's system that has joined a network.
-pub struct Member {
+pub(super) struct Member {
     child: Child,
     said: BufReader<ChildStdout>,
     pub joined: Value,
@@ -35,7 +35,7 @@ pub struct Member {
 
 impl Site {
     /// Makes the site. `tag` distinguishes its namespaces from those of other tests.
-    pub fn new(tag: &str) -> Site {
+    pub(super) fn new(tag: &str) -> Site {
         let name = |what: &str| format!("cvx{}{tag}{what}", std::process::id());
         let host = Namespace::new(&name("h")).unwrap();
         let users = ["alice", "bob"].map(|user| {
@@ -70,12 +70,12 @@ impl Site {
         site
     }
 
-    pub fn run_dir(&self) -> PathBuf {
+    pub(super) fn run_dir(&self) -> PathBuf {
         self.directory.path().join("run")
     }
 
     /// Starts the agent.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         let log = std::fs::File::options();
         let log = { log }.create(true).append(true).open(self.log()).unwrap();
         let mut command = self.host.command(CARINA);
@@ -97,14 +97,14 @@ impl Site {
     }
 
     /// Kills the agent as `kill -9` does.
-    pub fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         let mut agent = self.agent.take().unwrap();
         agent.kill().unwrap();
         agent.wait().unwrap();
     }
 
     /// Runs a command of the operator.
-    pub fn command(&self, words: &[&str]) -> Output {
+    pub(super) fn command(&self, words: &[&str]) -> Output {
         let mut command = self.host.command(CARINA);
         command
             .arg("--run")
@@ -113,18 +113,18 @@ impl Site {
         command.args(words).output().unwrap()
     }
 
-    pub fn done(&self, words: &[&str]) -> Value {
+    pub(super) fn done(&self, words: &[&str]) -> Value {
         let output = self.command(words);
         assert!(output.status.success(), "{words:?}: {output:?}");
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
-    pub fn up(&self, name: &str) {
+    pub(super) fn up(&self, name: &str) {
         self.make("up", name, "");
     }
 
     /// Makes or changes a network. `more` is added to its document.
-    pub fn make(&self, verb: &str, name: &str, more: &str) {
+    pub(super) fn make(&self, verb: &str, name: &str, more: &str) {
         let text = format!(
             "[vnet]\nname = \"{name}\"\n[defaults]\nkind = \"namespace\"\n[node.r1]\n[node.r2]\n\
              [access.home]\nnode = \"r1\"\nusers = [\"alice\", \"bob\"]\nrate = \"10Mbps\"\n\
@@ -137,7 +137,7 @@ impl Site {
 
     /// Makes a token for a user. It contains all addresses of the host, of which each user reaches
     /// one.
-    pub fn token(&self, name: &str, user: usize, words: &[&str]) -> String {
+    pub(super) fn token(&self, name: &str, user: usize, words: &[&str]) -> String {
         let who = ["alice", "bob"][user];
         let begin = ["token", name, "home", "--user", who];
         let at = ["--at", "192.0.2.5", "--at", "192.0.2.1"];
@@ -146,7 +146,7 @@ impl Site {
     }
 
     /// The command `join` for a user's system, not started yet.
-    pub fn joining(&self, user: usize, token: &str) -> Command {
+    pub(super) fn joining(&self, user: usize, token: &str) -> Command {
         let mut command = self.users[user].1.command(CARINA);
         command
             .args(["--json", "vnet", "join", token])
@@ -154,13 +154,13 @@ impl Site {
         command
     }
 
-    pub fn join(&self, user: usize, token: &str) -> Member {
+    pub(super) fn join(&self, user: usize, token: &str) -> Member {
         Site::joined(self.joining(user, token))
     }
 
     /// Lets a user's system join and become a member of a DIF. Returns it with the run directory of
     /// its node.
-    pub fn join_dif(&self, user: usize, token: &str) -> (Member, PathBuf) {
+    pub(super) fn join_dif(&self, user: usize, token: &str) -> (Member, PathBuf) {
         let run = self.directory.path().join(["alice", "bob"][user]);
         let mut command = self.users[user].1.command(CARINA);
         command.arg("--run").arg(&run);
@@ -184,31 +184,31 @@ impl Site {
     }
 
     /// The text with which a token is refused.
-    pub fn refusal(&self, user: usize, token: &str) -> String {
+    pub(super) fn refusal(&self, user: usize, token: &str) -> String {
         let output = self.joining(user, token).output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     /// Whether an address answers a user's system.
-    pub fn answers(&self, user: usize, address: &str) -> bool {
+    pub(super) fn answers(&self, user: usize, address: &str) -> bool {
         let inside = namespace_file(&self.users[user].0);
         answers(&NetworkNamespace::open(&inside).unwrap(), address)
     }
 
-    pub fn interfaces(&self, user: usize) -> String {
+    pub(super) fn interfaces(&self, user: usize) -> String {
         NamespaceAccess::of_root()
             .ip(&["-n", &self.users[user].0, "-o", "link"])
             .unwrap()
     }
 
     /// The network namespace of a node.
-    pub fn node(&self, name: &str, node: &str) -> NetworkNamespace {
+    pub(super) fn node(&self, name: &str, node: &str) -> NetworkNamespace {
         let uid = self.uid(name);
         NetworkNamespace::open(&namespace_file(&format!("cv-{uid}-{node}"))).unwrap()
     }
 
-    pub fn uid(&self, name: &str) -> String {
+    pub(super) fn uid(&self, name: &str) -> String {
         self.done(&["status", name])["vnet"]
             .as_str()
             .unwrap()
@@ -216,7 +216,7 @@ impl Site {
     }
 
     /// Number of TCP segments that a node has received.
-    pub fn segments(&self, name: &str, node: &str) -> u64 {
+    pub(super) fn segments(&self, name: &str, node: &str) -> u64 {
         let words = [
             "exec",
             "--vnet",
@@ -232,7 +232,7 @@ impl Site {
         lines[1][place].parse().unwrap()
     }
 
-    pub fn wait(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+    pub(super) fn wait(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !is_so() {
             let log = || std::fs::read_to_string(self.log()).unwrap_or_default();
@@ -252,12 +252,12 @@ impl Drop for Site {
 }
 
 impl Member {
-    pub fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits for the end. Returns the exit code and the last output.
-    pub fn end(mut self) -> (Option<i32>, String) {
+    pub(super) fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap().code(), rest)
@@ -265,7 +265,7 @@ impl Member {
 }
 
 /// Whether an address answers in a namespace: nothing listens there, so the answer is a refusal.
-pub fn answers(inside: &NetworkNamespace, address: &str) -> bool {
+pub(super) fn answers(inside: &NetworkNamespace, address: &str) -> bool {
     let to = format!("{address}:9").parse().unwrap();
     let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(1));
     let connected = inside.within(connect).unwrap();

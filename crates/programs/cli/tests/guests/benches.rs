@@ -104,7 +104,12 @@ fn bench_that_is_ended_takes_its_guest_along() {
 
 /// Starts a command, ends it when it has `count` children, and checks that they end too and that
 /// its directory is removed.
-pub fn ends_with_its_children(mut command: Command, count: usize, name: &str, signal: Signal) {
+pub(crate) fn ends_with_its_children(
+    mut command: Command,
+    count: usize,
+    name: &str,
+    signal: Signal,
+) {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let started = || Some(children(&child)).filter(|all| all.len() == count);

@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The promise: a flow whose other side has died ends within a second.
-pub const PROMISED: Duration = Duration::from_secs(1);
+pub(crate) const PROMISED: Duration = Duration::from_secs(1);
 
 /// The loss of a link with its flows, as recorded in a node's log.
 #[derive(Debug)]
-pub struct Loss {
+pub(crate) struct Loss {
     /// Why the link went down.
     pub reason: String,
     /// Time from the peer's last sign of life until the node missed it; zero if the peer announced
@@ -24,7 +24,7 @@ pub struct Loss {
 impl Loss {
     /// Reads the last loss of a link from a node's log. `None` if the log contains no loss, or if
     /// the flows have not ended yet.
-    pub fn last(log: &str) -> Option<Loss> {
+    pub(crate) fn last(log: &str) -> Option<Loss> {
         let lines: Vec<&str> = log.lines().collect();
         let last = |kind: &str| lines.iter().rposition(|line| line.contains(kind));
         // Link and flows go down in the same breath, and their log lines may be in either order.
@@ -48,19 +48,19 @@ impl Loss {
     }
 
     /// Time from the peer's last sign of life until the flows had ended.
-    pub fn took(&self) -> Duration {
+    pub(crate) fn took(&self) -> Duration {
         self.silent + self.closing
     }
 
     /// Checks the promise, with an allowance for delays of the machine itself.
-    pub fn kept_its_promise(&self, calm: &Canary) {
+    pub(crate) fn kept_its_promise(&self, calm: &Canary) {
         self.within_a_second(self.took(), calm);
     }
 
     /// Like [`Loss::kept_its_promise`], for a node in a guest. An emulated processor may take any
     /// time to end the flows, which the canary on the host cannot detect, so only the detection is
     /// checked.
-    pub fn was_noticed_in_time(&self, calm: &Canary) {
+    pub(crate) fn was_noticed_in_time(&self, calm: &Canary) {
         self.within_a_second(self.silent, calm);
     }
 
@@ -90,14 +90,14 @@ fn since(before: Duration, after: Duration) -> Duration {
 
 /// Sleeps in short pieces all the time, and adds up how much too late it woke. A process on this
 /// machine may have been delayed at least as much.
-pub struct Canary {
+pub(crate) struct Canary {
     late_us: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Canary {
-    pub fn start() -> Canary {
+    pub(crate) fn start() -> Canary {
         let late_us = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let (sum, ends) = (Arc::clone(&late_us), Arc::clone(&stop));
@@ -119,7 +119,7 @@ impl Canary {
     }
 
     /// Sum of the delays so far.
-    pub fn late(&self) -> Duration {
+    pub(crate) fn late(&self) -> Duration {
         Duration::from_micros(self.late_us.load(Ordering::Relaxed))
     }
 }

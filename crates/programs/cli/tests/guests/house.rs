@@ -12,33 +12,33 @@ use carina_vm::{Boot, Cache, Image, Machine, Running};
 use serde_json::Value;
 
 /// The program under test.
-pub const CARINA: &str = env!("CARGO_BIN_EXE_carina");
+pub(crate) const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
 /// Time limit for booting: a guest under emulation on a busy machine is slow.
-pub const BOOT: Duration = Duration::from_secs(240);
+pub(crate) const BOOT: Duration = Duration::from_secs(240);
 
 /// Time limit for what must happen soon, with an allowance for a busy machine. It only ends a test
 /// that hangs; no result depends on it.
-pub const SOON: Duration = Duration::from_secs(120);
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// A host: a run directory and a node.
-pub struct Host {
+pub(crate) struct Host {
     directory: tempfile::TempDir,
     node: Option<Child>,
 }
 
 /// A guest of a host: a VM, a node inside it, and a link that is up.
-pub struct Guest {
+pub(crate) struct Guest {
     pub name: String,
     pub vm: Running,
 }
 
 /// A `carina` command of the host in the background. Dropping the value kills it.
-pub struct Background(pub Child);
+pub(crate) struct Background(pub Child);
 
 impl Host {
     /// Starts a node in a new run directory, and waits until it answers.
-    pub fn start() -> Host {
+    pub(crate) fn start() -> Host {
         let directory = tempfile::Builder::new()
             .prefix("carina-")
             .tempdir()
@@ -51,7 +51,7 @@ impl Host {
         host
     }
 
-    pub fn start_node(&mut self) {
+    pub(crate) fn start_node(&mut self) {
         assert!(self.node.is_none());
         let log = fs::File::options()
             .create(true)
@@ -75,49 +75,49 @@ impl Host {
     }
 
     /// Kills the node as `kill -9` does.
-    pub fn kill_node(&mut self) {
+    pub(crate) fn kill_node(&mut self) {
         let mut node = self.node.take().expect("the node runs");
         node.kill().unwrap();
         node.wait().unwrap();
     }
 
     /// Ends the node as a service manager does, and returns its exit status.
-    pub fn terminate_node(&mut self) -> std::process::ExitStatus {
+    pub(crate) fn terminate_node(&mut self) -> std::process::ExitStatus {
         let mut node = self.node.take().expect("the node runs");
         let pid = rustix::process::Pid::from_child(&node);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         node.wait().unwrap()
     }
 
-    pub fn node_pid(&self) -> u32 {
+    pub(crate) fn node_pid(&self) -> u32 {
         self.node.as_ref().expect("the node runs").id()
     }
 
-    pub fn node_is_running(&mut self) -> bool {
+    pub(crate) fn node_is_running(&mut self) -> bool {
         self.node
             .as_mut()
             .is_some_and(|node| node.try_wait().unwrap().is_none())
     }
 
-    pub fn run_dir(&self) -> PathBuf {
+    pub(crate) fn run_dir(&self) -> PathBuf {
         self.directory.path().join("run")
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
     /// Creates a port for the VM, boots it, and waits until its node has attached.
-    pub fn boot(&self, name: &str) -> Guest {
+    pub(crate) fn boot(&self, name: &str) -> Guest {
         self.boot_with(name, |machine| machine)
     }
 
-    pub fn boot_with(&self, name: &str, shape: impl FnOnce(Machine) -> Machine) -> Guest {
+    pub(crate) fn boot_with(&self, name: &str, shape: impl FnOnce(Machine) -> Machine) -> Guest {
         self.boot_over(VmpiKind::Ivshmem, name, shape)
     }
 
     /// Like [`Host::boot_with`], with the VMPI device `vmpi`.
-    pub fn boot_over(
+    pub(crate) fn boot_over(
         &self,
         vmpi: VmpiKind,
         name: &str,
@@ -148,7 +148,7 @@ impl Host {
     }
 
     /// Creates the VM's port in the node, if it does not exist, and returns QEMU's socket.
-    pub fn port(&self, name: &str) -> PathBuf {
+    pub(crate) fn port(&self, name: &str) -> PathBuf {
         self.port_with(name, &[])
     }
 
@@ -164,7 +164,7 @@ impl Host {
     }
 
     /// Waits until the host's IPCP of a guest is in state `up` or `down`.
-    pub fn until_link(&self, guest: &Guest, state: &str) {
+    pub(crate) fn until_link(&self, guest: &Guest, state: &str) {
         let what = format!("the link of {} is {state}", guest.name);
         self.until(&what, BOOT, || {
             let ipcps = self.json(&["ipcp", "list"]).to_string();
@@ -177,18 +177,18 @@ impl Host {
     }
 
     /// Waits until an application with this name can be reached from this host.
-    pub fn until_reachable(&self, name: &str) {
+    pub(crate) fn until_reachable(&self, name: &str) {
         let what = format!("{name} is registered");
         self.until(&what, SOON, || self.knows(name).then_some(()));
     }
 
-    pub fn knows(&self, name: &str) -> bool {
+    pub(crate) fn knows(&self, name: &str) -> bool {
         self.carina_json(&["app", "list"])
             .is_some_and(|apps| flatten(&apps).iter().any(|value| value["name"] == name))
     }
 
     /// Pings, and requires every answer. The program itself compares the answers byte by byte.
-    pub fn pings(&self, name: &str, size: &str, count: u32) {
+    pub(crate) fn pings(&self, name: &str, size: &str, count: u32) {
         let output = self.ping(name, size, count);
         assert!(
             output.status.success(),
@@ -197,12 +197,12 @@ impl Host {
         );
     }
 
-    pub fn ping(&self, name: &str, size: &str, count: u32) -> Output {
+    pub(crate) fn ping(&self, name: &str, size: &str, count: u32) -> Output {
         self.ping_every("1ms", name, size, count)
     }
 
     /// Pings with pauses, and returns the output.
-    pub fn pings_every(&self, pause: &str, name: &str, size: &str, count: u32) -> String {
+    pub(crate) fn pings_every(&self, pause: &str, name: &str, size: &str, count: u32) -> String {
         let output = self.ping_every(pause, name, size, count);
         assert!(output.status.success(), "ping {name}: {}", told(&output));
         told(&output)
@@ -216,14 +216,14 @@ impl Host {
     }
 
     /// Runs an echo server on the host until the value is dropped.
-    pub fn serves_echo(&self, name: &str) -> Background {
+    pub(crate) fn serves_echo(&self, name: &str) -> Background {
         let server = self.in_background(&["ping", "--listen", name]);
         self.until_reachable(name);
         server
     }
 
     /// Sends bytes to an application with `carina cat`.
-    pub fn gives(&self, name: &str, bytes: &[u8]) {
+    pub(crate) fn gives(&self, name: &str, bytes: &[u8]) {
         let mut command = self.command(&["cat", name]);
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut cat = command.spawn().unwrap();
@@ -232,7 +232,7 @@ impl Host {
         assert!(output.status.success(), "{}", told(&output));
     }
 
-    pub fn in_background(&self, args: &[&str]) -> Background {
+    pub(crate) fn in_background(&self, args: &[&str]) -> Background {
         let mut command = self.command(args);
         command
             .stdin(Stdio::null())
@@ -241,11 +241,11 @@ impl Host {
         Background(command.spawn().unwrap())
     }
 
-    pub fn carina(&self, args: &[&str]) -> Output {
+    pub(crate) fn carina(&self, args: &[&str]) -> Output {
         self.command(args).stdin(Stdio::null()).output().unwrap()
     }
 
-    pub fn json(&self, args: &[&str]) -> Value {
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         self.carina_json(args)
             .unwrap_or_else(|| panic!("carina {args:?} gave no JSON"))
     }
@@ -261,7 +261,12 @@ impl Host {
     }
 
     /// Calls `ask` until it returns a value, and panics with the node's log when the time is over.
-    pub fn until<T>(&self, what: &str, limit: Duration, ask: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn until<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        ask: impl FnMut() -> Option<T>,
+    ) -> T {
         until(limit, ask).unwrap_or_else(|| {
             panic!(
                 "not within {limit:?}: {what}; the node's log:\n{}",
@@ -301,7 +306,7 @@ impl Drop for Background {
 
 impl Background {
     /// Waits for the end of the process, and returns its output.
-    pub fn output(mut self) -> Output {
+    pub(crate) fn output(mut self) -> Output {
         // The destructor gets an empty stand-in, so that it has nothing to kill.
         let stand_in = Command::new("true").spawn().unwrap();
         std::mem::replace(&mut self.0, stand_in)
@@ -310,7 +315,7 @@ impl Background {
     }
 
     /// Waits for the end of the process, and returns its status.
-    pub fn ends_within(&mut self, limit: Duration) -> std::process::ExitStatus {
+    pub(crate) fn ends_within(&mut self, limit: Duration) -> std::process::ExitStatus {
         until(limit, || self.0.try_wait().unwrap())
             .unwrap_or_else(|| panic!("still running after {limit:?}"))
     }
@@ -318,7 +323,7 @@ impl Background {
 
 impl Guest {
     /// Runs a command in the guest that must succeed, and returns its output.
-    pub fn does(&self, command: &str) -> String {
+    pub(crate) fn does(&self, command: &str) -> String {
         let output = self.vm.run_within(command, BOOT).unwrap();
         assert!(
             output.is_success(),
@@ -333,21 +338,21 @@ impl Guest {
     }
 
     /// Starts a command in the guest in the background, and returns its process id there.
-    pub fn starts(&self, command: &str) -> String {
+    pub(crate) fn starts(&self, command: &str) -> String {
         self.does(&format!(
             "{command} >/tmp/started.log 2>&1 </dev/null & echo $!"
         ))
     }
 
     /// Runs an echo server in the guest, and waits until the host knows its name.
-    pub fn serves_echo(&self, host: &Host, name: &str) -> String {
+    pub(crate) fn serves_echo(&self, host: &Host, name: &str) -> String {
         let pid = self.starts(&format!("carina ping --listen {name}"));
         host.until_reachable(name);
         pid
     }
 
     /// Waits until the guest's node can reach `name`.
-    pub fn until_reachable(&self, name: &str) {
+    pub(crate) fn until_reachable(&self, name: &str) {
         let ask = format!("carina app list | grep -qw {name}");
         let known = || self.vm.run(&ask).unwrap().is_success().then_some(());
         assert!(
@@ -358,13 +363,13 @@ impl Guest {
     }
 
     /// Number of VFIO interrupts so far, on all processors.
-    pub fn interrupts(&self) -> u64 {
+    pub(crate) fn interrupts(&self) -> u64 {
         let sum = "{ for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i }";
         let awk = format!("awk '/vfio/ {sum} END {{ print sum + 0 }}' /proc/interrupts");
         self.does(&awk).parse().unwrap()
     }
 
-    pub fn node_log(&self) -> String {
+    pub(crate) fn node_log(&self) -> String {
         self.vm
             .run("tail -n 30 /var/log/carina.log")
             .map(|out| out.text())
@@ -373,7 +378,7 @@ impl Guest {
 }
 
 /// The output of a command, for messages.
-pub fn told(output: &Output) -> String {
+pub(crate) fn told(output: &Output) -> String {
     let (stdout, stderr) = (&output.stdout, &output.stderr);
     format!(
         "{}{}",
@@ -383,7 +388,7 @@ pub fn told(output: &Output) -> String {
 }
 
 /// Calls `ask` every few milliseconds until it returns a value or the time is over.
-pub fn until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {
         if let Some(answer) = ask() {
@@ -397,7 +402,7 @@ pub fn until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T
 }
 
 /// All objects at any depth in a JSON value.
-pub fn flatten(value: &Value) -> Vec<&Value> {
+pub(crate) fn flatten(value: &Value) -> Vec<&Value> {
     let mut all = vec![value];
     match value {
         Value::Array(items) => all.extend(items.iter().flat_map(flatten)),
@@ -409,7 +414,7 @@ pub fn flatten(value: &Value) -> Vec<&Value> {
 
 /// The guest image for all tests of this program. It contains this test program too, for the
 /// scribbler.
-pub fn boot() -> &'static Boot {
+pub(crate) fn boot() -> &'static Boot {
     static BOOT: OnceLock<Boot> = OnceLock::new();
     BOOT.get_or_init(|| {
         let image = Image::new()
@@ -420,6 +425,6 @@ pub fn boot() -> &'static Boot {
     })
 }
 
-pub fn cache() -> Cache {
+pub(crate) fn cache() -> Cache {
     Cache::default_location().unwrap()
 }

@@ -38,7 +38,7 @@ fn guest_with_an_iommu_is_woken_by_doorbells() {
 }
 
 /// Checks that the guest's node receives interrupts of the device with this PCI id.
-pub fn is_woken(host: &Host, guest: &Guest, pci_id: &str) {
+pub(crate) fn is_woken(host: &Host, guest: &Guest, pci_id: &str) {
     let server = guest.serves_echo(host, "echo");
     is_rung(host, guest);
     let driver =

@@ -12,7 +12,7 @@ const ROWS: usize = 60;
 const COLUMNS: usize = 200;
 
 /// The screen as a person sees it.
-pub struct Grid {
+pub(crate) struct Grid {
     cells: Vec<[u8; COLUMNS]>,
     row: usize,
     column: usize,
@@ -39,18 +39,18 @@ impl Grid {
     }
 
     /// A row without the spaces at its end.
-    pub fn row(&self, row: usize) -> String {
+    pub(crate) fn row(&self, row: usize) -> String {
         let text = String::from_utf8_lossy(&self.cells[row]);
         text.trim_end().to_owned()
     }
 
     /// The first row that contains all these words.
-    pub fn row_with(&self, words: &[&str]) -> Option<String> {
+    pub(crate) fn row_with(&self, words: &[&str]) -> Option<String> {
         let mut rows = (0..ROWS).map(|row| self.row(row));
         rows.find(|row| words.iter().all(|word| row.contains(word)))
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let rows: Vec<String> = (0..ROWS).map(|row| self.row(row)).collect();
         rows.join("\n").trim_end().to_owned()
     }
@@ -110,7 +110,7 @@ impl Grid {
 }
 
 /// A shell command line on a terminal of its own. Dropping the value kills it.
-pub struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: ChildStdin,
     grid: Arc<Mutex<Grid>>,
@@ -119,7 +119,7 @@ pub struct Terminal {
 
 impl Terminal {
     /// Runs `commands` in a shell, in which `$carina` is the program under test.
-    pub fn run(host: &Host, rows: u32, columns: u32, commands: &str) -> Terminal {
+    pub(crate) fn run(host: &Host, rows: u32, columns: u32, commands: &str) -> Terminal {
         let device = host.run_dir().join("terminal");
         let line = format!(
             "stty rows {rows} cols {columns}; tty >{}; {commands}",
@@ -162,13 +162,13 @@ impl Terminal {
         }
     }
 
-    pub fn types(&mut self, keys: &str) {
+    pub(crate) fn types(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();
     }
 
     /// Changes the size, as when a user drags the corner of the window.
-    pub fn resize(&self, rows: u32, columns: u32) {
+    pub(crate) fn resize(&self, rows: u32, columns: u32) {
         let (rows, columns) = (rows.to_string(), columns.to_string());
         let stty = Command::new("stty")
             .arg("-F")
@@ -179,7 +179,7 @@ impl Terminal {
     }
 
     /// Waits until the screen is as wanted.
-    pub fn shows<T>(&self, what: &str, wanted: impl Fn(&Grid) -> Option<T>) -> T {
+    pub(crate) fn shows<T>(&self, what: &str, wanted: impl Fn(&Grid) -> Option<T>) -> T {
         until(SOON, || wanted(&self.grid.lock().unwrap())).unwrap_or_else(|| {
             let grid = self.grid.lock().unwrap();
             panic!(

@@ -92,7 +92,7 @@ fn card(directory: &Path, name: &str, queues: u16, packed: bool) -> Nic {
     }
 }
 
-pub fn guest(directory: &Path, queues: u16, packed: bool) -> Running {
+pub(crate) fn guest(directory: &Path, queues: u16, packed: bool) -> Running {
     guest_at(directory, "g", "card", queues, packed)
 }
 

@@ -13,19 +13,19 @@ const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 /// Time limit for a very busy machine. It only ends a test that hangs; no result depends on it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-pub struct Lab {
+pub(super) struct Lab {
     name: String,
     directory: tempfile::TempDir,
     maker: Option<Child>,
 }
 
 /// Runs `carina`.
-pub fn carina(words: &[&str]) -> Output {
+pub(super) fn carina(words: &[&str]) -> Output {
     Command::new(CARINA).args(words).output().unwrap()
 }
 
 /// The whole output of a command.
-pub fn words(output: &Output) -> String {
+pub(super) fn words(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!(
         "{}{}",
@@ -35,7 +35,7 @@ pub fn words(output: &Output) -> String {
 }
 
 /// The example files.
-pub fn examples() -> Vec<String> {
+pub(super) fn examples() -> Vec<String> {
     let directory = example("").parent().unwrap().to_owned();
     let entries = std::fs::read_dir(directory).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -49,7 +49,7 @@ fn example(name: &str) -> PathBuf {
 }
 
 /// Whether a test is skipped because a program is missing.
-pub fn skipped(program: &str) -> bool {
+pub(super) fn skipped(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
     if !is_there {
@@ -100,12 +100,12 @@ impl Lab {
     }
 
     /// Makes the lab of an example; `None` if that is not permitted here.
-    pub fn up(name: &str) -> Option<Lab> {
+    pub(super) fn up(name: &str) -> Option<Lab> {
         Lab::new().made(&example(name))
     }
 
     /// Makes the lab of a text; `None` if that is not permitted here.
-    pub fn up_text(text: &str) -> Option<Lab> {
+    pub(super) fn up_text(text: &str) -> Option<Lab> {
         let lab = Lab::new();
         let file = lab.directory.path().join("file.lab");
         std::fs::write(&file, text).unwrap();
@@ -122,7 +122,7 @@ impl Lab {
     }
 
     /// Makes the lab of a text, which must fail. Returns the output of the command.
-    pub fn fail(text: &str) -> Option<(Lab, Output)> {
+    pub(super) fn fail(text: &str) -> Option<(Lab, Output)> {
         let lab = Lab::new();
         let file = lab.directory.path().join("file.lab");
         std::fs::write(&file, text).unwrap();
@@ -132,7 +132,7 @@ impl Lab {
     }
 
     /// Starts to make the lab of an example.
-    pub fn start(name: &str) -> Option<Lab> {
+    pub(super) fn start(name: &str) -> Option<Lab> {
         // A first small lab shows whether making labs is permitted.
         drop(Lab::up_text("system only")?);
         let mut lab = Lab::new();
@@ -142,7 +142,7 @@ impl Lab {
         Some(lab)
     }
 
-    pub fn kill_maker_once_there_is_a_node(&mut self) {
+    pub(super) fn kill_maker_once_there_is_a_node(&mut self) {
         let record = self.directory.path().join(&self.name).join("lab.json");
         let until = Instant::now() + PATIENCE;
         while !std::fs::read_to_string(&record).is_ok_and(|text| {
@@ -161,26 +161,26 @@ impl Lab {
     }
 
     /// Runs `up` again with the same name.
-    pub fn up_again(&self, name: &str) -> Output {
+    pub(super) fn up_again(&self, name: &str) -> Output {
         self.up_command(&example(name)).output().unwrap()
     }
 
     /// Runs `carina lab VERB ...` on the labs of this test.
-    pub fn carina(&self, words: &[&str]) -> Output {
+    pub(super) fn carina(&self, words: &[&str]) -> Output {
         let (verb, rest) = words.split_first().unwrap();
         let mut all = vec!["lab", verb, "--labs", self.labs()];
         all.extend(rest);
         carina(&all)
     }
 
-    pub fn exec(&self, system: &str, words: &[&str]) -> Output {
+    pub(super) fn exec(&self, system: &str, words: &[&str]) -> Output {
         let mut all = vec!["exec", "--lab", &self.name, system];
         all.extend(words);
         self.carina(&all)
     }
 
     /// Sends five pings, all of which must be answered.
-    pub fn ping(&self, system: &str, words: &[&str]) {
+    pub(super) fn ping(&self, system: &str, words: &[&str]) {
         let mut all = vec![
             "carina",
             "ping",
@@ -207,7 +207,7 @@ impl Lab {
     }
 
     /// Waits until all members of all DIFs have an address, and adjacent members are neighbours.
-    pub fn all_enrolled(&self) {
+    pub(super) fn all_enrolled(&self) {
         let until = Instant::now() + PATIENCE;
         while let Err(missing) = self.enrolled() {
             assert!(Instant::now() < until, "{missing}");
@@ -236,14 +236,14 @@ impl Lab {
     }
 
     /// Takes the lab down, and checks that nothing of it is left.
-    pub fn down_and_look(&self) {
+    pub(super) fn down_and_look(&self) {
         let output = self.carina(&["down", &self.name]);
         assert!(output.status.success(), "{}", words(&output));
         self.look();
     }
 
     /// Checks that nothing of the lab is left.
-    pub fn look(&self) {
+    pub(super) fn look(&self) {
         assert!(!self.directory.path().join(&self.name).exists());
         let names = Command::new("ip").args(["netns", "list"]).output().unwrap();
         let names = words(&names);

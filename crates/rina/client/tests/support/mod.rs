@@ -1,7 +1,7 @@
 //! Nodes with their own directories, and further processes of the test program.
 #![allow(dead_code, missing_docs)]
 
-pub mod sleeping;
+pub(crate) mod sleeping;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -12,32 +12,32 @@ use carina_node::{Config, NodeHandle};
 use sleeping::PATIENCE;
 
 /// The directory in which one test keeps its sockets.
-pub struct House {
+pub(crate) struct House {
     pub directory: tempfile::TempDir,
 }
 
 impl House {
-    pub fn new() -> House {
+    pub(crate) fn new() -> House {
         House {
             directory: tempfile::tempdir().unwrap(),
         }
     }
 
-    pub fn run_dir(&self) -> PathBuf {
+    pub(crate) fn run_dir(&self) -> PathBuf {
         self.directory.path().join("run")
     }
 
-    pub fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Config {
         config_in(self.run_dir())
     }
 
     /// Starts a node in this process.
-    pub fn node(&self) -> NodeHandle {
+    pub(crate) fn node(&self) -> NodeHandle {
         carina_node::Node::spawn(self.config()).unwrap()
     }
 
     /// Connects to the node; retries until it answers.
-    pub fn client(&self) -> Node {
+    pub(crate) fn client(&self) -> Node {
         let patience = Instant::now() + PATIENCE;
         loop {
             match Node::connect_to(self.run_dir().join("ipc.sock")) {
@@ -50,7 +50,7 @@ impl House {
 
     /// Starts this test program again as the process `role`, which the ignored test
     /// `process_of_another_test` implements.
-    pub fn process(&self, role: &str) -> Killed {
+    pub(crate) fn process(&self, role: &str) -> Killed {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--ignored",
@@ -69,17 +69,17 @@ impl House {
     }
 }
 
-pub fn config_in(run_dir: PathBuf) -> Config {
+pub(crate) fn config_in(run_dir: PathBuf) -> Config {
     let mut config = Config::parse("", None).unwrap();
     config.node.run_dir = Some(run_dir);
     config
 }
 
 /// A process that is killed when the test ends, however it ends.
-pub struct Killed(pub Child);
+pub(crate) struct Killed(pub Child);
 
 impl Killed {
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
@@ -92,12 +92,12 @@ impl Drop for Killed {
     }
 }
 
-pub fn app(text: &str) -> AppName {
+pub(crate) fn app(text: &str) -> AppName {
     name(text).unwrap()
 }
 
 /// Waits until `holds` returns `true`; panics after the time limit.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let patience = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < patience, "not within {PATIENCE:?}: {what}");

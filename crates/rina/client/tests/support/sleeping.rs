@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Runs `call` in a thread, waits until the thread sleeps, runs `blow`, and returns the result of
 /// `call`.
-pub fn ended_by<T: Send + 'static>(
+pub(crate) fn ended_by<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
     blow: impl FnOnce(),
 ) -> T {
@@ -41,4 +41,4 @@ fn until_asleep(stat: &PathBuf) {
 }
 
 /// Time limit that ends a test that hangs. No test result depends on its value.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

@@ -47,7 +47,7 @@ pub(super) enum FlowState {
 }
 
 impl NormalFlow {
-    pub fn new(
+    pub(super) fn new(
         port: PortId,
         state: FlowState,
         links: Option<FlowLinks>,

@@ -492,7 +492,7 @@ impl Irati {
 }
 
 /// Encodes an A-DATA message, which carries `message` from one member to another.
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn a_data(src: u64, dst: u64, message: alloc::vec::Vec<u8>) -> alloc::vec::Vec<u8> {
     let data = AData { src, dst, message };
     let outer = objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);

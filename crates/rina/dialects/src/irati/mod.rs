@@ -73,7 +73,7 @@ use n1::{N1, WantedN1};
 use unsupported::Unsupported;
 
 pub(crate) use addresses::KNOWN_ADDRESSES;
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use flows::a_data;
 
 /// The profile of the IRATI dialect.

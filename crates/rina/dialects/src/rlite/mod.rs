@@ -74,7 +74,7 @@ use n1::N1;
 use policies::Policies;
 use wanted_n1s::WantedN1;
 
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use flow_allocation::a_data;
 
 /// The profile of the rlite dialect.

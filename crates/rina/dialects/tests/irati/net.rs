@@ -14,7 +14,7 @@ use carina_wire::dif::Dialect;
 )]
 mod dialects;
 
-pub use dialects::*;
+pub(crate) use dialects::*;
 
 const BELOW: Below = Below {
     dif: "eth.DIF",
@@ -23,17 +23,17 @@ const BELOW: Below = Below {
 };
 
 impl Net {
-    pub fn new(seed: u64) -> Net {
+    pub(crate) fn new(seed: u64) -> Net {
         Net::over(BELOW, seed | 1)
     }
 
     /// Adds an IPCP that is not a member.
-    pub fn add(&mut self, name: &str, config: DifConfig) {
+    pub(crate) fn add(&mut self, name: &str, config: DifConfig) {
         self.add_with(name, config, "secret");
     }
 
     /// Like [`Net::add`], with another password in its toolbox.
-    pub fn add_with(&mut self, name: &str, config: DifConfig, password: &str) {
+    pub(crate) fn add_with(&mut self, name: &str, config: DifConfig, password: &str) {
         let seed = self.random();
         let config = Config {
             name: name.into(),
@@ -45,25 +45,25 @@ impl Net {
     }
 
     /// Adds the first member of the DIF.
-    pub fn bootstrap(&mut self, name: &str, config: DifConfig) {
+    pub(crate) fn bootstrap(&mut self, name: &str, config: DifConfig) {
         self.add(name, config);
         self.order(name, Command::Bootstrap);
         assert!(self.is_member(name), "{:?}", self.events);
     }
 
-    pub fn register(&mut self, at: &str, app: &str) {
+    pub(crate) fn register(&mut self, at: &str, app: &str) {
         self.accepts.insert(app.into());
         self.order(at, Command::Register { name: app.into() });
     }
 
     /// The SDUs that arrived on a flow since the last call.
-    pub fn read(&mut self, at: &str, flow: FlowKey) -> Vec<Vec<u8>> {
+    pub(crate) fn read(&mut self, at: &str, flow: FlowKey) -> Vec<Vec<u8>> {
         self.take_delivered(at, flow)
     }
 }
 
 /// The configuration of every member in the tests, with a short keep-alive interval.
-pub fn config() -> DifConfig {
+pub(crate) fn config() -> DifConfig {
     DifConfig {
         keepalive_ms: 5_000,
         ..DifConfig::of_dialect(Dialect::Irati)
@@ -71,13 +71,13 @@ pub fn config() -> DifConfig {
 }
 
 /// Like [`config`], with a table of addresses and no address ranges.
-pub fn with_addresses(addresses: &str) -> DifConfig {
+pub(crate) fn with_addresses(addresses: &str) -> DifConfig {
     let params = [("addresses", addresses), ("prefixes", "")];
     with_policy(config(), "address-assignment", "known-addresses", &params)
 }
 
 /// Members in a row, each enrolled through the one before it.
-pub fn chain(seed: u64, names: &[&str], config: &DifConfig) -> Net {
+pub(crate) fn chain(seed: u64, names: &[&str], config: &DifConfig) -> Net {
     let mut net = Net::new(seed);
     net.bootstrap(names[0], config.clone());
     for pair in names.windows(2) {
@@ -91,12 +91,12 @@ pub fn chain(seed: u64, names: &[&str], config: &DifConfig) -> Net {
 }
 
 /// A toolbox with the password policy of this dialect.
-pub struct Words {
+pub(super) struct Words {
     password: String,
 }
 
 impl Words {
-    pub fn new(password: &str) -> Words {
+    pub(crate) fn new(password: &str) -> Words {
         Words {
             password: password.into(),
         }

@@ -8,7 +8,7 @@ use carina_wire::dif::{Dialect, Widths};
 use crate::rlite::net::{Net, SECOND, config, pdu_in, props};
 
 /// M_CONNECT_R of the enroller `name` for enrollee `b`.
-pub fn connected(name: &str) -> Message {
+pub(super) fn connected(name: &str) -> Message {
     let connect = Message {
         invoke_id: 2,
         abstract_syntax: 73,
@@ -20,7 +20,7 @@ pub fn connected(name: &str) -> Message {
 }
 
 /// Another message of the enroller.
-pub fn says(opcode: Opcode, class: &str, name: &str, id: i32) -> Message {
+pub(super) fn says(opcode: Opcode, class: &str, name: &str, id: i32) -> Message {
     Message {
         invoke_id: id,
         version: 1,
@@ -29,7 +29,7 @@ pub fn says(opcode: Opcode, class: &str, name: &str, id: i32) -> Message {
 }
 
 /// M_START_R, with these bytes as enrollment value.
-pub fn started(value: &[u8]) -> Message {
+pub(super) fn started(value: &[u8]) -> Message {
     let start = says(Opcode::StartR, "enrollment", "/mgmt/enrollment", 3);
     start.with_value(Value::Bytes(value.to_vec()))
 }

@@ -9,7 +9,7 @@ use crate::rlite::enrollment::{cdap, is_up};
 use crate::rlite::net::{Kind, MS, Net, SECOND, line, pdu_of};
 
 /// The other end of an N-1 flow, played by the test.
-pub struct Peer {
+pub(super) struct Peer {
     name: &'static str,
     wire: usize,
     /// The peer's source address in the PCI.
@@ -18,21 +18,21 @@ pub struct Peer {
 
 impl Peer {
     /// Adds a wire to a peer that the test plays: PDUs to it wait until the test reads them.
-    pub fn new(net: &mut Net, name: &'static str, of: &str) -> Peer {
+    pub(super) fn new(net: &mut Net, name: &'static str, of: &str) -> Peer {
         let wire = net.wire_with(of, name, 1452, Kind::BothAsk);
         let source = 1;
         Peer { name, wire, source }
     }
 
     /// Like [`Peer::new`], where the peer has requested the N-1 flow.
-    pub fn asking(net: &mut Net, name: &'static str, of: &str) -> Peer {
+    pub(super) fn asking(net: &mut Net, name: &'static str, of: &str) -> Peer {
         let wire = net.wire(name, of);
         net.wires[wire].ends.reverse();
         let source = 1;
         Peer { name, wire, source }
     }
 
-    pub fn says(&self, net: &mut Net, message: &Message) {
+    pub(super) fn says(&self, net: &mut Net, message: &Message) {
         let (to, n1): (String, N1Port) = net.wires[self.wire].ends[0].clone();
         let now = net.now;
         let pdu = Bytes::from(pdu_of(message, self.source));
@@ -41,7 +41,7 @@ impl Peer {
     }
 
     /// The peer's M_CONNECT to `to`.
-    pub fn connect(&self, to: &str) -> Message {
+    pub(super) fn connect(&self, to: &str) -> Message {
         Message {
             invoke_id: 2,
             abstract_syntax: 73,
@@ -57,7 +57,7 @@ impl Peer {
     }
 
     /// The messages that the peer has received since the last call.
-    pub fn messages(&self, net: &mut Net) -> Vec<Message> {
+    pub(super) fn messages(&self, net: &mut Net) -> Vec<Message> {
         let sent = net.take_sent(self.wire, 0);
         sent.iter().filter_map(|pdu| cdap(pdu)).collect()
     }

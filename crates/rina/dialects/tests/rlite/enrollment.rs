@@ -8,12 +8,12 @@ use crate::rlite::net::{MS, Net, SECOND, config, line, pdu_of, props, with_polic
 const PCI: usize = 28;
 
 /// The management message in a PDU; `None` for other PDUs.
-pub fn cdap(pdu: &[u8]) -> Option<Message> {
+pub(super) fn cdap(pdu: &[u8]) -> Option<Message> {
     let is_management = pdu.get(1) == Some(&0x40);
     is_management.then(|| Rules::RLITE.decode(&pdu[PCI..]).expect("a message"))
 }
 
-pub fn is_up(net: &Net, at: &str, other: &str) -> bool {
+pub(super) fn is_up(net: &Net, at: &str, other: &str) -> bool {
     let changes = net.told(at, |event| match event {
         Event::NeighbourUp { name, .. } if name == other => Some(true),
         Event::NeighbourDown { name, .. } if name == other => Some(false),

@@ -31,7 +31,7 @@ fn number_field(field: u8, mut number: u64) -> Vec<u8> {
     out
 }
 
-pub fn entries(class: &str, name: &str, opcode: Opcode, list: &[Vec<u8>]) -> Message {
+pub(super) fn entries(class: &str, name: &str, opcode: Opcode, list: &[Vec<u8>]) -> Message {
     let value: Vec<u8> = list
         .iter()
         .flat_map(|entry| bytes_field(1, entry))
@@ -50,11 +50,11 @@ fn link(from: &str, to: &str, seq: u64) -> Vec<u8> {
     parts.concat()
 }
 
-pub fn member(name: &str, address: u64) -> Vec<u8> {
+pub(super) fn member(name: &str, address: u64) -> Vec<u8> {
     [bytes_field(1, name.as_bytes()), number_field(3, address)].concat()
 }
 
-pub fn registration(app: &str, holder: &str, seq: u64) -> Vec<u8> {
+pub(super) fn registration(app: &str, holder: &str, seq: u64) -> Vec<u8> {
     let app = bytes_field(1, app.as_bytes());
     let parts = [
         bytes_field(1, &app),
@@ -73,7 +73,7 @@ fn links(list: &[Vec<u8>]) -> Message {
     )
 }
 
-pub fn members(list: &[Vec<u8>]) -> Message {
+pub(super) fn members(list: &[Vec<u8>]) -> Message {
     entries(
         "neigh_entries",
         "/mgmt/neighbors/entries",
@@ -82,25 +82,25 @@ pub fn members(list: &[Vec<u8>]) -> Message {
     )
 }
 
-pub fn directory(list: &[Vec<u8>]) -> Message {
+pub(super) fn directory(list: &[Vec<u8>]) -> Message {
     entries("dft_entries", "/mgmt/dft/table", Opcode::Create, list)
 }
 
 /// Sends messages to the first end of wire 0 in the name of the other end.
-pub struct Liar {
+pub(super) struct Liar {
     source: u64,
     next_id: i32,
 }
 
 impl Liar {
-    pub fn new(source: u64) -> Liar {
+    pub(super) fn new(source: u64) -> Liar {
         Liar {
             source,
             next_id: 1_000,
         }
     }
 
-    pub fn say(&mut self, net: &mut Net, to: usize, mut message: Message) {
+    pub(super) fn say(&mut self, net: &mut Net, to: usize, mut message: Message) {
         self.next_id += 1;
         message.invoke_id = self.next_id;
         message.version = 1;

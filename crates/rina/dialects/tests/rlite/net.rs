@@ -15,7 +15,7 @@ use carina_wire::dif::{Dialect, Widths};
 )]
 mod dialects;
 
-pub use dialects::*;
+pub(crate) use dialects::*;
 
 const BELOW: Below = Below {
     dif: "below",
@@ -24,21 +24,21 @@ const BELOW: Below = Below {
 };
 
 impl Net {
-    pub fn new(seed: u64) -> Net {
+    pub(crate) fn new(seed: u64) -> Net {
         Net::over(BELOW, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// Adds an IPCP that is not a member.
-    pub fn add(&mut self, name: &str) {
+    pub(crate) fn add(&mut self, name: &str) {
         self.add_with(name, config());
     }
 
-    pub fn add_with(&mut self, name: &str, dif_config: DifConfig) {
+    pub(crate) fn add_with(&mut self, name: &str, dif_config: DifConfig) {
         let seed = self.random();
         self.add_seeded(name, "net", dif_config, seed);
     }
 
-    pub fn add_seeded(&mut self, name: &str, dif: &str, dif_config: DifConfig, seed: u64) {
+    pub(crate) fn add_seeded(&mut self, name: &str, dif: &str, dif_config: DifConfig, seed: u64) {
         let config = Config {
             name: name.into(),
             dif: dif.into(),
@@ -49,23 +49,23 @@ impl Net {
     }
 
     /// Adds the first member of the DIF.
-    pub fn bootstrap(&mut self, name: &str) {
+    pub(crate) fn bootstrap(&mut self, name: &str) {
         self.add(name);
         self.order(name, Command::Bootstrap);
     }
 
-    pub fn read(&mut self, at: &str, flow: FlowKey) -> Vec<u8> {
+    pub(crate) fn read(&mut self, at: &str, flow: FlowKey) -> Vec<u8> {
         self.take_delivered(at, flow).concat()
     }
 }
 
 /// Properties of an N-1 flow in these tests.
-pub fn props(remote: &str, is_initiator: bool) -> N1Properties {
+pub(crate) fn props(remote: &str, is_initiator: bool) -> N1Properties {
     BELOW.props(remote, is_initiator)
 }
 
 /// rlite's defaults, except that objections to addresses are waited for as in the captures.
-pub fn config() -> DifConfig {
+pub(crate) fn config() -> DifConfig {
     let addresses = PolicySpec {
         name: "distributed".into(),
         params: [("nack-wait".to_string(), "1000ms".to_string())].into(),
@@ -73,14 +73,14 @@ pub fn config() -> DifConfig {
     with_policy("address-assignment", addresses)
 }
 
-pub fn with_policy(component: &str, spec: PolicySpec) -> DifConfig {
+pub(crate) fn with_policy(component: &str, spec: PolicySpec) -> DifConfig {
     let mut config = DifConfig::of_dialect(Dialect::Rlite);
     config.policies.insert(component.into(), spec);
     config
 }
 
 /// Members in a line; the first creates the DIF, each other one enrolls at the one before it.
-pub fn line(seed: u64, names: &[&str]) -> Net {
+pub(crate) fn line(seed: u64, names: &[&str]) -> Net {
     let mut net = Net::new(seed);
     net.bootstrap(names[0]);
     for pair in names.windows(2) {
@@ -92,12 +92,12 @@ pub fn line(seed: u64, names: &[&str]) -> Net {
 }
 
 /// A management PDU to a neighbour, with the dialect's default widths.
-pub fn pdu_of(message: &Message, source: u64) -> Vec<u8> {
+pub(crate) fn pdu_of(message: &Message, source: u64) -> Vec<u8> {
     pdu_in(Widths::RLITE, message, source)
 }
 
 /// Like [`pdu_of`], with other widths.
-pub fn pdu_in(widths: Widths, message: &Message, source: u64) -> Vec<u8> {
+pub(crate) fn pdu_in(widths: Widths, message: &Message, source: u64) -> Vec<u8> {
     let bytes = Rules::RLITE.encode(message);
     let mut pdu = vec![0, 0x40, 0, 0, 0, 0, 64, 0];
     let mut put = |value: usize, width: u8| {

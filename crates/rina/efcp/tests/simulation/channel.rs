@@ -8,39 +8,39 @@ use carina_time::Instant;
 use carina_wire::dif::{Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 use carina_wire::{Bytes, Payload};
 
-pub const US: u64 = 1_000;
-pub const MS: u64 = 1_000_000;
-pub const S: u64 = 1_000_000_000;
+pub(super) const US: u64 = 1_000;
+pub(super) const MS: u64 = 1_000_000;
+pub(super) const S: u64 = 1_000_000_000;
 
 /// Random numbers that decide what a channel does.
 #[derive(Clone)]
-pub struct Random(SplitMix);
+pub(super) struct Random(SplitMix);
 
 impl Random {
-    pub fn new(seed: u64) -> Random {
+    pub(super) fn new(seed: u64) -> Random {
         Random(SplitMix::new(seed))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0.below(end)
     }
 
-    pub fn percent(&mut self, percent: u64) -> bool {
+    pub(super) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    pub fn rarely(&mut self, share: u64) -> bool {
+    pub(super) fn rarely(&mut self, share: u64) -> bool {
         share > 0 && self.below(10_000) < share
     }
 }
 
 /// Impairments of a channel.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Weather {
+pub(super) struct Weather {
     pub loss_percent: u64,
     pub repeat_percent: u64,
     /// Percentage of PDUs that are delayed by up to `jitter_ns` more than others.
@@ -52,7 +52,7 @@ pub struct Weather {
 
 /// Impairments that are rarer than one percent, in 1/10,000. A share of 0 draws no random number.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rare {
+pub(super) struct Rare {
     pub lost: u64,
     pub repeated: u64,
     /// PDUs without delay, which overtake all PDUs on the channel.
@@ -61,13 +61,13 @@ pub struct Rare {
 
 /// A PDU on the channel.
 #[derive(Clone)]
-pub struct Pdu {
+pub(super) struct Pdu {
     pub pci: Pci,
     pub control: Option<Control>,
     pub udf: Option<Bytes>,
 }
 
-pub fn pdu(transmit: Transmit<Bytes>) -> Pdu {
+pub(super) fn pdu(transmit: Transmit<Bytes>) -> Pdu {
     Pdu {
         pci: Pci {
             kind: transmit.kind,
@@ -86,7 +86,7 @@ pub fn pdu(transmit: Transmit<Bytes>) -> Pdu {
 }
 
 /// One end of the connection, and the state of its reader.
-pub struct End {
+pub(super) struct End {
     pub conn: Connection<Bytes>,
     pub delivered: Vec<Delivered<Bytes>>,
     pub events: Vec<ConnEvent>,
@@ -94,7 +94,7 @@ pub struct End {
     pub appetite: Option<usize>,
 }
 
-pub struct World {
+pub(super) struct World {
     pub now: u64,
     pub ends: [End; 2],
     pub weather: Weather,
@@ -117,7 +117,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64, weather: Weather, config: impl Fn() -> ConnectionConfig) -> World {
+    pub(super) fn new(seed: u64, weather: Weather, config: impl Fn() -> ConnectionConfig) -> World {
         let end = |side: u64| End {
             conn: Connection::new(Instant::ZERO, config(), seed ^ side),
             delivered: Vec::new(),
@@ -149,7 +149,7 @@ impl World {
     }
 
     /// Puts a PDU on the channel towards end `to`.
-    pub fn send(&mut self, to: usize, mut pdu: Pdu) {
+    pub(super) fn send(&mut self, to: usize, mut pdu: Pdu) {
         let Weather {
             loss_percent,
             repeat_percent,
@@ -201,7 +201,7 @@ impl World {
     }
 
     /// Fetches all PDUs, UDFs and events of an end.
-    pub fn drain(&mut self, side: usize) {
+    pub(super) fn drain(&mut self, side: usize) {
         for turn in 0..2 {
             let mut sent = 0;
             while let Some(transmit) = self.ends[side]
@@ -236,7 +236,7 @@ impl World {
     }
 
     /// Time of the next event: an arrival or a timer.
-    pub fn next_at(&self) -> Option<u64> {
+    pub(super) fn next_at(&self) -> Option<u64> {
         let timers = self
             .ends
             .iter()
@@ -246,7 +246,7 @@ impl World {
     }
 
     /// Advances to the next event and processes it. Returns false if no event is due by `until`.
-    pub fn step(&mut self, until: u64) -> bool {
+    pub(super) fn step(&mut self, until: u64) -> bool {
         let Some(at) = self.next_at().filter(|at| *at <= until) else {
             self.now = self.now.max(until);
             return false;
@@ -285,7 +285,7 @@ impl World {
     }
 
     /// Runs the simulation for `for_ns`.
-    pub fn run(&mut self, for_ns: u64) {
+    pub(super) fn run(&mut self, for_ns: u64) {
         let until = self.now + for_ns;
         let mut steps = 0_u64;
         while self.step(until) {
@@ -302,7 +302,7 @@ impl World {
     /// Writes UDFs with the numbers `from` to `to` (exclusive) at `side`, as fast as the connection
     /// accepts them, until all are written or `for_ns` has passed. Returns the next number to
     /// write.
-    pub fn write(&mut self, side: usize, from: u64, to: u64, for_ns: u64) -> u64 {
+    pub(super) fn write(&mut self, side: usize, from: u64, to: u64, for_ns: u64) -> u64 {
         let until = self.now + for_ns;
         let mut next = from;
         let mut steps = 0_u64;
@@ -328,7 +328,7 @@ impl World {
     }
 
     /// The numbers that the reader of an end received.
-    pub fn numbers(&self, side: usize) -> Vec<u64> {
+    pub(super) fn numbers(&self, side: usize) -> Vec<u64> {
         self.ends[side]
             .delivered
             .iter()
@@ -356,7 +356,7 @@ fn through(syntax: Syntax, pdu: Pdu) -> Pdu {
 }
 
 /// The number that a UDF contains.
-pub fn number(udf: &Bytes) -> u64 {
+pub(super) fn number(udf: &Bytes) -> u64 {
     let mut bytes = [0; 8];
     assert_eq!(udf.copy_prefix(&mut bytes), 8);
     u64::from_be_bytes(bytes)

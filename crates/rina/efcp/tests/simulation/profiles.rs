@@ -14,10 +14,10 @@ use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 use crate::simulation::channel::{MS, Pdu, Random, S, Weather, World, pdu};
 
 /// Profile in which runs start with 0, and a sender with a closed window repeats a data PDU.
-pub const ZERO: EfcpProfile = EfcpProfile::RLITE;
+pub(super) const ZERO: EfcpProfile = EfcpProfile::RLITE;
 
 /// Profile in which every PDU has the data run flag and is answered.
-pub const FLAGGED: EfcpProfile = EfcpProfile::IRATI;
+pub(super) const FLAGGED: EfcpProfile = EfcpProfile::IRATI;
 
 fn syntax(profile: EfcpProfile, seq: u8) -> Syntax {
     let dialect = match profile.stall {

@@ -10,10 +10,10 @@ use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, Dialect};
 
-pub const MS: Duration = Duration::from_millis(1);
+pub(super) const MS: Duration = Duration::from_millis(1);
 
 /// A cube that promises nothing.
-pub fn cube(id: u16, name: &str) -> QosCube {
+pub(super) fn cube(id: u16, name: &str) -> QosCube {
     QosCube {
         id,
         name: name.into(),
@@ -34,7 +34,7 @@ pub fn cube(id: u16, name: &str) -> QosCube {
 }
 
 /// The five kinds of cube that a DIF usually has.
-pub fn cubes() -> Vec<QosCube> {
+pub(super) fn cubes() -> Vec<QosCube> {
     let window = Some(WindowConfig {
         credit_max: 256,
         initial_credit: 64,
@@ -68,7 +68,7 @@ pub fn cubes() -> Vec<QosCube> {
 }
 
 /// A DIF with PDUs of 1500 bytes.
-pub fn config() -> DifConfig {
+pub(super) fn config() -> DifConfig {
     DifConfig {
         max_pdu: 1500,
         cubes: cubes(),
@@ -77,7 +77,7 @@ pub fn config() -> DifConfig {
 }
 
 /// Makes the specification of a policy.
-pub fn policy(name: &str, params: &[(&str, &str)]) -> PolicySpec {
+pub(super) fn policy(name: &str, params: &[(&str, &str)]) -> PolicySpec {
     PolicySpec {
         name: name.into(),
         params: params
@@ -87,7 +87,7 @@ pub fn policy(name: &str, params: &[(&str, &str)]) -> PolicySpec {
     }
 }
 
-pub fn props() -> N1Properties {
+pub(super) fn props() -> N1Properties {
     N1Properties {
         dif: "medium".into(),
         remote: "peer".into(),
@@ -100,7 +100,7 @@ pub fn props() -> N1Properties {
 }
 
 /// Members and the wires between them.
-pub struct Net {
+pub(super) struct Net {
     pub now: Instant,
     pub members: Vec<DataPath<Bytes>>,
     /// For each member and N-1 flow, the other end of the wire.
@@ -120,11 +120,11 @@ pub struct Net {
 
 impl Net {
     /// Members with addresses 1, 2 and so on.
-    pub fn new(count: usize, config: &DifConfig) -> Net {
+    pub(super) fn new(count: usize, config: &DifConfig) -> Net {
         Net::of_dialect(Dialect::Native, count, config)
     }
 
-    pub fn of_dialect(dialect: Dialect, count: usize, config: &DifConfig) -> Net {
+    pub(super) fn of_dialect(dialect: Dialect, count: usize, config: &DifConfig) -> Net {
         let members = (0..count)
             .map(|index| {
                 let seed = 7 + index as u64;
@@ -150,11 +150,11 @@ impl Net {
     }
 
     /// Joins two members; they become neighbours through all their wires.
-    pub fn wire(&mut self, a: (usize, u32), b: (usize, u32)) {
+    pub(super) fn wire(&mut self, a: (usize, u32), b: (usize, u32)) {
         self.wire_with(a, b, &props());
     }
 
-    pub fn wire_with(&mut self, a: (usize, u32), b: (usize, u32), props: &N1Properties) {
+    pub(super) fn wire_with(&mut self, a: (usize, u32), b: (usize, u32), props: &N1Properties) {
         for (this, other) in [(a, b), (b, a)] {
             self.wires.insert(this, other);
             self.members[this.0].add_n1(N1Port(this.1), props);
@@ -172,7 +172,7 @@ impl Net {
     }
 
     /// Removes a wire: its N-1 flow ends at both members.
-    pub fn cut(&mut self, a: (usize, u32)) {
+    pub(super) fn cut(&mut self, a: (usize, u32)) {
         let b = self.wires.remove(&a).expect("a wire");
         self.wires.remove(&b);
         for (member, port) in [a, b] {
@@ -180,7 +180,7 @@ impl Net {
         }
     }
 
-    pub fn route(&mut self, member: usize, routes: &[(u64, &[u64], &[u64])]) {
+    pub(super) fn route(&mut self, member: usize, routes: &[(u64, &[u64], &[u64])]) {
         let table: Vec<Route> = routes
             .iter()
             .map(|(dst, next, alternates)| Route {
@@ -193,11 +193,11 @@ impl Net {
     }
 
     /// A flow with the same key at both ends.
-    pub fn flow(&mut self, a: usize, b: usize, key: u32, cube: &QosCube) -> (CepId, CepId) {
+    pub(super) fn flow(&mut self, a: usize, b: usize, key: u32, cube: &QosCube) -> (CepId, CepId) {
         self.flow_between((a, key), (b, key), cube)
     }
 
-    pub fn flow_between(
+    pub(super) fn flow_between(
         &mut self,
         a: (usize, u32),
         b: (usize, u32),
@@ -210,7 +210,7 @@ impl Net {
         (ceps[0], ceps[1])
     }
 
-    pub fn open(&mut self, member: usize, key: u32, cube: &QosCube) -> CepId {
+    pub(super) fn open(&mut self, member: usize, key: u32, cube: &QosCube) -> CepId {
         let open = Open {
             owner: Owner::Flow(FlowKey(key)),
             cube: cube.clone(),
@@ -221,13 +221,13 @@ impl Net {
         self.members[member].open(now, open).expect("a connection")
     }
 
-    pub fn write(&mut self, member: usize, key: u32, sdu: &[u8]) {
+    pub(super) fn write(&mut self, member: usize, key: u32, sdu: &[u8]) {
         let now = self.now;
         self.members[member].on_sdu(now, FlowKey(key), Bytes::from(sdu.to_vec()), false);
     }
 
     /// Moves PDUs until none moves at the present time.
-    pub fn run_until_quiet(&mut self) {
+    pub(super) fn run_until_quiet(&mut self) {
         loop {
             let mut arrived = VecDeque::new();
             for index in 0..self.members.len() {
@@ -284,13 +284,13 @@ impl Net {
     }
 
     /// Lets a stopped N-1 flow take PDUs again.
-    pub fn resume(&mut self, member: usize, port: u32) {
+    pub(super) fn resume(&mut self, member: usize, port: u32) {
         self.stopped.retain(|stopped| *stopped != (member, port));
         self.members[member].unblock_n1(N1Port(port));
     }
 
     /// Advances the time and runs timers up to `until`.
-    pub fn run_until(&mut self, until: Instant) {
+    pub(super) fn run_until(&mut self, until: Instant) {
         self.run_until_quiet();
         loop {
             let due = self.members.iter().filter_map(DataPath::poll_timeout).min();
@@ -306,16 +306,16 @@ impl Net {
         self.now = until;
     }
 
-    pub fn take_read(&mut self, member: usize, key: u32) -> Vec<Vec<u8>> {
+    pub(super) fn take_read(&mut self, member: usize, key: u32) -> Vec<Vec<u8>> {
         self.read.remove(&(member, key)).unwrap_or_default()
     }
 
-    pub fn dropped(&self, member: usize, reason: carina_ipcp::DropReason) -> u64 {
+    pub(super) fn dropped(&self, member: usize, reason: carina_ipcp::DropReason) -> u64 {
         self.members[member].counters().dropped(reason)
     }
 
     /// Number of notices of a member that contain these words.
-    pub fn notices(&self, member: usize, words: &str) -> usize {
+    pub(super) fn notices(&self, member: usize, words: &str) -> usize {
         let is_it = |(of, event): &&(usize, TransferEvent)| {
             *of == member && matches!(event, TransferEvent::Notice { text } if text.contains(words))
         };
@@ -324,7 +324,7 @@ impl Net {
 }
 
 /// Content that identifies an SDU by its number.
-pub fn sdu(number: usize, len: usize) -> Vec<u8> {
+pub(super) fn sdu(number: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (number * 31 + i * 7 + (i >> 8)) as u8)
         .collect()

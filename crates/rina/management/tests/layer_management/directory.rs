@@ -9,7 +9,7 @@ fn on_demand() -> DifConfig {
     with_policy(config(), "directory", "on-demand", &[])
 }
 
-pub fn call(net: &mut Net, at: &str, to: &str) -> Result<(), String> {
+pub(super) fn call(net: &mut Net, at: &str, to: &str) -> Result<(), String> {
     let key = net.allocate(at, "client", to, FlowSpec::reliable());
     net.run(20 * SECOND);
     net.allocated(at, key).expect("a result")

@@ -11,7 +11,7 @@ use carina_ipcp::Command;
 use crate::layer_management::net::{Net, SECOND, chain, config};
 
 /// A management PDU with these addresses.
-pub fn pdu(src: u64, dst: u64, message: &[u8]) -> Vec<u8> {
+pub(super) fn pdu(src: u64, dst: u64, message: &[u8]) -> Vec<u8> {
     let pci = Pci {
         kind: PduType::Management,
         dst: Address(dst),

@@ -13,7 +13,7 @@ use carina_wire::dif::Dialect;
 )]
 mod dialects;
 
-pub use dialects::*;
+pub(crate) use dialects::*;
 
 /// The dialect of the members.
 const DIALECTS: Dialects = Dialects::new(&[carina_management::DIALECT]);
@@ -25,17 +25,23 @@ const BELOW: Below = Below {
 };
 
 impl Net {
-    pub fn new(seed: u64) -> Net {
+    pub(crate) fn new(seed: u64) -> Net {
         Net::over(BELOW, seed | 1)
     }
 
     /// Adds an IPCP that is not a member; `password` is the one in its toolbox.
-    pub fn add(&mut self, name: &str, config: Option<DifConfig>, password: &str) {
+    pub(crate) fn add(&mut self, name: &str, config: Option<DifConfig>, password: &str) {
         self.add_to("net", name, config, password);
     }
 
     /// Like [`Net::add`], for a DIF of another name.
-    pub fn add_to(&mut self, dif: &str, name: &str, dif_config: Option<DifConfig>, password: &str) {
+    pub(crate) fn add_to(
+        &mut self,
+        dif: &str,
+        name: &str,
+        dif_config: Option<DifConfig>,
+        password: &str,
+    ) {
         let seed = self.random();
         let config = Config {
             name: name.into(),
@@ -48,7 +54,7 @@ impl Net {
     }
 
     /// Adds an IPCP with the name of another. The test refers to it as `known_as`.
-    pub fn add_same_name(&mut self, known_as: &str, name: &str) {
+    pub(crate) fn add_same_name(&mut self, known_as: &str, name: &str) {
         let seed = self.random();
         let config = Config {
             name: name.into(),
@@ -61,25 +67,25 @@ impl Net {
     }
 
     /// Adds the first member of the DIF.
-    pub fn bootstrap(&mut self, name: &str, config: DifConfig) {
+    pub(crate) fn bootstrap(&mut self, name: &str, config: DifConfig) {
         self.add(name, Some(config), "secret");
         self.order(name, Command::Bootstrap);
     }
 
     /// Restarts a member. Its N-1 flows stay, and the other ends are not informed.
-    pub fn restart(&mut self, name: &str, password: &str) {
+    pub(crate) fn restart(&mut self, name: &str, password: &str) {
         self.vanish(name);
         self.add(name, None, password);
         self.raise_all_of(name);
     }
 
-    pub fn read(&mut self, at: &str, flow: FlowKey) -> Vec<u8> {
+    pub(crate) fn read(&mut self, at: &str, flow: FlowKey) -> Vec<u8> {
         self.take_delivered(at, flow).concat()
     }
 }
 
 /// A DIF configuration with a short keep-alive interval.
-pub fn config() -> DifConfig {
+pub(crate) fn config() -> DifConfig {
     DifConfig {
         keepalive_ms: 1000,
         ..DifConfig::default()
@@ -87,7 +93,7 @@ pub fn config() -> DifConfig {
 }
 
 /// Members in a row, each enrolled through the one before it.
-pub fn chain(seed: u64, names: &[&str], config: DifConfig) -> Net {
+pub(crate) fn chain(seed: u64, names: &[&str], config: DifConfig) -> Net {
     let mut net = Net::new(seed);
     net.bootstrap(names[0], config);
     for pair in names.windows(2) {
@@ -101,7 +107,7 @@ pub fn chain(seed: u64, names: &[&str], config: DifConfig) -> Net {
 }
 
 /// A toolbox with a challenge that both sides answer, and SDU protection that adds one byte.
-pub struct Words {
+pub(super) struct Words {
     password: String,
 }
 

@@ -7,11 +7,11 @@ use carina_wire::{Bytes, FlowSpec};
 use super::{Net, SECOND};
 
 impl Net {
-    pub fn allocate(&mut self, at: &str, from: &str, to: &str, spec: FlowSpec) -> FlowKey {
+    pub(crate) fn allocate(&mut self, at: &str, from: &str, to: &str, spec: FlowSpec) -> FlowKey {
         self.try_allocate(at, from, to, spec).expect("a request")
     }
 
-    pub fn try_allocate(
+    pub(crate) fn try_allocate(
         &mut self,
         at: &str,
         from: &str,
@@ -24,12 +24,12 @@ impl Net {
         key.map_err(|error| error.to_string())
     }
 
-    pub fn deallocate(&mut self, at: &str, flow: FlowKey) {
+    pub(crate) fn deallocate(&mut self, at: &str, flow: FlowKey) {
         let reason = String::new();
         self.order(at, Command::Deallocate { flow, reason });
     }
 
-    pub fn write(&mut self, at: &str, flow: FlowKey, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, at: &str, flow: FlowKey, bytes: &[u8]) {
         let now = self.now;
         let sdu = Bytes::from(bytes.to_vec());
         self.member(at).on_sdu(now, flow, sdu, false);
@@ -37,19 +37,19 @@ impl Net {
     }
 
     /// The SDUs that arrived on a flow since the last call.
-    pub fn take_delivered(&mut self, at: &str, flow: FlowKey) -> Vec<Vec<u8>> {
+    pub(crate) fn take_delivered(&mut self, at: &str, flow: FlowKey) -> Vec<Vec<u8>> {
         let key = (at.to_string(), flow);
         self.delivered.remove(&key).unwrap_or_default()
     }
 
     /// The flow that was last offered to a member.
-    pub fn offered(&self, at: &str) -> FlowKey {
+    pub(crate) fn offered(&self, at: &str) -> FlowKey {
         *self.incoming[at].last().expect("a flow was offered")
     }
 
     /// Adds IPCPs of a DIF "up" over the members `holders`. The IPCP over member `at` calls any
     /// member of its DIF. Returns which holders received the request.
-    pub fn asked_by_upper(&mut self, at: &str, holders: &[&str]) -> Vec<String> {
+    pub(crate) fn asked_by_upper(&mut self, at: &str, holders: &[&str]) -> Vec<String> {
         self.accepts.insert("up".into());
         for holder in holders {
             for name in ["up".to_string(), format!("up.{holder}")] {
@@ -65,29 +65,29 @@ impl Net {
     }
 
     /// The events of a member for which `pick` returns a value.
-    pub fn told<T>(&self, at: &str, pick: impl Fn(&Event) -> Option<T>) -> Vec<T> {
+    pub(crate) fn told<T>(&self, at: &str, pick: impl Fn(&Event) -> Option<T>) -> Vec<T> {
         let at_member = self.events.iter().filter(|(name, _)| name == at);
         at_member.filter_map(|(_, event)| pick(event)).collect()
     }
 
-    pub fn is_member(&self, name: &str) -> bool {
+    pub(crate) fn is_member(&self, name: &str) -> bool {
         self.members[name].address().is_some()
     }
 
     /// The address of a member; 0 while the IPCP is not enrolled.
-    pub fn address(&self, name: &str) -> u64 {
+    pub(crate) fn address(&self, name: &str) -> u64 {
         self.members[name].address().map_or(0, |address| address.0)
     }
 
     /// Checks that all of these IPCPs are members.
-    pub fn expect_members(&self, names: &[&str]) {
+    pub(crate) fn expect_members(&self, names: &[&str]) {
         for name in names {
             assert!(self.is_member(name), "{name}: {:?}", self.failures(name));
         }
     }
 
     /// The result of the allocation of a flow.
-    pub fn allocated(&self, at: &str, key: FlowKey) -> Option<Result<(), String>> {
+    pub(crate) fn allocated(&self, at: &str, key: FlowKey) -> Option<Result<(), String>> {
         let pick = |event: &Event| match event {
             Event::Allocated { flow, result } if *flow == key => {
                 Some(result.clone().map_err(String::from))
@@ -98,7 +98,7 @@ impl Net {
     }
 
     /// Whether the other side closed a flow in order, and its reason; `None` if it is not closed.
-    pub fn closed(&self, at: &str, key: FlowKey) -> Option<(bool, String)> {
+    pub(crate) fn closed(&self, at: &str, key: FlowKey) -> Option<(bool, String)> {
         let pick = |event: &Event| match event {
             Event::Closed {
                 flow,
@@ -110,14 +110,14 @@ impl Net {
         self.told(at, pick).pop()
     }
 
-    pub fn notices(&self, at: &str) -> Vec<String> {
+    pub(crate) fn notices(&self, at: &str) -> Vec<String> {
         self.told(at, |event| match event {
             Event::Notice { text } => Some(text.clone()),
             _ => None,
         })
     }
 
-    pub fn failures(&self, at: &str) -> Vec<String> {
+    pub(crate) fn failures(&self, at: &str) -> Vec<String> {
         self.told(at, |event| match event {
             Event::EnrollFailed { reason, .. } | Event::EnrollRefused { reason, .. } => {
                 Some(reason.clone())
@@ -127,14 +127,14 @@ impl Net {
     }
 
     /// Orders the member at one end of a wire to give the N-1 flow up.
-    pub fn give_up(&mut self, wire: usize, end: usize) {
+    pub(crate) fn give_up(&mut self, wire: usize, end: usize) {
         let (name, n1) = self.wires[wire].ends[end].clone();
         let reason = "it is needed elsewhere".to_string();
         self.order(&name, Command::GiveUpN1 { n1, reason });
     }
 
     /// How often a member has lost a neighbour, returned an N-1 flow, and requested one.
-    pub fn partings(&self, at: &str) -> [usize; 3] {
+    pub(crate) fn partings(&self, at: &str) -> [usize; 3] {
         let count = |is_it: fn(&Event) -> bool| {
             let found = self.told(at, |event| is_it(event).then_some(()));
             found.len()
@@ -147,7 +147,7 @@ impl Net {
     }
 
     /// The reasons of permanent refusals at a member.
-    pub fn refusals(&self, at: &str) -> Vec<String> {
+    pub(crate) fn refusals(&self, at: &str) -> Vec<String> {
         self.told(at, |event| match event {
             Event::EnrollRefused { reason, .. } => Some(reason.clone()),
             _ => None,
@@ -155,7 +155,7 @@ impl Net {
     }
 
     /// Reads or writes a RIB, and waits for the answer.
-    pub fn rib(
+    pub(crate) fn rib(
         &mut self,
         at: &str,
         member: Option<&str>,
@@ -180,12 +180,12 @@ impl Net {
         panic!("no answer to a question about a RIB");
     }
 
-    pub fn read_rib(&mut self, at: &str, path: &str, scope: u32) -> Vec<RibObject> {
+    pub(crate) fn read_rib(&mut self, at: &str, path: &str, scope: u32) -> Vec<RibObject> {
         self.try_read_rib(at, path, scope).expect("an object")
     }
 
     /// Like `read_rib`, if the read may be refused.
-    pub fn try_read_rib(
+    pub(crate) fn try_read_rib(
         &mut self,
         at: &str,
         path: &str,
@@ -200,12 +200,12 @@ impl Net {
     }
 
     /// The objects at and below a path.
-    pub fn objects(&mut self, at: &str, path: &str) -> Vec<RibObject> {
+    pub(crate) fn objects(&mut self, at: &str, path: &str) -> Vec<RibObject> {
         self.read_rib(at, path, 9)
     }
 
     /// The names of the objects directly below a path.
-    pub fn names(&mut self, at: &str, path: &str) -> Vec<String> {
+    pub(crate) fn names(&mut self, at: &str, path: &str) -> Vec<String> {
         let below = format!("{path}/");
         let objects = self.read_rib(at, path, 1);
         let names = objects.iter();
@@ -214,7 +214,7 @@ impl Net {
     }
 
     /// The value of a counter of a member.
-    pub fn count(&mut self, at: &str, what: &str) -> u64 {
+    pub(crate) fn count(&mut self, at: &str, what: &str) -> u64 {
         let objects = self.objects(at, "/counters");
         let fields = objects.iter().flat_map(|object| &object.fields);
         let found = fields.filter_map(|(name, value)| match value {

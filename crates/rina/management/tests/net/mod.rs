@@ -15,17 +15,17 @@ use carina_ipcp::{
 use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 
-pub const MS: Duration = Duration::from_millis(1);
-pub const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// How long a PDU takes on a wire.
 const DELAY: Duration = MS;
 
 /// One end of a wire.
-pub type End = (String, N1Port);
+pub(crate) type End = (String, N1Port);
 
 /// Properties of the N-1 DIF of all members.
-pub struct Below {
+pub(crate) struct Below {
     pub dif: &'static str,
     pub sdu_max: usize,
     pub giving_back: GivingBack,
@@ -33,7 +33,7 @@ pub struct Below {
 
 /// What happens when a member returns an N-1 flow or requests it again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum GivingBack {
+pub(crate) enum GivingBack {
     /// Nothing.
     Ignored,
     /// The member loses the flow and gets it again; the other end is not informed.
@@ -43,7 +43,7 @@ pub enum GivingBack {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Plain,
     /// Others can listen to the wire.
     Exposed,
@@ -51,7 +51,7 @@ pub enum Kind {
     BothAsk,
 }
 
-pub struct Wire {
+pub(crate) struct Wire {
     pub ends: [End; 2],
     pub is_cut: bool,
     /// Percentage of PDUs that are lost.
@@ -66,7 +66,7 @@ pub struct Wire {
     is_down: [bool; 2],
 }
 
-pub struct Net {
+pub(crate) struct Net {
     below: Below,
     pub now: Instant,
     pub members: BTreeMap<String, Ipcp<Bytes>>,
@@ -87,7 +87,7 @@ pub struct Net {
 
 impl Net {
     /// A net without members. `seed` determines all random choices and must not be 0.
-    pub fn over(below: Below, seed: u64) -> Net {
+    pub(crate) fn over(below: Below, seed: u64) -> Net {
         Net {
             below,
             now: Instant::from_secs(1),
@@ -105,7 +105,7 @@ impl Net {
         }
     }
 
-    pub fn random(&mut self) -> u64 {
+    pub(crate) fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -113,13 +113,13 @@ impl Net {
     }
 
     /// Adds an IPCP that is not a member.
-    pub fn insert(&mut self, config: Config, toolbox: impl Toolbox + 'static, seed: u64) {
+    pub(crate) fn insert(&mut self, config: Config, toolbox: impl Toolbox + 'static, seed: u64) {
         let name = config.name.clone();
         self.insert_as(&name, config, toolbox, seed);
     }
 
     /// Like [`Net::insert`], for an IPCP to which the test refers as `known_as`.
-    pub fn insert_as(
+    pub(crate) fn insert_as(
         &mut self,
         known_as: &str,
         config: Config,
@@ -137,34 +137,34 @@ impl Net {
         self.members.insert(known_as.to_string(), ipcp);
     }
 
-    pub fn order(&mut self, name: &str, command: Command) {
+    pub(crate) fn order(&mut self, name: &str, command: Command) {
         let now = self.now;
         self.member(name).handle(now, command);
         self.pump(name);
     }
 
-    pub fn member(&mut self, name: &str) -> &mut Ipcp<Bytes> {
+    pub(crate) fn member(&mut self, name: &str) -> &mut Ipcp<Bytes> {
         self.members.get_mut(name).expect("a member of the test")
     }
 
     /// Adds an N-1 flow from `a`, which requests it, to `b`.
-    pub fn wire(&mut self, a: &str, b: &str) -> usize {
+    pub(crate) fn wire(&mut self, a: &str, b: &str) -> usize {
         self.lay(a, b, self.below.sdu_max, Kind::Plain, 0)
     }
 
-    pub fn wire_with(&mut self, a: &str, b: &str, sdu_max: usize, kind: Kind) -> usize {
+    pub(crate) fn wire_with(&mut self, a: &str, b: &str, sdu_max: usize, kind: Kind) -> usize {
         self.lay(a, b, sdu_max, kind, 0)
     }
 
     /// Like [`Net::wire`], over another N-1 DIF.
-    pub fn wire_over(&mut self, dif: &'static str, a: &str, b: &str) -> usize {
+    pub(crate) fn wire_over(&mut self, dif: &'static str, a: &str, b: &str) -> usize {
         let usual = std::mem::replace(&mut self.below.dif, dif);
         let wire = self.wire(a, b);
         self.below.dif = usual;
         wire
     }
 
-    pub fn lossy_wire(&mut self, a: &str, b: &str, loss: u64) -> usize {
+    pub(crate) fn lossy_wire(&mut self, a: &str, b: &str, loss: u64) -> usize {
         self.lay(a, b, self.below.sdu_max, Kind::Plain, loss)
     }
 
@@ -190,7 +190,7 @@ impl Net {
     }
 
     /// Tells one end that the N-1 flow is up.
-    pub fn raise(&mut self, wire: usize, end: usize) {
+    pub(crate) fn raise(&mut self, wire: usize, end: usize) {
         let wire = &self.wires[wire];
         let (name, n1) = wire.ends[end].clone();
         let mut props = self.below.props(&wire.ends[1 - end].0, end == 0);
@@ -252,7 +252,7 @@ impl Net {
     }
 
     /// Ends an N-1 flow at both ends.
-    pub fn end_wire(&mut self, wire: usize) {
+    pub(crate) fn end_wire(&mut self, wire: usize) {
         self.wires[wire].is_cut = true;
         for end in self.wires[wire].ends.clone() {
             self.lower(end, "the test ends it");
@@ -260,18 +260,18 @@ impl Net {
     }
 
     /// Restores an N-1 flow that was ended.
-    pub fn mend_wire(&mut self, wire: usize) {
+    pub(crate) fn mend_wire(&mut self, wire: usize) {
         self.wires[wire].is_cut = false;
         self.raise_both(wire);
     }
 
     /// Removes a member. The other ends of its N-1 flows are not informed.
-    pub fn vanish(&mut self, name: &str) {
+    pub(crate) fn vanish(&mut self, name: &str) {
         self.members.remove(name);
     }
 
     /// Removes a member and ends its N-1 flows at the other ends.
-    pub fn kill(&mut self, name: &str) {
+    pub(crate) fn kill(&mut self, name: &str) {
         self.vanish(name);
         for index in 0..self.wires.len() {
             let wire = &self.wires[index];
@@ -282,7 +282,7 @@ impl Net {
     }
 
     /// Gives a restarted member its N-1 flows again. The other ends are not informed.
-    pub fn raise_all_of(&mut self, name: &str) {
+    pub(crate) fn raise_all_of(&mut self, name: &str) {
         for wire in 0..self.wires.len() {
             for end in 0..2 {
                 if self.wires[wire].ends[end].0 == name && !self.wires[wire].is_cut {
@@ -293,7 +293,7 @@ impl Net {
     }
 
     /// Lets time pass.
-    pub fn run(&mut self, time: Duration) {
+    pub(crate) fn run(&mut self, time: Duration) {
         let until = self.now + time;
         loop {
             let flying = self.flying.keys().next().map(|(at, _)| *at);
@@ -309,7 +309,7 @@ impl Net {
     }
 
     /// Lets time pass until `is_so` returns true; panics after `seconds`.
-    pub fn run_until(&mut self, seconds: u64, what: &str, is_so: impl Fn(&mut Net) -> bool) {
+    pub(crate) fn run_until(&mut self, seconds: u64, what: &str, is_so: impl Fn(&mut Net) -> bool) {
         for _ in 0..seconds {
             if is_so(self) {
                 return;
@@ -347,20 +347,20 @@ impl Net {
     }
 
     /// Delivers a PDU to end `to` of a wire, as if the other end had sent it.
-    pub fn inject(&mut self, wire: usize, to: usize, pdu: Vec<u8>) {
+    pub(crate) fn inject(&mut self, wire: usize, to: usize, pdu: Vec<u8>) {
         let end = self.wires[wire].ends[to].clone();
         self.arrive(end, pdu);
     }
 
     /// The PDUs that one end of a wire has sent since the last call.
-    pub fn take_sent(&mut self, wire: usize, end: usize) -> Vec<Vec<u8>> {
+    pub(crate) fn take_sent(&mut self, wire: usize, end: usize) -> Vec<Vec<u8>> {
         let sent = std::mem::take(&mut self.wires[wire].sent);
         let of_end = sent.into_iter().filter(|(from, _)| *from == end);
         of_end.map(|(_, pdu)| pdu).collect()
     }
 
     /// Takes all output of a member.
-    pub fn pump(&mut self, name: &str) {
+    pub(crate) fn pump(&mut self, name: &str) {
         let now = self.now;
         let member = self.member(name);
         member.end_of_burst(now);
@@ -430,7 +430,7 @@ impl Net {
 
 impl Below {
     /// The properties of an N-1 flow at one end.
-    pub fn props(&self, remote: &str, is_initiator: bool) -> N1Properties {
+    pub(crate) fn props(&self, remote: &str, is_initiator: bool) -> N1Properties {
         N1Properties {
             dif: self.dif.into(),
             remote: remote.into(),
@@ -443,7 +443,7 @@ impl Below {
     }
 }
 
-pub fn with_policy(
+pub(crate) fn with_policy(
     mut config: DifConfig,
     component: &str,
     name: &str,

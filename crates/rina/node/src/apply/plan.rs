@@ -16,7 +16,7 @@ use crate::members::check_rules;
 use crate::rules::Rules;
 
 /// The steps that turn the present node into the one that a configuration describes.
-pub struct Plan {
+pub(super) struct Plan {
     /// IPCPs that stay or change in place; created and destroyed ones are added as that happens.
     pub applied: Applied,
     /// IPCPs to remove, upper ones before those below.
@@ -32,7 +32,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first part of the configuration that is invalid, and the reason.
-    pub fn of(core: &Core, config: Config) -> Result<(Settings, Plan), ErrorBody> {
+    pub(super) fn of(core: &Core, config: Config) -> Result<(Settings, Plan), ErrorBody> {
         check_node(core, &config)?;
         // Checks the whole configuration, since IPCPs that stay matter for the others.
         let in_text = |fault: Fault| fault.on_its_line(&config);

@@ -19,7 +19,7 @@ use crate::sdu_capacity::{SduCapacity, resolve_max_pdu};
 use crate::vm_port::default_dif;
 
 /// The IPCPs, VM ports and members that a configuration asks for.
-pub struct Wishes {
+pub(super) struct Wishes {
     /// Shims.
     pub ipcps: Vec<Spanned<IpcpCreate>>,
     /// VM ports.
@@ -30,7 +30,7 @@ pub struct Wishes {
 
 /// Why a table of a configuration (`[[ipcp]]`, `[[vm]]`, `[[dif]]`) is refused, and its position in
 /// the text.
-pub struct Fault {
+pub(super) struct Fault {
     /// Position of the table, as a range of bytes; empty for a table that the text does not
     /// contain.
     pub span: Range<usize>,
@@ -41,13 +41,13 @@ pub struct Fault {
 impl Fault {
     /// Returns a function that adds the position of a table (`[[ipcp]]`, `[[vm]]`, `[[dif]]`) to an
     /// error about that table.
-    pub fn of<T>(part: &Spanned<T>) -> impl FnOnce(ErrorBody) -> Fault {
+    pub(super) fn of<T>(part: &Spanned<T>) -> impl FnOnce(ErrorBody) -> Fault {
         let span = part.span();
         |error| Fault { span, error }
     }
 
     /// The error, with the line of the table in `config` in front of its message.
-    pub fn on_its_line(self, config: &Config) -> ErrorBody {
+    pub(super) fn on_its_line(self, config: &Config) -> ErrorBody {
         let line = on_line(config.origin.line_of(&self.span));
         let message = format!("{line}{}", self.error.message);
         ErrorBody {
@@ -59,7 +59,7 @@ impl Fault {
 
 /// The IPCPs of a node, as far as they are known before the node creates them.
 #[derive(Default)]
-pub struct World {
+pub(super) struct World {
     /// The layer of each IPCP.
     pub layers: Vec<Layer>,
     /// Longest SDUs of the DIFs that the node will create.
@@ -71,7 +71,7 @@ pub struct World {
 ///
 /// # Errors
 /// The first table of the configuration that the node would refuse, and the reason.
-pub fn check_alone(config: &Config, system: &str) -> Result<(), ConfigError> {
+pub(crate) fn check_alone(config: &Config, system: &str) -> Result<(), ConfigError> {
     let judged = Wishes::of(config)
         .and_then(|(wishes, rules)| wishes.judge(system, &rules, &mut World::default()));
     judged.map_err(|fault| config.meaning_error(&fault.span, fault.error.message))
@@ -82,7 +82,7 @@ impl Wishes {
     ///
     /// # Errors
     /// Two shims would receive each other's frames or use the same address.
-    pub fn of(config: &Config) -> Result<(Wishes, Rules), Fault> {
+    pub(super) fn of(config: &Config) -> Result<(Wishes, Rules), Fault> {
         let mut ipcps = Vec::new();
         if config.wants_implicit_loopback() {
             ipcps.push(implicit_loopback());
@@ -106,7 +106,12 @@ impl Wishes {
     ///
     /// # Errors
     /// The first table that is refused, and the reason.
-    pub fn judge(&self, system: &str, rules: &Rules, world: &mut World) -> Result<(), Fault> {
+    pub(super) fn judge(
+        &self,
+        system: &str,
+        rules: &Rules,
+        world: &mut World,
+    ) -> Result<(), Fault> {
         for part in &self.ipcps {
             let create = part.get_ref();
             let capacity = expected_capacity(create);
@@ -195,7 +200,7 @@ impl World {
 }
 
 /// The error with the name of the `[[dif]]` table that it concerns.
-pub fn of_dif(spec: &MemberSpec, error: ErrorBody) -> ErrorBody {
+pub(super) fn of_dif(spec: &MemberSpec, error: ErrorBody) -> ErrorBody {
     let message = format!("[[dif]] {}: {}", spec.name, error.message);
     ErrorBody { message, ..error }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Why the fields of an IPCP are invalid, with the valid alternative.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
-pub enum SpecError {
+pub(crate) enum SpecError {
     /// The error with the name of the IPCP.
     #[error("IPCP {name}: {error}")]
     Of {
@@ -68,7 +68,7 @@ pub enum SpecError {
 
 impl SpecError {
     /// Adds the name of the IPCP to the error.
-    pub fn of(self, name: &LocalName) -> SpecError {
+    pub(crate) fn of(self, name: &LocalName) -> SpecError {
         SpecError::Of {
             name: name.clone(),
             error: Box::new(self),

@@ -80,7 +80,7 @@ pub(super) fn open(
 }
 
 /// Removes the files of counters that a killed node has left.
-pub fn remove_stale_counters(graphs: &Path) {
+pub(crate) fn remove_stale_counters(graphs: &Path) {
     let files = std::fs::read_dir(graphs).into_iter().flatten().flatten();
     for file in files {
         if file.file_name().to_string_lossy().starts_with(FILE_PREFIX) {

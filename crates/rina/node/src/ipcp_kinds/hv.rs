@@ -65,7 +65,11 @@ pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened,
 }
 
 /// An hv IPCP over a device that is already open.
-pub fn open_device(name: &LocalName, system: &str, device: Box<dyn VmpiImpl + Send>) -> Opened {
+pub(crate) fn open_device(
+    name: &LocalName,
+    system: &str,
+    device: Box<dyn VmpiImpl + Send>,
+) -> Opened {
     let side = device.side();
     let config = HlConfig::new(side, String::new(), device.record_bytes_max());
     let builder = HvBuilder {

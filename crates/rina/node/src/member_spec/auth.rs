@@ -15,7 +15,7 @@ use super::error::MemberSpecError;
 ///
 /// # Errors
 /// The text has none of the valid forms.
-pub fn policy(auth: Option<&str>) -> Result<Option<PolicySpec>, MemberSpecError> {
+pub(super) fn policy(auth: Option<&str>) -> Result<Option<PolicySpec>, MemberSpecError> {
     let Some(text) = auth else { return Ok(None) };
     let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
     let is_right = match kind {
@@ -36,7 +36,9 @@ pub fn policy(auth: Option<&str>) -> Result<Option<PolicySpec>, MemberSpecError>
 ///
 /// # Errors
 /// The text has none of the valid forms, or a file cannot be used.
-pub fn load(auth: Option<&str>) -> Result<(Option<PolicySpec>, Credentials), MemberSpecError> {
+pub(crate) fn load(
+    auth: Option<&str>,
+) -> Result<(Option<PolicySpec>, Credentials), MemberSpecError> {
     let policy = policy(auth)?;
     let mut credentials = Credentials::default();
     let (kind, rest) = auth

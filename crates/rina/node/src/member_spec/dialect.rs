@@ -80,7 +80,7 @@ impl PartialWidths {
 }
 
 /// The dialect as the crate `wire` names it.
-pub fn wire_dialect(dialect: Dialect) -> Wire {
+pub(crate) fn wire_dialect(dialect: Dialect) -> Wire {
     match dialect {
         Dialect::Native => Wire::Native,
         Dialect::Rlite => Wire::Rlite,
@@ -92,7 +92,7 @@ pub fn wire_dialect(dialect: Dialect) -> Wire {
 ///
 /// # Errors
 /// A setting that the dialect does not support, with the valid alternative.
-pub fn configure(
+pub(super) fn configure(
     dialect: Dialect,
     role: DifRole,
     given: Option<&PartialDifConfig>,
@@ -192,7 +192,7 @@ fn check(
 }
 
 /// True when members of this dialect can authenticate as `auth` says.
-pub fn supports_auth(dialect: Dialect, auth: Option<&str>) -> bool {
+pub(super) fn supports_auth(dialect: Dialect, auth: Option<&str>) -> bool {
     let kind = auth.map_or("none", |text| text.split(':').next().unwrap_or(text));
     match dialect {
         Dialect::Native => true,
@@ -203,7 +203,7 @@ pub fn supports_auth(dialect: Dialect, auth: Option<&str>) -> bool {
 
 /// The dialect's own policy that corresponds to a native authentication policy; `None` if the
 /// dialect has none.
-pub fn auth_policy(dialect: Dialect, native: PolicySpec) -> Option<PolicySpec> {
+pub(super) fn auth_policy(dialect: Dialect, native: PolicySpec) -> Option<PolicySpec> {
     let name = match (dialect, native.name.as_str()) {
         (Dialect::Native, _) => return Some(native),
         (Dialect::Irati, "password") => XOR_PASSWORD.to_owned(),
@@ -246,7 +246,7 @@ fn check_policies(dialect: Dialect, config: &DifConfig) -> Result<(), MemberSpec
 }
 
 /// The name under which a member is registered in N-1 DIFs. IRATI adds instance 1 to the name.
-pub fn name_below(dialect: Dialect, member: &AppName) -> AppName {
+pub(crate) fn name_below(dialect: Dialect, member: &AppName) -> AppName {
     if dialect != Dialect::Irati || member.as_str().contains('|') {
         return member.clone();
     }
@@ -255,7 +255,7 @@ pub fn name_below(dialect: Dialect, member: &AppName) -> AppName {
 }
 
 /// The name of the member that is registered in an N-1 DIF as `below`.
-pub fn member_of(dialect: Dialect, below: &AppName) -> String {
+pub(crate) fn member_of(dialect: Dialect, below: &AppName) -> String {
     let text = below.as_str();
     match (dialect, text.split_once('|')) {
         (Dialect::Irati, Some((member, _))) if !member.is_empty() => member.to_owned(),

@@ -16,7 +16,11 @@ impl Core {
     /// The member does not exist, has the N-1 DIF already, or is not allowed to use it; this system
     /// is not in the N-1 DIF; the N-1 DIF does not carry the longest PDU; or the DIF would run over
     /// itself.
-    pub fn extend_dif(&mut self, name: &str, change: &DifExtend) -> Result<IpcpId, ErrorBody> {
+    pub(crate) fn extend_dif(
+        &mut self,
+        name: &str,
+        change: &DifExtend,
+    ) -> Result<IpcpId, ErrorBody> {
         let id = self.own_member(name, change.ipcp.as_ref().map(LocalName::as_str))?;
         let Some(made_from) = self
             .ipcps

@@ -4,7 +4,7 @@ use super::*;
 
 impl Core {
     /// Handles an event of a normal IPCP.
-    pub fn on_member(&mut self, id: IpcpId, event: MemberEvent) {
+    pub(crate) fn on_member(&mut self, id: IpcpId, event: MemberEvent) {
         let Some(name) = self.ipcps.get(id).map(|ipcp| ipcp.name.clone()) else {
             return;
         };

@@ -5,7 +5,7 @@ use crate::incoming_flows::IncomingError;
 
 impl Core {
     /// Requests the N-1 flows that are due.
-    pub fn request_due_n1_flows(&mut self, now: Instant) {
+    pub(crate) fn request_due_n1_flows(&mut self, now: Instant) {
         if self.is_stopping() {
             return;
         }
@@ -34,7 +34,7 @@ impl Core {
     }
 
     /// Sends changed lists of N-1 DIFs to the members' IPCPs, which show them in their RIBs.
-    pub fn publish_n1_difs(&mut self) {
+    pub(crate) fn publish_n1_difs(&mut self) {
         for id in self.ipcps.ids() {
             let Some(ipcp) = self.ipcps.get_mut(id) else {
                 continue;
@@ -64,7 +64,7 @@ impl Core {
     }
 
     /// When the next request for an N-1 flow is due.
-    pub fn member_deadline(&self) -> Option<Instant> {
+    pub(crate) fn member_deadline(&self) -> Option<Instant> {
         self.ipcps
             .values()
             .filter_map(|ipcp| ipcp.member.as_ref())
@@ -138,7 +138,7 @@ impl Core {
     ///
     /// # Errors
     /// The refusal of the operating system, or a limit.
-    pub fn accept_n1(
+    pub(crate) fn accept_n1(
         &mut self,
         upper: IpcpId,
         ipcp: IpcpId,
@@ -177,7 +177,7 @@ impl Core {
     }
 
     /// Handles the allocation of an N-1 flow: its IPCP may use the flow now.
-    pub fn n1_allocated(&mut self, port: PortId, data_path: DataPath, is_initiator: bool) {
+    pub(crate) fn n1_allocated(&mut self, port: PortId, data_path: DataPath, is_initiator: bool) {
         let owner = self.endpoints.get(port).map(|end| end.owner);
         let Some(FlowOwner::Ipcp(upper, n1)) = owner else {
             return;
@@ -229,7 +229,7 @@ impl Core {
     }
 
     /// Handles the end of an N-1 flow, or of a request for one.
-    pub fn n1_ended(&mut self, upper: IpcpId, n1: N1Port, reason: &str) {
+    pub(crate) fn n1_ended(&mut self, upper: IpcpId, n1: N1Port, reason: &str) {
         let now = Instant::now();
         let ipcp = self.ipcps.get(upper).map(|ipcp| ipcp.name.as_str());
         tracing::debug!(ipcp, n1 = n1.0, reason, "N-1 flow ended or not allocated");
@@ -270,7 +270,7 @@ impl Core {
 
     /// Makes pending requests for N-1 flows through the DIF of an IPCP due at once, because its
     /// state has changed.
-    pub fn retry_n1_flows_now(&mut self, below: IpcpId) {
+    pub(crate) fn retry_n1_flows_now(&mut self, below: IpcpId) {
         let Some(dif) = self.ipcps.dif_of(below) else {
             return;
         };

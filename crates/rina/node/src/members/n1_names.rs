@@ -7,7 +7,7 @@ use super::*;
 
 impl Core {
     /// Registers members in a new IPCP, if its DIF is one of their N-1 DIFs.
-    pub fn register_members_in(&mut self, below: IpcpId) {
+    pub(crate) fn register_members_in(&mut self, below: IpcpId) {
         let Some(dif) = self.ipcps.dif_of(below) else {
             return;
         };
@@ -66,14 +66,14 @@ impl Core {
 
     /// The reader that recognizes the first PDU of the member's peers, in the format of the
     /// member's DIF.
-    pub fn connect_reader(&self, id: IpcpId) -> Option<ConnectReader> {
+    pub(crate) fn connect_reader(&self, id: IpcpId) -> Option<ConnectReader> {
         let member = self.ipcps.member(id)?;
         ConnectReader::new(DIALECTS, member.dialect, member.known_config())
     }
 
     /// Removes a member's registrations and N-1 flows. Another member of this system, if any,
     /// registers the DIF's name.
-    pub fn detach_from_n1_difs(&mut self, id: IpcpId) {
+    pub(crate) fn detach_from_n1_difs(&mut self, id: IpcpId) {
         let Some(ipcp) = self.ipcps.get(id).filter(|ipcp| ipcp.member.is_some()) else {
             return;
         };

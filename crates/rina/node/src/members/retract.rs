@@ -9,7 +9,7 @@ impl Core {
     ///
     /// # Errors
     /// The member does not exist, does not have the N-1 DIF, or has no other one.
-    pub fn retract_dif(
+    pub(crate) fn retract_dif(
         &mut self,
         name: &str,
         below: &str,

@@ -18,7 +18,7 @@ use crate::support::*;
 
 /// What an application attaches to its request.
 #[derive(Clone, Copy, Debug)]
-pub enum Attach {
+pub(super) enum Attach {
     Nothing,
     Unix,
     Tcp,
@@ -26,26 +26,26 @@ pub enum Attach {
 
 /// An application's end of a stream.
 #[derive(Debug)]
-pub struct Stream(pub OwnedFd);
+pub(super) struct Stream(pub OwnedFd);
 
 impl Stream {
-    pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         send(&self.0, bytes, SendFlags::NOSIGNAL)
     }
 
     /// Writes as many bytes as the socket accepts without blocking.
-    pub fn write_now(&self, bytes: &[u8]) -> Result<usize, Errno> {
+    pub(super) fn write_now(&self, bytes: &[u8]) -> Result<usize, Errno> {
         send(&self.0, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
-    pub fn write_all(&self, mut bytes: &[u8]) {
+    pub(super) fn write_all(&self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             bytes = &bytes[self.write(bytes).unwrap()..];
         }
     }
 
     /// Waits for bytes and reads them; empty at the end of the stream.
-    pub fn read(&self) -> Result<Vec<u8>, Errno> {
+    pub(super) fn read(&self) -> Result<Vec<u8>, Errno> {
         assert!(readable(&self.0, 120_000), "no bytes for two minutes");
         let mut buffer = vec![0; 1 << 16];
         let (_, bytes) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
@@ -53,7 +53,7 @@ impl Stream {
         Ok(buffer)
     }
 
-    pub fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
+    pub(super) fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
         let mut all = Vec::new();
         loop {
             let bytes = self.read()?;
@@ -64,18 +64,18 @@ impl Stream {
         }
     }
 
-    pub fn shutdown(&self, how: Shutdown) {
+    pub(super) fn shutdown(&self, how: Shutdown) {
         shutdown(&self.0, how).unwrap();
     }
 
     /// Closes a TCP connection with a reset.
-    pub fn reset(self) {
+    pub(super) fn reset(self) {
         set_socket_linger(&self.0, Some(Duration::ZERO)).unwrap();
     }
 }
 
 /// Two ends of a TCP connection.
-pub fn tcp_pair() -> (OwnedFd, OwnedFd) {
+pub(super) fn tcp_pair() -> (OwnedFd, OwnedFd) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let kept = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (attached, _) = listener.accept().unwrap();
@@ -83,7 +83,7 @@ pub fn tcp_pair() -> (OwnedFd, OwnedFd) {
 }
 
 /// The nodes that the flows of a test go through.
-pub struct Net {
+pub(super) struct Net {
     nodes: Nodes,
     server: Conn,
     caller: Conn,
@@ -103,7 +103,7 @@ impl std::fmt::Debug for Net {
 
 impl Net {
     /// Three nets: one node, two nodes over shared memory, and two nodes with a normal DIF.
-    pub fn all(name: &str) -> [Net; 3] {
+    pub(super) fn all(name: &str) -> [Net; 3] {
         [
             Net::local(name),
             Net::over_shared_memory(name),
@@ -111,7 +111,7 @@ impl Net {
         ]
     }
 
-    pub fn local(name: &str) -> Net {
+    pub(super) fn local(name: &str) -> Net {
         let house = House::new(name, "");
         let (server, caller) = (house.register("server"), house.conn());
         Net {
@@ -122,7 +122,7 @@ impl Net {
         }
     }
 
-    pub fn over_shared_memory(name: &str) -> Net {
+    pub(super) fn over_shared_memory(name: &str) -> Net {
         let pair = Pair::new(name, "");
         let server = pair.register("server");
         Net {
@@ -133,7 +133,7 @@ impl Net {
         }
     }
 
-    pub fn dif(name: &str) -> Net {
+    pub(super) fn dif(name: &str) -> Net {
         let pair = Pair::new(name, "");
         for (house, role, ipcp) in [
             (&pair.host, DifRole::Create, "host"),
@@ -160,14 +160,14 @@ impl Net {
         }
     }
 
-    pub fn caller_house(&self) -> &House {
+    pub(super) fn caller_house(&self) -> &House {
         match &self.nodes {
             Nodes::One(house) => house,
             Nodes::Two(pair) => &pair.guest,
         }
     }
 
-    pub fn server_house(&self) -> &House {
+    pub(super) fn server_house(&self) -> &House {
         match &self.nodes {
             Nodes::One(house) => house,
             Nodes::Two(pair) => &pair.host,
@@ -175,22 +175,22 @@ impl Net {
     }
 
     /// The registration of `server`.
-    pub fn server(&self) -> &Conn {
+    pub(super) fn server(&self) -> &Conn {
         &self.server
     }
 
-    pub fn dif_name(&self) -> &'static str {
+    pub(super) fn dif_name(&self) -> &'static str {
         self.in_dif
     }
 
-    pub fn stop_node(&mut self) {
+    pub(super) fn stop_node(&mut self) {
         if let Nodes::One(house) = &mut self.nodes {
             house.node.take().unwrap().stop();
         }
     }
 
     /// Allocates a flow in stream mode, to which caller and server attach these sockets.
-    pub fn allocate(&self, attached: [Option<OwnedFd>; 2]) -> Result<[Taken; 2], ErrorBody> {
+    pub(super) fn allocate(&self, attached: [Option<OwnedFd>; 2]) -> Result<[Taken; 2], ErrorBody> {
         let [of_caller, of_server] = attached;
         let fds = |fd: &Option<OwnedFd>| fd.iter().map(|fd| fd.try_clone().unwrap()).collect();
         let (of_caller, of_server): (Vec<_>, Vec<_>) = (fds(&of_caller), fds(&of_server));
@@ -213,7 +213,7 @@ impl Net {
     }
 
     /// Allocates a stream, and returns the ends of caller and server.
-    pub fn stream(&self, attach: [Attach; 2]) -> [Stream; 2] {
+    pub(super) fn stream(&self, attach: [Attach; 2]) -> [Stream; 2] {
         let (kept, attached): (Vec<_>, Vec<_>) = attach.into_iter().map(Attach::pair).unzip();
         let taken = self.allocate(attached.try_into().unwrap()).unwrap();
         let ends = taken.into_iter().zip(kept).map(|(taken, kept)| {
@@ -224,7 +224,7 @@ impl Net {
     }
 
     /// Allocates a flow of a caller in ring mode to a server in stream mode.
-    pub fn ring_and_stream(&self, attach: Attach) -> (Taken, Stream) {
+    pub(super) fn ring_and_stream(&self, attach: Attach) -> (Taken, Stream) {
         let (kept, attached) = attach.pair();
         let ask = allocate(
             "server",
@@ -242,7 +242,7 @@ impl Net {
         (self.caller.flow(), Stream(theirs.socket.or(kept).unwrap()))
     }
 
-    pub fn no_flow_is_left(&self, what: &str) {
+    pub(super) fn no_flow_is_left(&self, what: &str) {
         for house in [self.caller_house(), self.server_house()] {
             eventually_or(&format!("no flow is left, {what}, {self:?}"), || {
                 let flows = house.control().flows().unwrap();
@@ -255,7 +255,7 @@ impl Net {
 
 impl Attach {
     /// Creates the socket that the application keeps, and the socket that it attaches.
-    pub fn pair(self) -> (Option<OwnedFd>, Option<OwnedFd>) {
+    pub(super) fn pair(self) -> (Option<OwnedFd>, Option<OwnedFd>) {
         let (kept, attached) = match self {
             Attach::Nothing => return (None, None),
             Attach::Unix => socketpair_stream().unwrap(),

@@ -7,7 +7,7 @@ use carina_api::{ErrorCode, FlowSpec};
 use super::{House, dif, eventually, eventually_or};
 
 /// The specification of a member of a native DIF over one N-1 DIF.
-pub fn request(name: &str, role: DifRole, over: &str, ipcp: &str) -> DifCreate {
+pub(crate) fn request(name: &str, role: DifRole, over: &str, ipcp: &str) -> DifCreate {
     DifCreate {
         name: dif(name),
         role,
@@ -20,17 +20,17 @@ pub fn request(name: &str, role: DifRole, over: &str, ipcp: &str) -> DifCreate {
     }
 }
 
-pub fn ipcp(house: &House, name: &str) -> IpcpInfo {
+pub(crate) fn ipcp(house: &House, name: &str) -> IpcpInfo {
     let ipcps = house.control().ipcps().unwrap();
     let found = ipcps.into_iter().find(|ipcp| ipcp.name.as_str() == name);
     found.unwrap()
 }
 
-pub fn member(house: &House, name: &str) -> MemberInfo {
+pub(crate) fn member(house: &House, name: &str) -> MemberInfo {
     ipcp(house, name).member.unwrap()
 }
 
-pub fn enrolled(house: &House, name: &str) {
+pub(crate) fn enrolled(house: &House, name: &str) {
     eventually_or(&format!("{name} is enrolled"), || {
         let info = member(house, name);
         match info.state {
@@ -41,7 +41,7 @@ pub fn enrolled(house: &House, name: &str) {
 }
 
 /// Waits until a house has a route to a member of a DIF, whose entries may still be spreading.
-pub fn routed(house: &House, in_dif: &str, member: &str) {
+pub(crate) fn routed(house: &House, in_dif: &str, member: &str) {
     let path = format!("/members/{member}");
     eventually(&format!("{member} can be reached"), || {
         let objects = house.control().rib(Some(in_dif), None, &path, 0);
@@ -51,7 +51,7 @@ pub fn routed(house: &House, in_dif: &str, member: &str) {
 
 /// Checks that the member reports a permanent refusal, and that an application that requests a flow
 /// receives that refusal.
-pub fn refused_for_good(house: &House, name: &str, words: &str) {
+pub(crate) fn refused_for_good(house: &House, name: &str, words: &str) {
     eventually(&format!("{name} is refused for good"), || {
         let info = ipcp(house, name).member.unwrap();
         assert_eq!(info.state, MemberState::Joining, "{info:?}");

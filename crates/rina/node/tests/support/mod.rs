@@ -1,9 +1,9 @@
 //! A node in a temporary directory, and applications that use `ipc.sock` directly.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
-pub mod members;
-pub mod networks;
-pub mod pair;
+pub(crate) mod members;
+pub(crate) mod networks;
+pub(crate) mod pair;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,10 +23,10 @@ use carina_sys::{connect_seqpacket, recv_with_fds, send_with_fds};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A directory for one test, removed on drop.
-pub struct Scratch(pub PathBuf);
+pub(crate) struct Scratch(pub PathBuf);
 
 impl Scratch {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         // In memory, as the run directory usually is: VM regions need a tmpfs.
@@ -41,7 +41,7 @@ impl Scratch {
         Self(path)
     }
 
-    pub fn run_dir(&self) -> RunDir {
+    pub(crate) fn run_dir(&self) -> RunDir {
         RunDir::new(self.0.join("run"))
     }
 }
@@ -53,31 +53,31 @@ impl Drop for Scratch {
 }
 
 /// A running node and its directory.
-pub struct House {
+pub(crate) struct House {
     pub node: Option<NodeHandle>,
     pub scratch: Scratch,
 }
 
 impl House {
-    pub fn new(name: &str, toml: &str) -> Self {
+    pub(crate) fn new(name: &str, toml: &str) -> Self {
         let scratch = Scratch::new(name);
         let node = Some(start(&scratch, toml));
         Self { node, scratch }
     }
 
-    pub fn dir(&self) -> RunDir {
+    pub(crate) fn dir(&self) -> RunDir {
         self.scratch.run_dir()
     }
 
-    pub fn control(&self) -> Client {
+    pub(crate) fn control(&self) -> Client {
         Client::new(self.dir().control_sock())
     }
 
-    pub fn conn(&self) -> Conn {
+    pub(crate) fn conn(&self) -> Conn {
         Conn::open(&self.dir())
     }
 
-    pub fn register(&self, name: &str) -> Conn {
+    pub(crate) fn register(&self, name: &str) -> Conn {
         let conn = self.conn();
         let difs = conn.register(name, None).unwrap();
         assert!(!difs.is_empty());
@@ -85,7 +85,7 @@ impl House {
     }
 }
 
-pub fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
+pub(crate) fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
     let mut node = None;
     eventually_or("the node starts", || {
         let mut config = Config::parse(toml, None).unwrap();
@@ -105,7 +105,7 @@ pub fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
 
 /// Addresses for nodes to listen on. Each is an own address of the loopback network, so no other
 /// process is given its port before the node opens it.
-pub fn addresses<const N: usize>() -> [SocketAddr; N] {
+pub(crate) fn addresses<const N: usize>() -> [SocketAddr; N] {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     [(); N].map(|()| {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -114,32 +114,32 @@ pub fn addresses<const N: usize>() -> [SocketAddr; N] {
     })
 }
 
-pub fn app(text: &str) -> AppName {
+pub(crate) fn app(text: &str) -> AppName {
     AppName::new(text).unwrap()
 }
 
-pub fn dif(text: &str) -> DifName {
+pub(crate) fn dif(text: &str) -> DifName {
     DifName::new(text).unwrap()
 }
 
 /// A connection to `ipc.sock`.
-pub struct Conn(pub OwnedFd);
+pub(crate) struct Conn(pub OwnedFd);
 
 impl Conn {
-    pub fn open(dir: &RunDir) -> Self {
+    pub(crate) fn open(dir: &RunDir) -> Self {
         Self(connect_seqpacket(&dir.ipc_sock(), Duration::from_secs(60)).unwrap())
     }
 
-    pub fn say(&self, request: &Request) {
+    pub(crate) fn say(&self, request: &Request) {
         self.say_attaching(request, &[]);
     }
 
-    pub fn say_attaching(&self, request: &Request, fds: &[BorrowedFd<'_>]) {
+    pub(crate) fn say_attaching(&self, request: &Request, fds: &[BorrowedFd<'_>]) {
         send_with_fds(&self.0, &ipc::encode(request).unwrap(), fds).unwrap();
     }
 
     /// The next message; `None` when the node has closed the connection.
-    pub fn hear(&self) -> Option<(Reply, Vec<OwnedFd>)> {
+    pub(crate) fn hear(&self) -> Option<(Reply, Vec<OwnedFd>)> {
         assert!(readable(&self.0, PATIENCE_MS), "the node was silent");
         let mut buffer = vec![0; ipc::MESSAGE_BYTES_MAX];
         let datagram = recv_with_fds(&self.0, &mut buffer).ok()?;
@@ -151,14 +151,18 @@ impl Conn {
         })
     }
 
-    pub fn error(&self) -> ErrorBody {
+    pub(crate) fn error(&self) -> ErrorBody {
         match self.hear() {
             Some((Reply::Error(refusal), _)) => refusal.error,
             other => panic!("expected an error, got {other:?}"),
         }
     }
 
-    pub fn register(&self, name: &str, in_dif: Option<&str>) -> Result<Vec<DifName>, ErrorBody> {
+    pub(crate) fn register(
+        &self,
+        name: &str,
+        in_dif: Option<&str>,
+    ) -> Result<Vec<DifName>, ErrorBody> {
         let (name, dif) = (app(name), in_dif.map(dif));
         self.say(&Request::Register {
             version: ipc::VERSION,
@@ -174,15 +178,15 @@ impl Conn {
         }
     }
 
-    pub fn ask(&self, remote: &str) {
+    pub(crate) fn ask(&self, remote: &str) {
         self.ask_with(remote, None, FlowSpec::reliable(), Mode::Ring);
     }
 
-    pub fn ask_with(&self, remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode: Mode) {
+    pub(crate) fn ask_with(&self, remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode: Mode) {
         self.say(&allocate(remote, in_dif, spec, mode));
     }
 
-    pub fn flow_request(&self) -> FlowRequest {
+    pub(crate) fn flow_request(&self) -> FlowRequest {
         match self.hear() {
             Some((Reply::FlowRequest(request), _)) => request,
             other => panic!("expected a flow request, got {other:?}"),
@@ -190,7 +194,7 @@ impl Conn {
     }
 
     /// The flow request that `caller` has made. Fails at once if the request is refused instead.
-    pub fn flow_request_of(&self, caller: &Conn) -> FlowRequest {
+    pub(crate) fn flow_request_of(&self, caller: &Conn) -> FlowRequest {
         eventually("the request has come, or a refusal", || {
             readable(&self.0, 0) || readable(&caller.0, 0)
         });
@@ -200,11 +204,11 @@ impl Conn {
         self.flow_request()
     }
 
-    pub fn accept(&self, request: u32, mode: Mode) {
+    pub(crate) fn accept(&self, request: u32, mode: Mode) {
         self.say(&accepted(request, mode));
     }
 
-    pub fn deny(&self, request: u32, reason: &str) {
+    pub(crate) fn deny(&self, request: u32, reason: &str) {
         let (mode, reason) = (Mode::Ring, Some(reason.to_owned()));
         self.say(&Request::Respond {
             request,
@@ -215,7 +219,7 @@ impl Conn {
         });
     }
 
-    pub fn flow(&self) -> Taken {
+    pub(crate) fn flow(&self) -> Taken {
         match self.hear() {
             Some((Reply::Flow(flow), fds)) => Taken::new(flow, fds),
             other => panic!("expected a flow, got {other:?}"),
@@ -224,7 +228,7 @@ impl Conn {
 }
 
 /// A request for a flow.
-pub fn allocate(remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode: Mode) -> Request {
+pub(crate) fn allocate(remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode: Mode) -> Request {
     Request::Allocate {
         version: ipc::VERSION,
         local: app("caller"),
@@ -240,7 +244,7 @@ pub fn allocate(remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode: Mode) 
 }
 
 /// An answer that accepts.
-pub fn accepted(request: u32, mode: Mode) -> Request {
+pub(crate) fn accepted(request: u32, mode: Mode) -> Request {
     Request::Respond {
         request,
         accept: true,
@@ -260,7 +264,7 @@ fn taken_from(end: &mut Endpoint) -> Option<Vec<u8>> {
 }
 
 /// An end of a flow that the node has delivered.
-pub struct Taken {
+pub(crate) struct Taken {
     pub flow: Flow,
     /// The control socket in ring mode, the data socket in the others.
     pub socket: Option<OwnedFd>,
@@ -268,7 +272,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    pub fn new(flow: Flow, mut fds: Vec<OwnedFd>) -> Self {
+    pub(crate) fn new(flow: Flow, mut fds: Vec<OwnedFd>) -> Self {
         let expected = match flow.mode {
             Mode::Ring => ipc::RING_FDS..=ipc::RING_FDS,
             Mode::Socket => ipc::SOCKET_FDS..=ipc::SOCKET_FDS,
@@ -290,7 +294,7 @@ impl Taken {
         Self { flow, socket, end }
     }
 
-    pub fn send(&mut self, sdu: &[u8]) {
+    pub(crate) fn send(&mut self, sdu: &[u8]) {
         match &mut self.end {
             Some(end) => {
                 end.tx.push(&[sdu], false).unwrap();
@@ -301,7 +305,7 @@ impl Taken {
     }
 
     /// The next SDU, which is one piece; `None` at the end of the flow.
-    pub fn recv(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn recv(&mut self) -> Option<Vec<u8>> {
         let Some(end) = &mut self.end else {
             let socket = self.socket.as_ref().unwrap();
             assert!(readable(socket, PATIENCE_MS), "no SDU for two minutes");
@@ -329,12 +333,12 @@ impl Taken {
     }
 
     /// The next SDU of one piece, if it is already in the ring.
-    pub fn recv_now(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn recv_now(&mut self) -> Option<Vec<u8>> {
         taken_from(self.end.as_mut().expect("a ring"))
     }
 
     /// Sends an SDU as soon as the ring has room for it.
-    pub fn send_patiently(&mut self, sdu: &[u8]) {
+    pub(crate) fn send_patiently(&mut self, sdu: &[u8]) {
         let end = self.end.as_mut().expect("a ring");
         let patience = Instant::now() + PATIENCE;
         while end.tx.push(&[sdu], false).is_err() {
@@ -346,7 +350,7 @@ impl Taken {
     }
 
     /// Sends an SDU of any length, in pieces of at most `piece` bytes.
-    pub fn send_in_pieces(&mut self, sdu: &[u8], piece: usize) {
+    pub(crate) fn send_in_pieces(&mut self, sdu: &[u8], piece: usize) {
         let end = self.end.as_mut().expect("a ring");
         let patience = Instant::now() + PATIENCE;
         let mut rest = sdu;
@@ -365,7 +369,7 @@ impl Taken {
     }
 
     /// The next SDU, of any number of pieces; `None` at the end of the flow.
-    pub fn recv_whole(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn recv_whole(&mut self) -> Option<Vec<u8>> {
         let mut sdu = Vec::new();
         loop {
             let end = self.end.as_mut().expect("a ring");
@@ -398,14 +402,14 @@ impl Taken {
     }
 
     /// Closes as an application should: first its stream, then its descriptors.
-    pub fn close(mut self) {
+    pub(crate) fn close(mut self) {
         if let Some(end) = &mut self.end {
             end.close(carina_ring::State::Closed);
         }
     }
 
     /// The node's notice of the flow's end; `None` when the node just closed the socket.
-    pub fn notice(&self) -> Option<(String, bool)> {
+    pub(crate) fn notice(&self) -> Option<(String, bool)> {
         let socket = self.socket.as_ref().unwrap();
         assert!(
             readable(socket, PATIENCE_MS),
@@ -426,7 +430,7 @@ impl Taken {
 ///
 /// The time is counted in polls: if the whole process, nodes included, is not scheduled for a
 /// while, that costs one poll only, and not the whole time.
-pub fn readable(fd: impl AsFd, ms: i64) -> bool {
+pub(crate) fn readable(fd: impl AsFd, ms: i64) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
     let mut left = ms;
     loop {
@@ -446,19 +450,19 @@ pub fn readable(fd: impl AsFd, ms: i64) -> bool {
 }
 
 /// Time limit for waits. Results do not depend on it; it only ends a test that hangs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_MS: i64 = 120_000;
 
 /// Duration of one poll, in milliseconds.
 const SLICE_MS: i64 = 100;
 
 /// Waits until a condition holds.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     eventually_or(what, || holds().then_some(()).ok_or_else(String::new));
 }
 
 /// Waits until a condition holds. The error of `holds` is shown if it never does.
-pub fn eventually_or(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
+pub(crate) fn eventually_or(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
     let mut looks = 0;
     while let Err(state) = holds() {
         looks += 1;
@@ -475,7 +479,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LOOKS_MAX: u32 = 24_000;
 
 /// Both ends of a flow within one node.
-pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
+pub(crate) fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
     let server = house.register("echo");
     let caller = house.conn();
     caller.ask_with("echo", None, FlowSpec::reliable(), modes[0]);
@@ -491,7 +495,7 @@ pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
 }
 
 /// Bytes without a regular pattern, so that mistakes are detected; `seed` selects them.
-pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut content = vec![0; bytes];
     SplitMix::new(seed).fill(&mut content);
     content

@@ -11,7 +11,7 @@ use super::*;
 use crate::room::Room;
 
 /// Waits until IPCP `e` has this link state.
-pub fn wait_for(house: &House, state: LinkState) {
+pub(crate) fn wait_for(house: &House, state: LinkState) {
     eventually("the state of the link", || {
         let ipcps = house.control().ipcps().unwrap();
         let found = ipcps.iter().find(|ipcp| ipcp.name.as_str() == "e");
@@ -20,7 +20,7 @@ pub fn wait_for(house: &House, state: LinkState) {
 }
 
 /// Requests an unreliable flow, and accepts it when its first SDU arrives.
-pub fn begin(from: &House, server: &Conn, name: &str) -> (Taken, Taken) {
+pub(crate) fn begin(from: &House, server: &Conn, name: &str) -> (Taken, Taken) {
     let mut mine = asked(from, name).unwrap();
     mine.send(b"first");
     let request = server.flow_request();
@@ -32,7 +32,7 @@ pub fn begin(from: &House, server: &Conn, name: &str) -> (Taken, Taken) {
 
 /// Requests an unreliable flow until an answer arrives: if the machine does not run the test for
 /// long enough, a request times out.
-pub fn asked(from: &House, name: &str) -> Result<Taken, String> {
+pub(crate) fn asked(from: &House, name: &str) -> Result<Taken, String> {
     let mut refusal = String::new();
     for _ in 0..100 {
         let caller = from.conn();
@@ -50,19 +50,19 @@ pub fn asked(from: &House, name: &str) -> Result<Taken, String> {
 }
 
 /// The sum of a counter over all apps of a node.
-pub fn counted(house: &House, value: Value) -> u64 {
+pub(crate) fn counted(house: &House, value: Value) -> u64 {
     let rows = counters::read(&house.dir().path().join("counters")).unwrap();
     rows.iter().map(|row| row.get(value)).sum()
 }
 
 /// An Ethernet station without a node.
-pub struct Station {
+pub(crate) struct Station {
     socket: PacketSocket,
     pub mac: Mac,
 }
 
 impl Station {
-    pub fn new(room: &Room, name: &'static str) -> Station {
+    pub(crate) fn new(room: &Room, name: &'static str) -> Station {
         room.run(move || {
             let interface = Interface::named(name).unwrap();
             let layout = Layout::for_mtu(interface.mtu);
@@ -73,7 +73,7 @@ impl Station {
         })
     }
 
-    pub fn send(&mut self, to: Mac, ethertype: u16, payload: &[u8]) {
+    pub(crate) fn send(&mut self, to: Mac, ethertype: u16, payload: &[u8]) {
         let mut frame = to.0.to_vec();
         frame.extend_from_slice(&self.mac.0);
         frame.extend_from_slice(&ethertype.to_be_bytes());
@@ -87,13 +87,13 @@ impl Station {
     }
 
     /// The payload of the next frame of this type.
-    pub fn receive(&mut self, ethertype: u16) -> Vec<u8> {
+    pub(crate) fn receive(&mut self, ethertype: u16) -> Vec<u8> {
         let frame = self.receive_within(ethertype, PATIENCE);
         frame.unwrap_or_else(|| panic!("no frame for {PATIENCE:?}"))
     }
 
     /// Like [`Station::receive`], but `None` when no such frame arrives in time.
-    pub fn receive_within(&mut self, ethertype: u16, time: Duration) -> Option<Vec<u8>> {
+    pub(crate) fn receive_within(&mut self, ethertype: u16, time: Duration) -> Option<Vec<u8>> {
         let patience = Instant::now() + time;
         loop {
             if let Some(received) = self.socket.receive() {

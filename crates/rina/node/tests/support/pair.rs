@@ -11,19 +11,19 @@ use carina_vmpi::ll::memfd::MemfdRegion;
 use super::*;
 
 /// A host and a guest.
-pub struct Pair {
+pub(crate) struct Pair {
     pub host: House,
     pub guest: House,
     pub region: MemfdRegion,
 }
 
 impl Pair {
-    pub fn new(name: &str, toml: &str) -> Self {
+    pub(crate) fn new(name: &str, toml: &str) -> Self {
         Self::with(name, [toml; 2])
     }
 
     /// Starts host and guest with these configurations.
-    pub fn with(name: &str, toml: [&str; 2]) -> Self {
+    pub(crate) fn with(name: &str, toml: [&str; 2]) -> Self {
         let named = |name: &str, toml: &str| format!("node.name = \"{name}\"\n{toml}");
         let host = House::new(&format!("{name}-h"), &named("host", toml[0]));
         let guest = House::new(&format!("{name}-g"), &named("guest", toml[1]));
@@ -40,7 +40,7 @@ impl Pair {
     }
 
     /// A host and a guest, joined by `hv.x` and by `wire`, a UDP shim DIF.
-    pub fn doubly_joined(name: &str, sdu_max: usize) -> Pair {
+    pub(crate) fn doubly_joined(name: &str, sdu_max: usize) -> Pair {
         let [host, guest] = addresses();
         let house = |side: &str, own: SocketAddr, other: SocketAddr| {
             let peer = |name: &str| format!("{{ name = \"{name}\", address = \"{other}\" }}");
@@ -63,7 +63,7 @@ impl Pair {
         pair
     }
 
-    pub fn attach(&self, house: &House, side: Side) {
+    pub(crate) fn attach(&self, house: &House, side: Side) {
         let name = LocalName::new("shim").unwrap();
         let device = self.region.device(side).unwrap();
         house
@@ -74,7 +74,7 @@ impl Pair {
             .unwrap();
     }
 
-    pub fn wait_up(&self) {
+    pub(crate) fn wait_up(&self) {
         for house in [&self.host, &self.guest] {
             eventually("the link is up", || {
                 house
@@ -88,7 +88,7 @@ impl Pair {
     }
 
     /// Registers a name at the host, and waits until the guest knows it.
-    pub fn register(&self, name: &str) -> Conn {
+    pub(crate) fn register(&self, name: &str) -> Conn {
         let conn = self.host.register(name);
         eventually("the name is known at the peer", || {
             let apps = self.guest.control().apps().unwrap();
@@ -98,7 +98,7 @@ impl Pair {
         conn
     }
 
-    pub fn flow(&self, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
+    pub(crate) fn flow(&self, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
         let server = self.register("echo");
         let caller = self.guest.conn();
         caller.ask_with("echo", None, FlowSpec::reliable(), modes[0]);

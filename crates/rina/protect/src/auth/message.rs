@@ -13,7 +13,7 @@ use super::AuthError;
 
 /// Numbers of policies in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Policy `password`.
     Password = 1,
     /// Policy `ed25519`.
@@ -21,7 +21,7 @@ pub enum Kind {
 }
 
 /// Encodes a message with these fields.
-pub fn write(kind: Kind, number: u8, fields: &[&[u8]]) -> Vec<u8> {
+pub(super) fn write(kind: Kind, number: u8, fields: &[&[u8]]) -> Vec<u8> {
     let mut message = vec![VERSION, kind as u8, number];
     for field in fields {
         message.extend_from_slice(field);
@@ -33,7 +33,11 @@ pub fn write(kind: Kind, number: u8, fields: &[&[u8]]) -> Vec<u8> {
 ///
 /// # Errors
 /// The message is another one, or has a wrong length.
-pub fn read<const N: usize>(kind: Kind, number: u8, message: &[u8]) -> Result<&[u8; N], AuthError> {
+pub(super) fn read<const N: usize>(
+    kind: Kind,
+    number: u8,
+    message: &[u8],
+) -> Result<&[u8; N], AuthError> {
     let (head, fields) = message.split_first_chunk::<3>().ok_or(AuthError::Short)?;
     let [version, policy, given] = *head;
     if version != VERSION {
@@ -54,7 +58,7 @@ pub fn read<const N: usize>(kind: Kind, number: u8, message: &[u8]) -> Result<&[
 
 /// Hash of several texts. The length of each is hashed too, so that different lists of texts have
 /// different hashes.
-pub fn hash(texts: &[&[u8]]) -> [u8; 32] {
+pub(super) fn hash(texts: &[&[u8]]) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
     for text in texts {
         context.update(&(text.len() as u64).to_be_bytes());

@@ -36,6 +36,7 @@ impl Stretched {
     }
 
     /// Wraps a key that is already derived.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn of_key(key: [u8; 32]) -> Stretched {
         Stretched(key)
     }

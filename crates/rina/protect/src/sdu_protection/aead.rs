@@ -210,7 +210,7 @@ impl KeyType for Material {
 }
 
 /// Bytes that encryption adds to a PDU.
-pub const OVERHEAD: usize = TAG_LEN + COUNTER_LEN;
+pub(super) const OVERHEAD: usize = TAG_LEN + COUNTER_LEN;
 
 /// Number of PDUs under one key, as a power of two. With PDUs of 1500 bytes, 2^32 PDUs give an
 /// attacker on AES-GCM an advantage of about 2^-51 (blocks squared over 2^129).

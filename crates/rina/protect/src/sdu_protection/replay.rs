@@ -2,7 +2,7 @@
 
 /// A window over the last [`WINDOW`] counters. Each counter is accepted once, in any order.
 #[derive(Clone, Debug)]
-pub struct Replay {
+pub(super) struct Replay {
     /// One above the highest accepted counter.
     end: u64,
     /// Bit `c % 64` of word `c / 64 % WORDS` is set if `c` was accepted.
@@ -21,7 +21,7 @@ impl Default for Replay {
 impl Replay {
     /// Whether this counter was not accepted yet and is recent enough. The PDU itself may still be
     /// forged.
-    pub fn is_new(&self, counter: u64) -> bool {
+    pub(super) fn is_new(&self, counter: u64) -> bool {
         if counter >= self.end {
             return true;
         }
@@ -30,13 +30,13 @@ impl Replay {
     }
 
     /// One above the highest accepted counter.
-    pub fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.end
     }
 
     /// Marks a counter as accepted. Call it only for a PDU whose authenticity was checked;
     /// otherwise a forger could move the window.
-    pub fn accept(&mut self, counter: u64) {
+    pub(super) fn accept(&mut self, counter: u64) {
         if counter >= self.end {
             let fresh = counter / 64 - self.end.saturating_sub(1) / 64;
             for step in 0..fresh.min(WORDS as u64) {

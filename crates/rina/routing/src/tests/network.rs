@@ -11,11 +11,11 @@ use crate::message::{Address, Message};
 use crate::policy::make;
 use carina_time::Instant;
 
-pub const MILLI: u64 = 1_000_000;
-pub const SECOND: u64 = 1000 * MILLI;
+pub(super) const MILLI: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1000 * MILLI;
 
 /// Members with addresses from 1. Every message takes a millisecond, and messages stay in order.
-pub struct Network {
+pub(super) struct Network {
     pub now: u64,
     pub members: BTreeMap<Address, Box<dyn Routing>>,
     links: BTreeMap<(Address, Address), VecDeque<(u64, Message)>>,
@@ -24,7 +24,7 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn new(members: u64, params: &[(&str, &str)]) -> Network {
+    pub(super) fn new(members: u64, params: &[(&str, &str)]) -> Network {
         let params: BTreeMap<String, String> = params
             .iter()
             .map(|(name, value)| (String::from(*name), String::from(*value)))
@@ -48,14 +48,14 @@ impl Network {
         network
     }
 
-    pub fn up(&mut self, a: Address, b: Address, cost: u32) {
+    pub(super) fn up(&mut self, a: Address, b: Address, cost: u32) {
         for (from, to) in [(a, b), (b, a)] {
             self.links.entry((from, to)).or_default();
             self.member(from).handle_link_up_at(to, cost);
         }
     }
 
-    pub fn down(&mut self, a: Address, b: Address) {
+    pub(super) fn down(&mut self, a: Address, b: Address) {
         for (from, to) in [(a, b), (b, a)] {
             self.links.remove(&(from, to));
             self.member(from).handle_link_down_at(to);
@@ -63,7 +63,7 @@ impl Network {
     }
 
     /// Takes the link down. Only `a` notices, because `b` no longer exists.
-    pub fn down_one_sided(&mut self, a: Address, b: Address) {
+    pub(super) fn down_one_sided(&mut self, a: Address, b: Address) {
         self.links.remove(&(a, b));
         self.links.remove(&(b, a));
         self.member(a).handle_link_down_at(b);
@@ -76,7 +76,7 @@ impl Network {
     }
 
     /// Runs the simulation for `span`.
-    pub fn run(&mut self, span: u64) {
+    pub(super) fn run(&mut self, span: u64) {
         let end = self.now + span;
         loop {
             self.collect();
@@ -130,7 +130,7 @@ impl Network {
     }
 
     /// Loses all messages in transit.
-    pub fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
         self.collect();
         self.links.values_mut().for_each(VecDeque::clear);
     }
@@ -138,7 +138,7 @@ impl Network {
     /// The path of a PDU from `from` to `dst`. Each member uses its first next hop or another one,
     /// selected by `pick`. `None` if the PDU does not arrive within as many hops as there are
     /// members.
-    pub fn walk(&self, from: Address, dst: Address, pick: usize) -> Option<Vec<Address>> {
+    pub(super) fn walk(&self, from: Address, dst: Address, pick: usize) -> Option<Vec<Address>> {
         let mut way = Vec::from([from]);
         let mut here = from;
         while here != dst {

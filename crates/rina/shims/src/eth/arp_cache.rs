@@ -18,7 +18,7 @@ pub(super) struct ArpCache {
 
 impl ArpCache {
     /// Notes that a station requests a flow. SDUs that it sends from now on belong to the new flow.
-    pub fn note_request(&mut self, mac: Mac, caller: Names) {
+    pub(super) fn note_request(&mut self, mac: Mac, caller: Names) {
         self.ended.remove(&mac);
         if self.requests.len() >= STATIONS_MAX && !self.requests.contains_key(&mac) {
             self.requests.clear();
@@ -27,12 +27,12 @@ impl ArpCache {
     }
 
     /// The flow that a station requested last.
-    pub fn requester(&self, mac: Mac) -> Option<&Names> {
+    pub(super) fn requester(&self, mac: Mac) -> Option<&Names> {
         self.requests.get(&mac)
     }
 
     /// Notes that a flow has ended on this side. The station does not know that.
-    pub fn flow_ended(&mut self, mac: Mac, now: Instant) {
+    pub(super) fn flow_ended(&mut self, mac: Mac, now: Instant) {
         if self.ended.len() >= STATIONS_MAX {
             self.ended.retain(|_, until| *until > now);
             if self.ended.len() >= STATIONS_MAX {
@@ -43,17 +43,17 @@ impl ArpCache {
     }
 
     /// Notes that a flow with the station starts.
-    pub fn flow_begins(&mut self, mac: Mac) {
+    pub(super) fn flow_begins(&mut self, mac: Mac) {
         self.ended.remove(&mac);
     }
 
     /// Whether an SDU of this station is a late one of an ended flow.
-    pub fn is_late(&self, mac: Mac, now: Instant) -> bool {
+    pub(super) fn is_late(&self, mac: Mac, now: Instant) -> bool {
         self.ended.get(&mac).is_some_and(|until| now < *until)
     }
 
     /// Removes all state.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.ended.clear();
     }

@@ -18,7 +18,7 @@ pub(super) enum Medium {
 }
 
 impl Medium {
-    pub fn mac(&self) -> Mac {
+    pub(super) fn mac(&self) -> Mac {
         match self {
             Medium::Socket(socket) => socket.mac(),
             Medium::Port(port) => port.mac(),
@@ -26,7 +26,7 @@ impl Medium {
     }
 
     /// Longest payload of a frame in bytes.
-    pub fn mtu(&self) -> usize {
+    pub(super) fn mtu(&self) -> usize {
         match self {
             Medium::Socket(socket) => socket.mtu(),
             Medium::Port(port) => port.mtu(),
@@ -37,7 +37,7 @@ impl Medium {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn link(&self) -> Result<(), ShimError> {
+    pub(super) fn link(&self) -> Result<(), ShimError> {
         match self {
             Medium::Socket(socket) => socket.link(),
             Medium::Port(port) => port.link(),
@@ -45,7 +45,7 @@ impl Medium {
     }
 
     /// Whether the interface has changed since it was last checked.
-    pub fn has_changed(&self) -> bool {
+    pub(super) fn has_changed(&self) -> bool {
         match self {
             Medium::Socket(socket) => socket.has_changed(),
             Medium::Port(port) => port.has_changed(),
@@ -56,7 +56,7 @@ impl Medium {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn look(&mut self) -> Result<(), ShimError> {
+    pub(super) fn look(&mut self) -> Result<(), ShimError> {
         match self {
             Medium::Socket(socket) => socket.look(),
             Medium::Port(port) => port.look(),
@@ -64,14 +64,14 @@ impl Medium {
     }
 
     /// Moves frames between the shim and the graph of its port. Returns whether any moved.
-    pub fn breathe(&mut self, now: Instant, links: &mut Links) -> bool {
+    pub(super) fn breathe(&mut self, now: Instant, links: &mut Links) -> bool {
         match self {
             Medium::Socket(_) => false,
             Medium::Port(port) => port.breathe(now, links),
         }
     }
 
-    pub fn receive(&mut self) -> Option<Received> {
+    pub(super) fn receive(&mut self) -> Option<Received> {
         match self {
             Medium::Socket(socket) => socket.receive(),
             Medium::Port(port) => port.receive(),
@@ -79,14 +79,14 @@ impl Medium {
     }
 
     /// Releases the memory of received frames.
-    pub fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         match self {
             Medium::Socket(socket) => socket.release(),
             Medium::Port(_) => {}
         }
     }
 
-    pub fn has_frame(&self) -> bool {
+    pub(super) fn has_frame(&self) -> bool {
         match self {
             Medium::Socket(socket) => socket.has_frame(),
             Medium::Port(port) => port.has_frame(),
@@ -94,7 +94,7 @@ impl Medium {
     }
 
     /// Number of frames that can be sent before the next flush.
-    pub fn free_frames(&mut self) -> usize {
+    pub(super) fn free_frames(&mut self) -> usize {
         match self {
             Medium::Socket(socket) => socket.free_frames(),
             Medium::Port(port) => port.free_frames(),
@@ -103,14 +103,14 @@ impl Medium {
 
     /// Reserves a slot for a frame of `bytes`, to be filled and committed. `None` if no slot is
     /// free, or if `bytes` exceeds the slot.
-    pub fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    pub(super) fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
         match self {
             Medium::Socket(socket) => socket.reserve(bytes),
             Medium::Port(port) => port.reserve(bytes),
         }
     }
 
-    pub fn commit(&mut self, bytes: usize) {
+    pub(super) fn commit(&mut self, bytes: usize) {
         match self {
             Medium::Socket(socket) => socket.commit(bytes),
             Medium::Port(port) => port.commit(),
@@ -119,7 +119,7 @@ impl Medium {
 
     /// Hands committed frames to the medium. `Some(false)` means: call it again later. `None` means
     /// that the medium is down.
-    pub fn flush(&mut self, now: Instant, links: &mut Links) -> Option<bool> {
+    pub(super) fn flush(&mut self, now: Instant, links: &mut Links) -> Option<bool> {
         match self {
             Medium::Socket(socket) => socket.flush(),
             Medium::Port(port) => {
@@ -130,7 +130,7 @@ impl Medium {
     }
 
     /// Frames lost since the last call because there was no memory for them.
-    pub fn take_missed(&mut self) -> u64 {
+    pub(super) fn take_missed(&mut self) -> u64 {
         match self {
             Medium::Socket(socket) => socket.take_missed(),
             Medium::Port(port) => port.take_missed(),
@@ -138,21 +138,21 @@ impl Medium {
     }
 
     /// Arms the wake-up. Returns false when there is something to do already.
-    pub fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
+    pub(super) fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         match self {
             Medium::Socket(_) => true,
             Medium::Port(port) => port.arm(now, links),
         }
     }
 
-    pub fn disarm(&mut self) {
+    pub(super) fn disarm(&mut self) {
         match self {
             Medium::Socket(_) => {}
             Medium::Port(port) => port.disarm(),
         }
     }
 
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         match self {
             Medium::Socket(_) => None,
             Medium::Port(port) => port.next_deadline(),
@@ -160,7 +160,7 @@ impl Medium {
     }
 
     /// Descriptors that become readable when a frame arrives or an interface changes.
-    pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+    pub(super) fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Medium::Socket(socket) => socket.wait_fds().to_vec(),
             Medium::Port(port) => port.wait_fds(),

@@ -35,7 +35,7 @@ impl Opening {
     ///
     /// # Errors
     /// What is wrong with the configuration or the interface.
-    pub fn new(config: EthConfig) -> Result<Opening, ShimError> {
+    pub(super) fn new(config: EthConfig) -> Result<Opening, ShimError> {
         if config.vlan > VLAN_MAX {
             let (id, max) = (config.vlan, VLAN_MAX);
             return Err(ShimError::Vlan { id, max });
@@ -60,11 +60,11 @@ impl Opening {
     }
 
     /// Name of the medium in messages.
-    pub fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         self.config.label()
     }
 
-    pub fn config(&self) -> &EthConfig {
+    pub(super) fn config(&self) -> &EthConfig {
         &self.config
     }
 
@@ -76,7 +76,7 @@ impl Opening {
     }
 
     /// Longest SDU in bytes.
-    pub fn sdu_bytes_max(&self) -> usize {
+    pub(super) fn sdu_bytes_max(&self) -> usize {
         self.mtu().min(self.config.mtu.unwrap_or(usize::MAX))
     }
 
@@ -84,7 +84,7 @@ impl Opening {
     ///
     /// # Errors
     /// The reason why the port cannot be created.
-    pub fn open(self, packets: &Pool) -> Result<Nic, ShimError> {
+    pub(super) fn open(self, packets: &Pool) -> Result<Nic, ShimError> {
         let medium = match self.medium {
             OpeningMedium::Socket(socket) => Medium::Socket(socket),
             OpeningMedium::Port(plan) => Medium::Port(Box::new(plan.open(packets.clone())?)),
@@ -135,20 +135,20 @@ impl Nic {
     }
 
     /// Name of the medium in messages.
-    pub fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         self.config.label()
     }
 
-    pub fn mac(&self) -> Mac {
+    pub(super) fn mac(&self) -> Mac {
         self.medium.mac()
     }
 
-    pub fn config(&self) -> &EthConfig {
+    pub(super) fn config(&self) -> &EthConfig {
         &self.config
     }
 
     /// Longest SDU in bytes: the longest payload of a frame.
-    pub fn sdu_bytes_max(&self) -> usize {
+    pub(super) fn sdu_bytes_max(&self) -> usize {
         self.medium.mtu().min(self.config.mtu.unwrap_or(usize::MAX))
     }
 
@@ -156,7 +156,7 @@ impl Nic {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn link(&self) -> Result<(), ShimError> {
+    pub(super) fn link(&self) -> Result<(), ShimError> {
         self.medium.link()
     }
 
@@ -165,7 +165,7 @@ impl Nic {
     ///
     /// # Errors
     /// The reason why frames can no longer be sent.
-    pub fn look(&mut self, now: Instant) -> Result<bool, ShimError> {
+    pub(super) fn look(&mut self, now: Instant) -> Result<bool, ShimError> {
         if now < self.look_at {
             return Ok(false);
         }
@@ -177,7 +177,7 @@ impl Nic {
     }
 
     /// Makes the next [`Nic::look`] check the interface, because a change may have woken the shim.
-    pub fn look_soon(&mut self) {
+    pub(super) fn look_soon(&mut self) {
         self.look_at = Instant::ZERO;
     }
 
@@ -185,28 +185,28 @@ impl Nic {
     ///
     /// # Errors
     /// The reason why frames can no longer be sent.
-    pub fn look_now(&mut self) -> Result<(), ShimError> {
+    pub(super) fn look_now(&mut self) -> Result<(), ShimError> {
         self.header_to = None;
         self.medium.look()
     }
 
     /// Moves frames between the shim and the graph of its port. Returns whether any moved.
-    pub fn breathe(&mut self, now: Instant, links: &mut Links) -> bool {
+    pub(super) fn breathe(&mut self, now: Instant, links: &mut Links) -> bool {
         self.medium.breathe(now, links)
     }
 
     /// The next received frame. Its payload may lie in the ring until [`Nic::release_burst`].
-    pub fn next(&mut self) -> Option<Received> {
+    pub(super) fn next(&mut self) -> Option<Received> {
         self.medium.receive()
     }
 
     /// Whether a received frame waits.
-    pub fn has_frame(&self) -> bool {
+    pub(super) fn has_frame(&self) -> bool {
         self.medium.has_frame()
     }
 
     /// Number of frames that can be sent in this breath.
-    pub fn room(&mut self) -> usize {
+    pub(super) fn room(&mut self) -> usize {
         match &self.fault {
             // The fault layer has its own limit, and is meant to lose what exceeds it.
             Some(_) => usize::MAX,
@@ -229,7 +229,7 @@ impl Nic {
     }
 
     /// Sends an SDU to a station.
-    pub fn send(&mut self, now: Instant, to: Mac, sdu: &Packet) -> Sent {
+    pub(super) fn send(&mut self, now: Instant, to: Mac, sdu: &Packet) -> Sent {
         let head = self.head(to, ETHERTYPE_RINA);
         let bytes = (head + sdu.len()).max(match self.config.vlan {
             0 => 0,
@@ -258,7 +258,7 @@ impl Nic {
     }
 
     /// Sends an ARP message.
-    pub fn send_arp(&mut self, now: Instant, to: Mac, payload: &[u8]) -> Sent {
+    pub(super) fn send_arp(&mut self, now: Instant, to: Mac, payload: &[u8]) -> Sent {
         let head = self.head(to, self.config.dialect.ethertype);
         let mut frame = self.header.0[..head].to_vec();
         frame.extend_from_slice(payload);
@@ -285,7 +285,7 @@ impl Nic {
 
     /// Moves the frames whose delay in the fault layer has passed into the ring. Returns how many
     /// were lost because the ring was full.
-    pub fn move_due(&mut self, now: Instant) -> u64 {
+    pub(super) fn move_due(&mut self, now: Instant) -> u64 {
         let mut lost = 0;
         while let Some(frame) = self
             .fault
@@ -299,7 +299,7 @@ impl Nic {
 
     /// Hands written frames to the medium and releases received ones. Returns false when the medium
     /// is down.
-    pub fn release_burst(&mut self, now: Instant, links: &mut Links) -> bool {
+    pub(super) fn release_burst(&mut self, now: Instant, links: &mut Links) -> bool {
         self.medium.release();
         let is_due = self.retry_at.is_some_and(|at| now >= at);
         if !std::mem::take(&mut self.has_committed) && !is_due {
@@ -311,17 +311,17 @@ impl Nic {
     }
 
     /// Arms the wake-up. Returns false when there is something to do already.
-    pub fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
+    pub(super) fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         self.medium.arm(now, links)
     }
 
     /// Cancels [`Nic::arm`].
-    pub fn disarm(&mut self) {
+    pub(super) fn disarm(&mut self) {
         self.medium.disarm();
     }
 
     /// When to run again even if no doorbell rings.
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         let due = self.fault.as_ref().and_then(Fault::next_due);
         let due = due.map(Instant::from_nanos);
         let medium = self.medium.next_deadline();
@@ -329,12 +329,12 @@ impl Nic {
     }
 
     /// Frames lost since the last call because there was no room for them.
-    pub fn take_missed(&mut self) -> u64 {
+    pub(super) fn take_missed(&mut self) -> u64 {
         self.medium.take_missed()
     }
 
     /// Descriptors that become readable when a frame arrives or an interface changes.
-    pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+    pub(super) fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         self.medium.wait_fds()
     }
 }

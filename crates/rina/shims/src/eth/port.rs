@@ -59,7 +59,7 @@ impl PortPlan {
     ///
     /// # Errors
     /// What is wrong with the configuration or the interface.
-    pub fn new(config: &EthConfig, port: &PortConfig) -> Result<PortPlan, ShimError> {
+    pub(super) fn new(config: &EthConfig, port: &PortConfig) -> Result<PortPlan, ShimError> {
         let interface = match config.interface.as_str() {
             "" => None,
             name => Some((
@@ -92,7 +92,7 @@ impl PortPlan {
         })
     }
 
-    pub fn mtu(&self) -> usize {
+    pub(super) fn mtu(&self) -> usize {
         self.mtu
     }
 
@@ -100,7 +100,7 @@ impl PortPlan {
     ///
     /// # Errors
     /// The port cannot be created, or there is not enough memory for frames.
-    pub fn open(self, packets: PacketPool) -> Result<Port, ShimError> {
+    pub(super) fn open(self, packets: PacketPool) -> Result<Port, ShimError> {
         let pool = Pool::new(PoolConfig {
             frames: FRAMES,
             frame_bytes: (self.mtu + HEADER_BYTES_MAX).max(PoolConfig::default().frame_bytes),
@@ -152,11 +152,11 @@ pub(super) struct Port {
 }
 
 impl Port {
-    pub fn mac(&self) -> Mac {
+    pub(super) fn mac(&self) -> Mac {
         self.mac
     }
 
-    pub fn mtu(&self) -> usize {
+    pub(super) fn mtu(&self) -> usize {
         self.mtu
     }
 
@@ -164,14 +164,14 @@ impl Port {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn link(&self) -> Result<(), ShimError> {
+    pub(super) fn link(&self) -> Result<(), ShimError> {
         match &self.interface {
             Some((name, interface, _)) if !interface.is_up => Err(ShimError::Down(name.clone())),
             _ => Ok(()),
         }
     }
 
-    pub fn has_changed(&self) -> bool {
+    pub(super) fn has_changed(&self) -> bool {
         let watch = self.interface.as_ref().map(|(_, _, watch)| watch);
         watch.is_some_and(InterfaceWatch::has_changed)
     }
@@ -180,7 +180,7 @@ impl Port {
     ///
     /// # Errors
     /// The reason why frames can no longer be sent.
-    pub fn look(&mut self) -> Result<(), ShimError> {
+    pub(super) fn look(&mut self) -> Result<(), ShimError> {
         if let Some((name, interface, _)) = &mut self.interface {
             match Interface::named(name) {
                 Ok(found) => {
@@ -198,13 +198,13 @@ impl Port {
     }
 
     /// Runs one breath of the graph. Returns whether a frame moved.
-    pub fn breathe(&mut self, now: Instant, links: &mut Links) -> bool {
+    pub(super) fn breathe(&mut self, now: Instant, links: &mut Links) -> bool {
         self.network.pull(now, links)
     }
 
     /// The next frame of the shim's VLAN and Ethertypes. Other frames are skipped, as a filter on
     /// an interface would.
-    pub fn receive(&mut self) -> Option<Received> {
+    pub(super) fn receive(&mut self) -> Option<Received> {
         loop {
             let frame = self.queues.borrow_mut().from_graph.pop()?;
             let tpids = [TPID_CUSTOMER, TPID_PROVIDER];
@@ -228,15 +228,15 @@ impl Port {
         }
     }
 
-    pub fn has_frame(&self) -> bool {
+    pub(super) fn has_frame(&self) -> bool {
         !self.queues.borrow().from_graph.is_empty()
     }
 
-    pub fn free_frames(&self) -> usize {
+    pub(super) fn free_frames(&self) -> usize {
         self.queues.borrow().to_graph.room()
     }
 
-    pub fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    pub(super) fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if self.free_frames() == 0 {
             return None;
         }
@@ -247,30 +247,30 @@ impl Port {
         Some(self.reserved.insert(frame).bytes_mut())
     }
 
-    pub fn commit(&mut self) {
+    pub(super) fn commit(&mut self) {
         if let Some(frame) = self.reserved.take() {
             // Cannot fail: there was room when the frame was reserved.
             let _ = self.queues.borrow_mut().to_graph.push(frame);
         }
     }
 
-    pub fn take_missed(&mut self) -> u64 {
+    pub(super) fn take_missed(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
     }
 
-    pub fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
+    pub(super) fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         self.queues.borrow().to_graph.is_empty() && self.network.arm(now, links)
     }
 
-    pub fn disarm(&mut self) {
+    pub(super) fn disarm(&mut self) {
         self.network.disarm();
     }
 
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.network.next_deadline()
     }
 
-    pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+    pub(super) fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         let graph = self.network.wait_fds().into_iter().map(|(fd, _)| fd);
         let watch = self.interface.iter().map(|(_, _, watch)| watch.as_fd());
         graph.chain(watch).collect()

@@ -33,7 +33,7 @@ impl Socket {
     ///
     /// # Errors
     /// What is wrong with the configuration or the interface.
-    pub fn open(config: &EthConfig) -> Result<Socket, ShimError> {
+    pub(super) fn open(config: &EthConfig) -> Result<Socket, ShimError> {
         let vlan = match config.vlan {
             0 => VlanMatch::Untagged,
             id => VlanMatch::Id(id),
@@ -67,14 +67,14 @@ impl Socket {
         })
     }
 
-    pub fn mac(&self) -> Mac {
+    pub(super) fn mac(&self) -> Mac {
         Mac(self.interface.mac)
     }
 
     /// Longest payload of a frame. The tag does not count, because interfaces that accept tagged
     /// frames accept them 4 bytes longer. For an interface that does not, set `mtu` in the
     /// configuration.
-    pub fn mtu(&self) -> usize {
+    pub(super) fn mtu(&self) -> usize {
         let fits = self.socket.frame_bytes_max() - HEADER_BYTES_MAX;
         self.interface.mtu.min(fits)
     }
@@ -83,7 +83,7 @@ impl Socket {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn link(&self) -> Result<(), ShimError> {
+    pub(super) fn link(&self) -> Result<(), ShimError> {
         if self.interface.is_up {
             Ok(())
         } else {
@@ -91,7 +91,7 @@ impl Socket {
         }
     }
 
-    pub fn has_changed(&self) -> bool {
+    pub(super) fn has_changed(&self) -> bool {
         self.watch.has_changed()
     }
 
@@ -99,7 +99,7 @@ impl Socket {
     ///
     /// # Errors
     /// The reason why frames can no longer be sent.
-    pub fn look(&mut self) -> Result<(), ShimError> {
+    pub(super) fn look(&mut self) -> Result<(), ShimError> {
         let found = match Interface::named(&self.name) {
             Ok(found) => found,
             Err(error) => {
@@ -122,7 +122,7 @@ impl Socket {
     }
 
     /// The next received frame.
-    pub fn receive(&mut self) -> Option<Received> {
+    pub(super) fn receive(&mut self) -> Option<Received> {
         let received = self.socket.receive()?;
         self.has_received = true;
         // Cannot fail: the filter passes no frame shorter than its header.
@@ -138,31 +138,31 @@ impl Socket {
     }
 
     /// Releases the received frames.
-    pub fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         if std::mem::take(&mut self.has_received) {
             self.socket.release();
         }
     }
 
-    pub fn has_frame(&self) -> bool {
+    pub(super) fn has_frame(&self) -> bool {
         self.socket.has_frame()
     }
 
-    pub fn free_frames(&mut self) -> usize {
+    pub(super) fn free_frames(&mut self) -> usize {
         self.socket.free_frames()
     }
 
-    pub fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    pub(super) fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
         self.socket.reserve(bytes)
     }
 
-    pub fn commit(&mut self, bytes: usize) {
+    pub(super) fn commit(&mut self, bytes: usize) {
         self.socket.commit(bytes);
     }
 
     /// Hands committed frames to the kernel. `Some(false)` means that the kernel must be called
     /// again, `None` that the interface is down.
-    pub fn flush(&mut self) -> Option<bool> {
+    pub(super) fn flush(&mut self) -> Option<bool> {
         match self.socket.flush() {
             Ok(is_through) => Some(is_through),
             Err(_) => {
@@ -173,11 +173,11 @@ impl Socket {
     }
 
     /// Frames lost since the last call because the kernel had no room for them.
-    pub fn take_missed(&self) -> u64 {
+    pub(super) fn take_missed(&self) -> u64 {
         u64::from(self.socket.take_missed())
     }
 
-    pub fn wait_fds(&self) -> [BorrowedFd<'_>; 2] {
+    pub(super) fn wait_fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.socket.as_fd(), self.watch.as_fd()]
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub fn new(stream: TcpStream, framing: StreamFraming, phase: Phase) -> Conn {
+    pub(super) fn new(stream: TcpStream, framing: StreamFraming, phase: Phase) -> Conn {
         Conn {
             stream,
             phase,
@@ -71,12 +71,12 @@ impl Conn {
     }
 
     /// Number of bytes that wait to be written.
-    pub fn queued(&self) -> usize {
+    pub(super) fn queued(&self) -> usize {
         self.out.len() - self.written
     }
 
     /// The output buffer, to which frames are appended.
-    pub fn out(&mut self) -> &mut Vec<u8> {
+    pub(super) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
@@ -84,7 +84,7 @@ impl Conn {
     ///
     /// # Errors
     /// The connection has failed.
-    pub fn write(&mut self) -> io::Result<()> {
+    pub(super) fn write(&mut self) -> io::Result<()> {
         while self.is_writable && self.written < self.out.len() {
             match self.stream.write(&self.out[self.written..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -120,7 +120,7 @@ impl Conn {
 
     /// Number of frames that are lost if the connection ends now: frames not written completely,
     /// and received frames not delivered.
-    pub fn lost(&mut self) -> u64 {
+    pub(super) fn lost(&mut self) -> u64 {
         let mut at = self.written_whole();
         let mut unsent = 0;
         while let Some(bytes) = self.framing.frame_bytes(&self.out[at..]) {
@@ -134,7 +134,7 @@ impl Conn {
     ///
     /// # Errors
     /// The connection has failed.
-    pub fn read(&mut self) -> io::Result<bool> {
+    pub(super) fn read(&mut self) -> io::Result<bool> {
         if !self.is_readable || self.has_ended {
             return Ok(false);
         }

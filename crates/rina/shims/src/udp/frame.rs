@@ -20,7 +20,7 @@ use carina_api::AppName;
 
 /// A datagram in Carina's own framing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Frame<'a> {
+pub(crate) enum Frame<'a> {
     /// An SDU.
     Sdu {
         /// The receiver's number of the flow.
@@ -65,7 +65,7 @@ pub enum Frame<'a> {
 impl<'a> Frame<'a> {
     /// Decodes a datagram; `None` if it is not a valid frame.
     #[must_use]
-    pub fn decode(datagram: &'a [u8]) -> Option<Frame<'a>> {
+    pub(crate) fn decode(datagram: &'a [u8]) -> Option<Frame<'a>> {
         let (&[kind, version, high, low], rest) = datagram.split_first_chunk()?;
         if version != VERSION {
             return None;
@@ -102,7 +102,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Appends the encoded datagram to `out`. Reasons are truncated to 255 bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let (kind, flow) = match self {
             Frame::Sdu { flow, .. } => (0, *flow),
             Frame::Request { .. } => (1, 0),
@@ -135,7 +135,7 @@ impl<'a> Frame<'a> {
 
 /// The header of an SDU for the receiver's flow number `flow`.
 #[must_use]
-pub fn sdu_header(flow: u16) -> [u8; SDU_HEADER_BYTES] {
+pub(crate) fn sdu_header(flow: u16) -> [u8; SDU_HEADER_BYTES] {
     let [high, low] = flow.to_be_bytes();
     [0, VERSION, high, low]
 }
@@ -158,7 +158,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Bytes of the header in front of an SDU.
-pub const SDU_HEADER_BYTES: usize = 4;
+pub(crate) const SDU_HEADER_BYTES: usize = 4;
 
 const VERSION: u8 = 1;
 

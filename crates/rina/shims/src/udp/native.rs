@@ -38,7 +38,7 @@ struct Refused {
 impl Native {
     /// State without flows. Numbers start at a random value, so that SDUs for flows from before a
     /// restart are not taken for SDUs of new flows.
-    pub fn new() -> Native {
+    pub(super) fn new() -> Native {
         Native {
             by_own: HashMap::new(),
             by_theirs: HashMap::new(),
@@ -57,7 +57,7 @@ impl Native {
         }
     }
 
-    pub fn forget(&mut self, peer: Peer) {
+    pub(super) fn forget(&mut self, peer: Peer) {
         self.by_own.remove(&peer.own);
         if let (Some(address), Some(theirs)) = (peer.address, peer.theirs) {
             self.by_theirs.remove(&(address, theirs));

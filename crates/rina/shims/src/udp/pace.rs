@@ -21,12 +21,12 @@ const COST: Duration = Duration::from_nanos(500_000 / BURST);
 
 impl Pace {
     /// Whether a datagram may be sent now.
-    pub fn has_room(self, now: Instant) -> bool {
+    pub(super) fn has_room(self, now: Instant) -> bool {
         self.paid <= now + COST * (BURST - 1)
     }
 
     /// Notes that a datagram was sent.
-    pub fn spend(&mut self, now: Instant) {
+    pub(super) fn spend(&mut self, now: Instant) {
         self.paid = self.paid.max(now) + COST;
     }
 }

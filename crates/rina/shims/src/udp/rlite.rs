@@ -28,7 +28,7 @@ pub(super) struct Rlite {
 }
 
 impl Rlite {
-    pub fn forget(&mut self, peer: Peer, now: Instant) {
+    pub(super) fn forget(&mut self, peer: Peer, now: Instant) {
         let Some(address) = peer.address else { return };
         if peer.socket_id != SocketId::LISTEN {
             self.calls.remove(&peer.socket_id);

@@ -23,7 +23,7 @@ pub(super) struct SocketId(u16);
 
 impl SocketId {
     /// The listening socket.
-    pub const LISTEN: SocketId = SocketId(0);
+    pub(super) const LISTEN: SocketId = SocketId(0);
 }
 
 /// A datagram in the queue of the fault layer.
@@ -50,7 +50,7 @@ struct CallSocket {
 impl Sockets {
     /// # Errors
     /// The system has no free descriptor.
-    pub fn new(listen: DatagramSocket, plan: Option<FaultPlan>) -> std::io::Result<Sockets> {
+    pub(super) fn new(listen: DatagramSocket, plan: Option<FaultPlan>) -> std::io::Result<Sockets> {
         Ok(Sockets {
             listen,
             calls: Vec::new(),
@@ -75,7 +75,7 @@ impl Sockets {
     ///
     /// # Errors
     /// There are too many sockets, or a system call fails.
-    pub fn open(&mut self) -> Result<SocketId, ShimError> {
+    pub(super) fn open(&mut self) -> Result<SocketId, ShimError> {
         let free = self.calls.iter().position(Option::is_none);
         let at = free.unwrap_or(self.calls.len());
         if at >= CALLS_MAX {
@@ -101,7 +101,7 @@ impl Sockets {
 
     /// Sends queued datagrams and closes the socket of a flow that has ended. Returns how many
     /// datagrams could not be sent. Does nothing for the listening socket.
-    pub fn close(&mut self, socket_id: SocketId) -> u64 {
+    pub(super) fn close(&mut self, socket_id: SocketId) -> u64 {
         let Some(at) = socket_id.0.checked_sub(1) else {
             return 0;
         };
@@ -114,7 +114,7 @@ impl Sockets {
     }
 
     /// Number of datagrams that can be sent now through a socket.
-    pub fn room(&mut self, socket_id: SocketId) -> usize {
+    pub(super) fn room(&mut self, socket_id: SocketId) -> usize {
         if self.fault.is_some() {
             return usize::MAX;
         }
@@ -122,7 +122,7 @@ impl Sockets {
     }
 
     /// Sends `head` and `body` as one datagram. Returns the reason if the datagram was lost.
-    pub fn send(
+    pub(super) fn send(
         &mut self,
         now: Instant,
         (socket_id, to): (SocketId, SocketAddr),
@@ -155,7 +155,7 @@ impl Sockets {
 
     /// Moves the datagrams whose delay in the fault layer has passed to the sockets. Returns how
     /// many were lost.
-    pub fn move_due(&mut self, now: Instant) -> u64 {
+    pub(super) fn move_due(&mut self, now: Instant) -> u64 {
         let mut lost = 0;
         while let Some((socket_id, to, datagram)) =
             self.fault.as_mut().and_then(|f| f.take_due(now.as_nanos()))
@@ -176,7 +176,7 @@ impl Sockets {
     }
 
     /// Sends queued datagrams. Returns how many the kernel refused for good.
-    pub fn flush(&mut self, now: Instant) -> usize {
+    pub(super) fn flush(&mut self, now: Instant) -> usize {
         let (mut lost, mut is_stuck) = self.listen.flush();
         for call in self.calls.iter_mut().flatten() {
             if call.socket.queued() > 0 {
@@ -190,14 +190,14 @@ impl Sockets {
     }
 
     /// When a datagram is due next.
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         let due = self.fault.as_ref().and_then(Fault::next_due);
         let due = due.map(Instant::from_nanos);
         [due, self.retry_at].into_iter().flatten().min()
     }
 
     /// Finds out which sockets of flows are readable.
-    pub fn poll_ready(&mut self) {
+    pub(super) fn poll_ready(&mut self) {
         if self.calls.is_empty() {
             return;
         }
@@ -214,7 +214,7 @@ impl Sockets {
 
     /// Receives a burst at a socket that may have datagrams. Returns the socket and the number of
     /// datagrams.
-    pub fn receive(&mut self) -> Option<(SocketId, usize)> {
+    pub(super) fn receive(&mut self) -> Option<(SocketId, usize)> {
         let count = self.listen.receive();
         if count > 0 {
             return Some((SocketId::LISTEN, count));
@@ -233,12 +233,16 @@ impl Sockets {
     }
 
     /// A datagram of the last burst received at a socket, with the sender's address.
-    pub fn datagram(&mut self, socket_id: SocketId, at: usize) -> Option<(&[u8], SocketAddr)> {
+    pub(super) fn datagram(
+        &mut self,
+        socket_id: SocketId,
+        at: usize,
+    ) -> Option<(&[u8], SocketAddr)> {
         self.socket(socket_id)?.datagram(at)
     }
 
     /// Descriptors that become readable when a datagram arrives.
-    pub fn wait_fds(&self) -> [BorrowedFd<'_>; 2] {
+    pub(super) fn wait_fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.listen.as_fd(), self.epoll.as_fd()]
     }
 }

@@ -18,10 +18,10 @@ use carina_shims::HvBuilder;
 use carina_vmpi::hl::Side;
 use carina_vmpi::ll::memfd::MemfdRegion;
 
-pub const IPCP: IpcpId = IpcpId(1);
-pub const RING: usize = 1 << 20;
+pub(crate) const IPCP: IpcpId = IpcpId(1);
+pub(crate) const RING: usize = 1 << 20;
 
-pub struct Pair {
+pub(crate) struct Pair {
     pub host: DataPlane,
     pub guest: DataPlane,
     pub region: MemfdRegion,
@@ -31,12 +31,12 @@ pub struct Pair {
 }
 
 /// Time limit that ends a test that hangs. No test result depends on its value.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_NS: u64 = PATIENCE.as_nanos() as u64;
 
 /// Waits for an event for which `wanted` returns `Some`. Panics at the time limit and prints the
 /// other events.
-pub fn wait_for<T>(plane: &DataPlane, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(plane: &DataPlane, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     let mut others = Vec::new();
     while Instant::now() < until {
@@ -52,16 +52,16 @@ pub fn wait_for<T>(plane: &DataPlane, mut wanted: impl FnMut(&Event) -> Option<T
     panic!("waited in vain, got {others:?}");
 }
 
-pub fn name(text: &str) -> AppName {
+pub(crate) fn name(text: &str) -> AppName {
     AppName::new(text).unwrap()
 }
 
 impl Pair {
-    pub fn up() -> Pair {
+    pub(crate) fn up() -> Pair {
         Pair::with_region(16 << 20)
     }
 
-    pub fn with_region(bytes: usize) -> Pair {
+    pub(crate) fn with_region(bytes: usize) -> Pair {
         let region = MemfdRegion::create(bytes).unwrap();
         let host_table = Table::private().unwrap();
         let guest_table = Table::private().unwrap();
@@ -89,7 +89,7 @@ impl Pair {
         pair
     }
 
-    pub fn add(&mut self, side: Side) {
+    pub(crate) fn add(&mut self, side: Side) {
         let plane = if side == Side::Host {
             &self.host
         } else {
@@ -106,7 +106,7 @@ impl Pair {
         plane.add_ipcp(IPCP, Box::new(builder));
     }
 
-    pub fn wait_up(&self) {
+    pub(crate) fn wait_up(&self) {
         for plane in [&self.host, &self.guest] {
             wait_for(plane, |event| {
                 matches!(event, Event::LinkUp { .. }).then_some(())
@@ -114,13 +114,13 @@ impl Pair {
         }
     }
 
-    pub fn port(&mut self) -> PortId {
+    pub(crate) fn port(&mut self) -> PortId {
         self.next_port += 1;
         PortId(self.next_port)
     }
 
     /// Opens a flow from the host to `echo` in the guest, with these ends of the data planes.
-    pub fn connect(&mut self, host: FlowEnd, guest: FlowEnd) -> (PortId, PortId) {
+    pub(crate) fn connect(&mut self, host: FlowEnd, guest: FlowEnd) -> (PortId, PortId) {
         let port = self.port();
         self.host.send(Command::Allocate {
             ipcp: IPCP,
@@ -160,7 +160,7 @@ impl Pair {
     }
 
     /// Opens a flow with rings at both ends. Returns the applications' ends at host and guest.
-    pub fn flow(&mut self) -> (App, App, PortId, PortId) {
+    pub(crate) fn flow(&mut self) -> (App, App, PortId, PortId) {
         let (host_end, host_app) = ring(RING);
         let (guest_end, guest_app) = ring(RING);
         let (port, guest_port) = self.connect(host_end, guest_end);
@@ -168,7 +168,7 @@ impl Pair {
     }
 }
 
-pub fn ring(capacity: usize) -> (FlowEnd, App) {
+pub(crate) fn ring(capacity: usize) -> (FlowEnd, App) {
     let memory = ChannelMemory::create(capacity).unwrap();
     let end = memory.endpoint(End::A, WakeMode::Fence).unwrap();
     let app = App {
@@ -179,12 +179,12 @@ pub fn ring(capacity: usize) -> (FlowEnd, App) {
     (FlowEnd::Ring(Box::new(end)), app)
 }
 
-pub fn socket() -> (FlowEnd, OwnedFd) {
+pub(crate) fn socket() -> (FlowEnd, OwnedFd) {
     let (mine, theirs) = carina_sys::socketpair_seqpacket().unwrap();
     (FlowEnd::Socket(mine), theirs)
 }
 
-pub fn closed_reason(plane: &DataPlane, port: PortId) -> String {
+pub(crate) fn closed_reason(plane: &DataPlane, port: PortId) -> String {
     wait_for(plane, |event| match event {
         Event::FlowClosed { port: p, reason } if *p == port => Some(reason.clone()),
         _ => None,
@@ -192,14 +192,14 @@ pub fn closed_reason(plane: &DataPlane, port: PortId) -> String {
 }
 
 /// A simple application's end of a flow: pieces of a quarter of the ring, doorbells, and sleeps.
-pub struct App {
+pub(crate) struct App {
     pub end: Endpoint,
     pub memory: ChannelMemory,
     pub posted: u64,
 }
 
 impl App {
-    pub fn send(&mut self, sdu: &[u8]) {
+    pub(crate) fn send(&mut self, sdu: &[u8]) {
         let piece_max = self.end.tx.capacity() / 4;
         let mut at = 0;
         loop {
@@ -219,7 +219,7 @@ impl App {
 
     /// Sends without waking the receiver for each SDU. At the latest when the ring is full, the
     /// SDUs become visible.
-    pub fn post(&mut self, sdu: &[u8]) {
+    pub(crate) fn post(&mut self, sdu: &[u8]) {
         if sdu.len() > self.end.tx.capacity() / 4 {
             return self.send(sdu);
         }
@@ -234,7 +234,7 @@ impl App {
     }
 
     /// Receives into a buffer that is large enough for the SDU. Spins a little before it sleeps.
-    pub fn take(&mut self, buffer: &mut [u8]) -> usize {
+    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> usize {
         let (mut at, mut turns) = (0, 0);
         loop {
             match self
@@ -278,7 +278,7 @@ impl App {
     }
 
     /// Receives the next SDU; an error is how the stream has ended.
-    pub fn recv(&mut self) -> Result<Vec<u8>, State> {
+    pub(crate) fn recv(&mut self) -> Result<Vec<u8>, State> {
         let mut sdu = Vec::new();
         loop {
             let state = self.end.rx.state();
@@ -311,18 +311,18 @@ impl App {
 }
 
 /// Pseudo-random contents of SDUs, determined by the seed.
-pub struct Random(SplitMix);
+pub(crate) struct Random(SplitMix);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(SplitMix::new(seed))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.0.fill(&mut bytes);
         bytes

@@ -4,7 +4,7 @@
 use carina_wire::dif::{Control, Decoded, PCI_BYTES_MAX, PciError, PduType, Syntax};
 
 /// Decodes header and control part.
-pub fn decode(
+pub(crate) fn decode(
     syntax: Syntax,
     prefix: &[u8],
     present: usize,
@@ -18,7 +18,7 @@ pub fn decode(
 }
 
 /// Parses hexadecimal digits; spaces are skipped.
-pub fn bytes(hex: &str) -> Vec<u8> {
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<char> = hex.chars().filter(|c| !c.is_whitespace()).collect();
     digits
         .chunks(2)
@@ -27,7 +27,7 @@ pub fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// Encodes what was decoded.
-pub fn encode(syntax: Syntax, header: &Decoded, control: Option<&Control>) -> Vec<u8> {
+pub(crate) fn encode(syntax: Syntax, header: &Decoded, control: Option<&Control>) -> Vec<u8> {
     let user = match control {
         Some(_) => 0,
         None => header.pdu_bytes - header.header_bytes,
@@ -42,7 +42,7 @@ pub fn encode(syntax: Syntax, header: &Decoded, control: Option<&Control>) -> Ve
 }
 
 /// Decodes a PDU that another stack sent, and checks that Carina encodes it to the same bytes.
-pub fn replay(syntax: Syntax, hex: &str) -> (Decoded, Option<Control>) {
+pub(crate) fn replay(syntax: Syntax, hex: &str) -> (Decoded, Option<Control>) {
     let mut pdu = bytes(hex);
     let sent = pdu.len();
     // Ethernet pads short frames.

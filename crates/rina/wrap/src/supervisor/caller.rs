@@ -21,7 +21,7 @@ pub(super) struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    pub fn new(listener: &'a Listener, notification: &'a Notification) -> Caller<'a> {
+    pub(super) fn new(listener: &'a Listener, notification: &'a Notification) -> Caller<'a> {
         Caller {
             listener,
             notification,
@@ -35,7 +35,7 @@ impl<'a> Caller<'a> {
     }
 
     /// A copy of the socket that the call is about.
-    pub fn socket(&self) -> Result<OwnedFd, Errno> {
+    pub(super) fn socket(&self) -> Result<OwnedFd, Errno> {
         self.listener.descriptor(self.notification, self.number())
     }
 
@@ -52,7 +52,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Reads bytes of the program's memory.
-    pub fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], Errno> {
+    pub(super) fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], Errno> {
         let mut bytes = [0; N];
         let memory = self.memory()?;
         memory
@@ -62,7 +62,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Reads an address, as bytes.
-    pub fn read_address(&self, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
+    pub(super) fn read_address(&self, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
         let length = length as u32 as usize;
         if length > socket_address::BYTES_MAX {
             return Err(Errno::INVAL);
@@ -77,7 +77,7 @@ impl<'a> Caller<'a> {
 
     /// Writes bytes as the kernel writes an address or an option: as many as the program has room
     /// for. `tells_all`: the length becomes that of all bytes, not of those written.
-    pub fn write_sized(
+    pub(super) fn write_sized(
         &self,
         bytes: &[u8],
         at: u64,
@@ -97,7 +97,7 @@ impl<'a> Caller<'a> {
     }
 
     /// The rights of the thread.
-    pub fn rights(&self) -> Result<Rights, Errno> {
+    pub(super) fn rights(&self) -> Result<Rights, Errno> {
         let rights = Rights::of(&self.notification.thread.to_string());
         if !self.listener.is_valid(self.notification.id) {
             return Err(Errno::NOENT);
@@ -106,7 +106,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Answers the call.
-    pub fn answer(&self, result: Result<i64, Errno>) {
+    pub(super) fn answer(&self, result: Result<i64, Errno>) {
         let answered = self.listener.answer(self.notification.id, result);
         let has_worked = matches!(result, Ok(_) | Err(Errno::INPROGRESS));
         if answered == Err(Errno::NOENT)
@@ -152,7 +152,7 @@ pub(super) type Namespace = (u64, u64);
 
 impl Rights {
     /// The rights of a thread, by its name in `/proc`; `None` when they cannot be read.
-    pub fn of(thread: &str) -> Option<Rights> {
+    pub(super) fn of(thread: &str) -> Option<Rights> {
         let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         let capabilities = u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?;

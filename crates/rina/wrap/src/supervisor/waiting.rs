@@ -45,7 +45,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub fn new() -> std::io::Result<Waiting> {
+    pub(super) fn new() -> std::io::Result<Waiting> {
         Ok(Waiting {
             parked: Mutex::default(),
             busy: Mutex::default(),
@@ -60,7 +60,7 @@ impl Waiting {
     ///
     /// # Errors
     /// `ENOBUFS`: as many wait as may.
-    pub fn park(
+    pub(super) fn park(
         &self,
         notification: Notification,
         socket: OwnedFd,
@@ -83,7 +83,7 @@ impl Waiting {
     }
 
     /// Does something that may block, and is interrupted when the program no longer waits.
-    pub fn busy<T>(&self, id: u64, act: impl FnOnce() -> T) -> T {
+    pub(super) fn busy<T>(&self, id: u64, act: impl FnOnce() -> T) -> T {
         lock(&self.busy).insert(id, gettid());
         if self.is_asleep.load(Ordering::SeqCst) {
             self.bell.signal();
@@ -94,7 +94,7 @@ impl Waiting {
     }
 
     /// Keeps a flow that could not be given to the program, for its next call.
-    pub fn keep(&self, socket: BorrowedFd<'_>, accepted: Accepted) {
+    pub(super) fn keep(&self, socket: BorrowedFd<'_>, accepted: Accepted) {
         let mut untaken = lock(&self.untaken);
         if let Some(socket) = identity(socket)
             && untaken.len() < UNTAKEN_MAX
@@ -105,7 +105,7 @@ impl Waiting {
     }
 
     /// A flow that was kept for this socket.
-    pub fn kept(&self, socket: BorrowedFd<'_>) -> Option<Accepted> {
+    pub(super) fn kept(&self, socket: BorrowedFd<'_>) -> Option<Accepted> {
         let mut untaken = lock(&self.untaken);
         if untaken.is_empty() {
             return None;
@@ -118,7 +118,7 @@ impl Waiting {
     /// Watches until [`Waiting::end`]. `accept` carries a parked call out and gives it back when it
     /// still waits; `is_valid` asks whether a program waits; `expired` answers a call whose time is
     /// up.
-    pub fn watch(
+    pub(super) fn watch(
         &self,
         accept: impl Fn(Parked) -> Option<Parked>,
         is_valid: impl Fn(u64) -> bool,
@@ -180,7 +180,7 @@ impl Waiting {
     }
 
     /// Ends the watch.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.bell.signal();
     }

@@ -9,7 +9,7 @@ use crate::error::{Attempt, Error, Result};
 ///
 /// # Errors
 /// The client cannot be started, or cannot reach the server.
-pub fn client_on(node: &TestNode, request: &Request) -> Result<Vec<Measurement>> {
+pub(super) fn client_on(node: &TestNode, request: &Request) -> Result<Vec<Measurement>> {
     let program = std::env::current_exe().attempt("finding this program")?;
     let limit = request.limit();
     let request = serde_json::to_string(request).attempt("writing a request")?;
@@ -22,7 +22,7 @@ pub fn client_on(node: &TestNode, request: &Request) -> Result<Vec<Measurement>>
 ///
 /// # Errors
 /// The client cannot reach the server.
-pub fn client_in(guest: &TestGuest, request: &Request) -> Result<Vec<Measurement>> {
+pub(super) fn client_in(guest: &TestGuest, request: &Request) -> Result<Vec<Measurement>> {
     let limit = request.limit();
     let request = serde_json::to_string(request).attempt("writing a request")?;
     let output = guest.run_within(&format!("carina bench client '{request}'"), limit)?;

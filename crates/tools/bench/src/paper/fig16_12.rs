@@ -23,9 +23,9 @@ use crate::error::{Attempt, Error, Result};
 use crate::peer::{app_name, client_of, dif_name};
 
 /// Name of the case.
-pub const CASE: &str = "fig16.12";
+pub(super) const CASE: &str = "fig16.12";
 /// Names of the systems.
-pub const SYSTEMS: [&str; 13] = [
+pub(super) const SYSTEMS: [&str; 13] = [
     "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M",
 ];
 const LINKS: [&str; 16] = [
@@ -47,7 +47,7 @@ const PING_BYTES: u64 = 64;
 ///
 /// # Errors
 /// Namespaces cannot be made, or a system does not join or does not answer.
-pub fn run(options: &PaperOptions) -> Result<CaseResults> {
+pub(super) fn run(options: &PaperOptions) -> Result<CaseResults> {
     let mut nodes = start(options)?;
     let server = nodes.last_mut().expect("there are thirteen systems");
     server.start_child(&["ping", "--listen", SERVER, "--quiet"], "echo.log")?;
@@ -203,7 +203,7 @@ fn hops() -> BTreeMap<&'static str, usize> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn draw(rows: &[Row], path: &Path) -> Result<bool> {
+pub(super) fn draw(rows: &[Row], path: &Path) -> Result<bool> {
     let hops = hops();
     let point = |row: &Row| {
         (row.case == CASE && row.metric == Metric::RttUs).then_some(())?;

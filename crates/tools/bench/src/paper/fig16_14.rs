@@ -27,14 +27,14 @@ use crate::error::Result;
 use crate::peer::{app_name, dif_name, start_peer};
 
 /// Name of the case.
-pub const CASE: &str = "fig16.14";
+pub(super) const CASE: &str = "fig16.14";
 /// SDU sizes in bytes.
 const SIZES: [u64; 9] = [1, 64, 200, 400, 600, 800, 1000, 1200, 1400];
 /// Longest SDU, in bytes, of every system but `normal-0`. A normal DIF fragments SDUs that are
 /// longer than a frame.
 const SDU_MAX: u64 = 1 << 16;
 /// The systems in the order of the tables.
-pub const SYSTEMS: [&str; 7] = [
+pub(super) const SYSTEMS: [&str; 7] = [
     "normal-0",
     "normal-1",
     "normal-2",
@@ -120,7 +120,7 @@ fn systems() -> Result<Vec<System>> {
 ///
 /// # Errors
 /// Namespaces cannot be made, or a measurement fails.
-pub fn run(options: &PaperOptions) -> Result<CaseResults> {
+pub(super) fn run(options: &PaperOptions) -> Result<CaseResults> {
     let setup = Setup::start(options)?;
     let mut found = CaseResults::default();
     let control = FlowTarget {
@@ -202,7 +202,7 @@ fn costs(rows: &[Row]) -> String {
 }
 
 /// The goal that each normal DIF costs at most a tenth of goodput.
-pub fn goals(found: &CaseResults) -> Vec<Goal> {
+pub(super) fn goals(found: &CaseResults) -> Vec<Goal> {
     [("normal-1", "normal-0"), ("normal-2", "normal-1")]
         .into_iter()
         .filter_map(|(over, under)| {

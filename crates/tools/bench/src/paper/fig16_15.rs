@@ -19,9 +19,9 @@ use crate::error::{Error, Result};
 use crate::peer::{app_name, client_of, dif_name};
 
 /// Name of the case.
-pub const CASE: &str = "fig16.15";
+pub(super) const CASE: &str = "fig16.15";
 /// The systems of the table: the directions in which the server moves.
-pub const SYSTEMS: [&str; 2] = ["3 to 2", "2 to 3"];
+pub(super) const SYSTEMS: [&str; 2] = ["3 to 2", "2 to 3"];
 const SERVER: &str = "rina.apps.echotime";
 /// Length of an SDU in bytes.
 const SDU: usize = 64;
@@ -36,7 +36,7 @@ const MOVES_MIN: usize = 5;
 ///
 /// # Errors
 /// Namespaces cannot be made, or the client does not reach the server again.
-pub fn run(options: &PaperOptions) -> Result<CaseResults> {
+pub(super) fn run(options: &PaperOptions) -> Result<CaseResults> {
     options.progress.step("starting three systems");
     let s1 = TestNode::start("s1", Network::Own, None)?;
     let mut s2 = TestNode::start("s2", Network::Own, None)?;
@@ -99,7 +99,7 @@ fn move_of(system: &str) -> Option<(usize, &'static str)> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn draw(rows: &[Row], path: &Path) -> Result<bool> {
+pub(super) fn draw(rows: &[Row], path: &Path) -> Result<bool> {
     let is_gap = |row: &&Row| row.case == CASE && row.metric == Metric::GapS;
     let moved = |row: &Row| Some((move_of(&row.system)?, Spread::of(row)));
     let mut moves: Vec<_> = rows.iter().filter(is_gap).filter_map(moved).collect();

@@ -27,7 +27,7 @@ use crate::peer::dif_name;
 use crate::vm_and_host::guest_image;
 
 /// The systems in the order of the tables.
-pub const SYSTEMS: [&str; 5] = [
+pub(super) const SYSTEMS: [&str; 5] = [
     OURS,
     "carina-reliable",
     "virtio-net",
@@ -40,7 +40,7 @@ const SDU_MAX: u64 = 1 << 20;
 
 /// Number of hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hosts {
+pub(super) enum Hosts {
     /// One host: figure 4b.
     One,
     /// Two hosts: figure 4c.
@@ -49,7 +49,7 @@ pub enum Hosts {
 
 impl Hosts {
     /// Name of the case.
-    pub fn case(self) -> &'static str {
+    pub(super) fn case(self) -> &'static str {
         match self {
             Hosts::One => "fig4b",
             Hosts::Two => "fig4c",
@@ -186,7 +186,7 @@ fn through_cards(client: u8, server: u8) -> Vec<System> {
 ///
 /// # Errors
 /// VMs do not start, or a measurement fails.
-pub fn run(options: &PaperOptions, hosts: Hosts) -> Result<CaseResults> {
+pub(super) fn run(options: &PaperOptions, hosts: Hosts) -> Result<CaseResults> {
     let case = hosts.case();
     let setup = Setup::start(hosts, options)?;
     let net = |spec| {
@@ -234,7 +234,7 @@ pub fn run(options: &PaperOptions, hosts: Hosts) -> Result<CaseResults> {
 }
 
 /// The goal that goodput is a multiple of that of virtio-net, at every SDU size.
-pub fn goals(found: &CaseResults, hosts: Hosts) -> Vec<Goal> {
+pub(super) fn goals(found: &CaseResults, hosts: Hosts) -> Vec<Goal> {
     found
         .ratios(OURS, "virtio-net")
         .into_iter()

@@ -22,9 +22,9 @@ use crate::error::{Error, Result};
 use crate::peer::{app_name, dif_name, start_peer};
 
 /// Name of the case.
-pub const CASE: &str = "impaired";
+pub(super) const CASE: &str = "impaired";
 /// The systems in the order of the tables.
-pub const SYSTEMS: [&str; 2] = [OURS, "tcp"];
+pub(super) const SYSTEMS: [&str; 2] = [OURS, "tcp"];
 const PEER: &str = "carina.bench.peer";
 /// Factor by which a measurement takes longer than in other cases. Round trips are long, and the
 /// goodput depends on losses, of which there must be some dozens.
@@ -51,7 +51,7 @@ const TCP_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// # Errors
 /// Namespaces cannot be made, a measurement fails, or a byte was wrong.
 #[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
-pub fn run(options: &PaperOptions) -> Result<CaseResults> {
+pub(super) fn run(options: &PaperOptions) -> Result<CaseResults> {
     options
         .progress
         .step("starting two systems and a bad network");
@@ -142,7 +142,7 @@ pub fn run(options: &PaperOptions) -> Result<CaseResults> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn draw(rows: &[Row], path: &Path) -> Result<bool> {
+pub(super) fn draw(rows: &[Row], path: &Path) -> Result<bool> {
     let of_case = |row: &&Row| row.case == CASE && row.metric == Metric::GoodputMbps;
     let bars: Vec<Bar> = rows
         .iter()

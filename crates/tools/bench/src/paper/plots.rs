@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
 /// Title and axis labels of a figure.
-pub struct Labels<'a> {
+pub(super) struct Labels<'a> {
     /// Title above the figure.
     pub title: &'a str,
     /// Label of the horizontal axis.
@@ -24,7 +24,7 @@ pub struct Labels<'a> {
 
 /// A value, with the range of its runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
+pub(super) struct Spread {
     /// The median.
     pub median: f64,
     /// The lowest value of the runs.
@@ -35,7 +35,7 @@ pub struct Spread {
 
 impl Spread {
     /// The median and range of a row.
-    pub fn of(row: &Row) -> Spread {
+    pub(super) fn of(row: &Row) -> Spread {
         Spread {
             median: row.median,
             low: row.low,
@@ -46,7 +46,7 @@ impl Spread {
 
 /// A bar of a figure.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bar {
+pub(super) struct Bar {
     /// Label below the bar.
     pub label: String,
     /// Name of the bar's group; bars of a group have the same colour.
@@ -57,7 +57,7 @@ pub struct Bar {
 
 /// A point of a figure, with its name beside it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Point {
+pub(super) struct Point {
     /// Name of the point.
     pub name: String,
     /// Position on the horizontal axis.
@@ -70,7 +70,7 @@ pub struct Point {
 ///
 /// # Errors
 /// No bar is higher than 0, or the file cannot be written.
-pub fn bars(bars: &[Bar], labels: &Labels<'_>, path: &Path) -> Result<()> {
+pub(super) fn bars(bars: &[Bar], labels: &Labels<'_>, path: &Path) -> Result<()> {
     let top = highest(bars.iter().map(|bar| bar.spread), labels)?;
     draw_bars(bars, top, labels, path).map_err(|reason| plot_error(path, &reason))
 }
@@ -79,7 +79,7 @@ pub fn bars(bars: &[Bar], labels: &Labels<'_>, path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// No point is higher than 0, or the file cannot be written.
-pub fn points(points: &[Point], labels: &Labels<'_>, path: &Path) -> Result<()> {
+pub(super) fn points(points: &[Point], labels: &Labels<'_>, path: &Path) -> Result<()> {
     let top = highest(points.iter().map(|point| point.spread), labels)?;
     draw_points(points, top, labels, path).map_err(|reason| plot_error(path, &reason))
 }

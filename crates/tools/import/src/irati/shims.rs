@@ -31,7 +31,7 @@ impl Shim<'_> {
     ///
     /// # Errors
     /// Why the shim cannot be translated.
-    pub fn made(&self) -> Result<(IpcpCreate, Unlike), Reason> {
+    pub(super) fn made(&self) -> Result<(IpcpCreate, Unlike), Reason> {
         let mut notes = Vec::new();
         let made = match self.kind {
             "shim-eth" | "shim-eth-vlan" => self.eth(&mut notes)?,

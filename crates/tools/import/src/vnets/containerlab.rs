@@ -11,7 +11,7 @@ use super::{Imported, Source};
 use crate::error::ImportError;
 use carina_vnet::document::{Kind, limits};
 
-pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
+pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     let mut draft = Draft::new(source, Kind::Namespace);
     let text = with_defaults(source.text, &mut draft);
     let whole = Yaml::read(&text).map_err(|error| ImportError::Yaml {

@@ -12,7 +12,7 @@ use crate::Note;
 use crate::error::ImportError;
 
 /// A document that is being built.
-pub struct Draft {
+pub(super) struct Draft {
     file: String,
     name: String,
     rate: Rate,
@@ -36,7 +36,7 @@ struct DraftNode {
 
 /// An end of a link, with names as in the file.
 #[derive(Clone, Copy, Debug)]
-pub struct DraftEnd<'a> {
+pub(super) struct DraftEnd<'a> {
     /// Name of the node.
     pub node: &'a str,
     /// Name of the interface; `None` if any name will do.
@@ -45,14 +45,14 @@ pub struct DraftEnd<'a> {
 
 /// Properties of a link that a file gives.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct DraftLink {
+pub(super) struct DraftLink {
     pub rate: Option<Rate>,
     pub carrier: Carrier,
 }
 
 impl Draft {
     /// A draft without nodes, named after the file. Its nodes will be of `kind`.
-    pub fn new(source: Source<'_>, kind: Kind) -> Draft {
+    pub(super) fn new(source: Source<'_>, kind: Kind) -> Draft {
         let base = source.file.rsplit('/').next().unwrap_or_default();
         let name = base.split('.').next().unwrap_or_default();
         Draft {
@@ -69,14 +69,14 @@ impl Draft {
     }
 
     /// Names the network.
-    pub fn name(&mut self, name: &str) {
+    pub(super) fn name(&mut self, name: &str) {
         if let Some(name) = fit(name) {
             self.name = name;
         }
     }
 
     /// Adds a note about something that is not translated. The number of notes is limited.
-    pub fn note(&mut self, line: usize, what: impl Into<String>, why: impl Into<String>) {
+    pub(super) fn note(&mut self, line: usize, what: impl Into<String>, why: impl Into<String>) {
         if self.notes.len() < NOTES_MAX {
             self.notes.push(Note {
                 file: self.file.clone(),
@@ -88,7 +88,7 @@ impl Draft {
     }
 
     /// The node with this name in the file, created if it does not exist.
-    pub fn node(&mut self, original: &str, line: usize) -> &mut Node {
+    pub(super) fn node(&mut self, original: &str, line: usize) -> &mut Node {
         let place = self.nodes.len();
         let is_known = place <= limits::NODES_MAX || self.nodes.contains_key(original);
         // A document with too many nodes is refused later, so further nodes share one name.
@@ -108,7 +108,7 @@ impl Draft {
 
     /// Creates a node that the file identifies by an id and names by a label; several nodes may
     /// have the same label. Returns the name to use in [`DraftEnd`].
-    pub fn labelled(&mut self, label: &str, id: &str, line: usize) -> String {
+    pub(super) fn labelled(&mut self, label: &str, id: &str, line: usize) -> String {
         let name = if self.has(label) {
             format!("{label} {id}")
         } else {
@@ -119,7 +119,7 @@ impl Draft {
     }
 
     /// Whether the draft has a node with this name in the file.
-    pub fn has(&self, original: &str) -> bool {
+    pub(super) fn has(&self, original: &str) -> bool {
         self.nodes.contains_key(original)
     }
 
@@ -151,7 +151,7 @@ impl Draft {
     }
 
     /// Adds a link between two nodes, which are created if they do not exist.
-    pub fn link(&mut self, ends: [DraftEnd<'_>; 2], link: DraftLink, line: usize) {
+    pub(super) fn link(&mut self, ends: [DraftEnd<'_>; 2], link: DraftLink, line: usize) {
         if ends[0].node == ends[1].node {
             let what = format!("a link from {:?} to itself", beginning(ends[0].node));
             return self.note(line, what, "links are between two nodes");
@@ -175,7 +175,13 @@ impl Draft {
     }
 
     /// Joins any number of nodes: two by a link, more by a new node with a link to each.
-    pub fn join(&mut self, network: &str, ends: &[DraftEnd<'_>], link: DraftLink, line: usize) {
+    pub(super) fn join(
+        &mut self,
+        network: &str,
+        ends: &[DraftEnd<'_>],
+        link: DraftLink,
+        line: usize,
+    ) {
         match ends {
             [] | [_] => {
                 let what = format!("network {:?}", beginning(network));
@@ -236,7 +242,7 @@ impl Draft {
     ///
     /// # Errors
     /// The draft has something that no document can express.
-    pub fn finish(mut self) -> Result<Imported, ImportError> {
+    pub(super) fn finish(mut self) -> Result<Imported, ImportError> {
         let names = self.names();
         if self.unrated > 0 {
             let what = format!("{} links without a rate", self.unrated);
@@ -299,7 +305,7 @@ fn fit(name: &str) -> Option<String> {
 }
 
 /// The beginning of an untrusted text, for printing.
-pub fn beginning(text: &str) -> String {
+pub(super) fn beginning(text: &str) -> String {
     text.trim_end().chars().take(64).collect()
 }
 

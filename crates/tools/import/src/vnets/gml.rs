@@ -15,7 +15,7 @@ use super::graphml::{edge, wrong};
 use super::{Imported, Source};
 use crate::error::ImportError;
 
-pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
+pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     let root = List::read(source)?;
     let mut draft = Draft::new(source, Kind::Namespace);
     let mut graphs = root.lists("graph");

@@ -10,7 +10,7 @@ use super::draft::{Draft, DraftEnd, DraftLink, beginning};
 use super::{Imported, Source};
 use crate::error::ImportError;
 
-pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
+pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     let root = parse(source)?;
     if root.local_name() != "graphml" {
         return Err(wrong(source, root.line, "the root element is no <graphml>"));
@@ -79,7 +79,12 @@ fn read_nodes<'a>(
 }
 
 /// Adds the link of an edge between two nodes. `speed` is the edge's `LinkSpeedRaw`.
-pub fn edge(draft: &mut Draft, ends: [Option<&String>; 2], speed: Option<&str>, line: usize) {
+pub(super) fn edge(
+    draft: &mut Draft,
+    ends: [Option<&String>; 2],
+    speed: Option<&str>,
+    line: usize,
+) {
     let [Some(one), Some(other)] = ends else {
         let what = "an edge without two nodes";
         return draft.note(line, what, "links are between two nodes");
@@ -120,7 +125,7 @@ fn bits(text: &str) -> Option<Rate> {
 }
 
 /// Parses the text, and returns the root element.
-pub fn parse(source: Source<'_>) -> Result<Element, ImportError> {
+pub(super) fn parse(source: Source<'_>) -> Result<Element, ImportError> {
     parse_foreign(source.text).map_err(|error| ImportError::Document {
         file: source.file.to_owned(),
         reason: error.to_string(),
@@ -128,7 +133,7 @@ pub fn parse(source: Source<'_>) -> Result<Element, ImportError> {
 }
 
 /// An error at a line of the file.
-pub fn wrong(source: Source<'_>, line: usize, what: &str) -> ImportError {
+pub(super) fn wrong(source: Source<'_>, line: usize, what: &str) -> ImportError {
     ImportError::Document {
         file: source.file.to_owned(),
         reason: format!("line {line}: {what}"),

@@ -17,7 +17,7 @@ struct Domain {
     ends: Vec<(String, String)>,
 }
 
-pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
+pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     let mut draft = Draft::new(source, Kind::Namespace);
     let mut domains: BTreeMap<String, Domain> = BTreeMap::new();
     for (index, text) in source.text.lines().enumerate() {

@@ -7,7 +7,7 @@ use super::draft::{Draft, DraftEnd, DraftLink};
 use super::{Imported, Source};
 use crate::error::ImportError;
 
-pub fn read(source: Source<'_>, checks: &dyn NodeChecks) -> Result<Imported, ImportError> {
+pub(super) fn read(source: Source<'_>, checks: &dyn NodeChecks) -> Result<Imported, ImportError> {
     let lab = Topology::parse(source.text, checks).map_err(|error| ImportError::Lab {
         file: source.file.to_owned(),
         source: error,

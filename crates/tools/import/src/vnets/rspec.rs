@@ -11,7 +11,7 @@ use super::graphml::{parse, wrong};
 use super::{Imported, Source};
 use crate::error::ImportError;
 
-pub fn read(source: Source<'_>) -> Result<Imported, ImportError> {
+pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     let root = parse(source)?;
     if root.local_name() != "rspec" {
         return Err(wrong(source, root.line, "the root element is no <rspec>"));

@@ -16,13 +16,13 @@ const SEND_WAIT: Duration = Duration::from_secs(20);
 
 /// One end of a control channel.
 #[derive(Debug)]
-pub struct Control {
+pub(super) struct Control {
     flow: Flow,
 }
 
 impl Control {
     /// A control channel over `flow`.
-    pub fn new(flow: Flow) -> Self {
+    pub(super) fn new(flow: Flow) -> Self {
         Self { flow }
     }
 
@@ -30,7 +30,7 @@ impl Control {
     ///
     /// # Errors
     /// The other side has ended.
-    pub fn send(&mut self, message: &Message) -> Result<(), TrialError> {
+    pub(super) fn send(&mut self, message: &Message) -> Result<(), TrialError> {
         let text = serde_json::to_vec(message).map_err(|source| TrialError::Json {
             action: "writing",
             source,
@@ -50,7 +50,7 @@ impl Control {
     /// # Errors
     /// [`TrialError::Silent`] if nothing arrives within `limit`, or an error if the message is
     /// invalid.
-    pub fn receive(&mut self, limit: Duration) -> Result<Option<Message>, TrialError> {
+    pub(super) fn receive(&mut self, limit: Duration) -> Result<Option<Message>, TrialError> {
         let received = self.receive_within(limit)?;
         received.ok_or(TrialError::Silent(limit))
     }
@@ -59,7 +59,7 @@ impl Control {
     ///
     /// # Errors
     /// The message is invalid.
-    pub fn receive_within(
+    pub(super) fn receive_within(
         &mut self,
         limit: Duration,
     ) -> Result<Option<Option<Message>>, TrialError> {
@@ -80,7 +80,7 @@ impl Control {
     }
 
     /// Returns the flow, so that it can carry the SDUs of a job.
-    pub fn into_flow(self) -> Flow {
+    pub(super) fn into_flow(self) -> Flow {
         self.flow
     }
 }

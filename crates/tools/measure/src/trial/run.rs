@@ -15,7 +15,7 @@ use crate::sequence::SequenceTracker;
 use crate::summary::Summary;
 use crate::transport::{Arrival, Transport};
 
-pub use self::end::{DRAIN, STILL};
+pub(super) use self::end::{DRAIN, STILL};
 
 /// A sender that has found no room for this long at the end time reports [`Ending::HeldBack`].
 const HELD_BACK: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const LOSSY_ANSWER: Duration = Duration::from_millis(250);
 const RTT_SAMPLES_MAX: usize = 1 << 20;
 
 /// Called at the end of each interval of a job, with the SDUs, bytes and time so far.
-pub type OnInterval<'a> = &'a mut dyn FnMut(&SideReport);
+pub(super) type OnInterval<'a> = &'a mut dyn FnMut(&SideReport);
 
 /// Decides when to read the clock: often enough to notice each millisecond, but not for each SDU,
 /// because a read costs as much as a short SDU.
@@ -112,7 +112,7 @@ impl Pace {
 ///
 /// # Errors
 /// The transport broke.
-pub fn send<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, TrialError> {
+pub(super) fn send<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, TrialError> {
     let mut payload = Payload::new(job.sizes.max(), job.verify);
     let mut random = Random::new(job.seed);
     let cpu = cpu_time_ns(CpuClock::Process);
@@ -153,7 +153,7 @@ pub fn send<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, Tr
 ///
 /// # Errors
 /// The transport broke, or nothing arrived over a transport without loss and without an end time.
-pub fn receive<C: Transport>(
+pub(super) fn receive<C: Transport>(
     transport: &mut C,
     job: &Job,
     on_interval: OnInterval<'_>,
@@ -235,7 +235,7 @@ impl Reports {
 ///
 /// # Errors
 /// The transport broke, or an answer differs from what was sent.
-pub fn ping<C: Transport>(
+pub(super) fn ping<C: Transport>(
     transport: &mut C,
     job: &Job,
     on_interval: OnInterval<'_>,
@@ -364,7 +364,10 @@ fn keep(times: &mut Vec<f64>, time: f64, nth: u64, random: &mut Random) {
 ///
 /// # Errors
 /// The transport broke.
-pub fn reflect<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, TrialError> {
+pub(super) fn reflect<C: Transport>(
+    transport: &mut C,
+    job: &Job,
+) -> Result<SideReport, TrialError> {
     // With every transport, the measured time should be the round trip, not the wait for a
     // processor.
     let _ = ask_for_short_slices();

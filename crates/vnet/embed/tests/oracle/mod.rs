@@ -8,7 +8,7 @@ use carina_time::Duration;
 
 /// The oracle's answer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// The cheapest embedding, with the cost of its links, which is below the bound.
     Cheapest(u128, Embedding),
     /// No embedding is cheaper than the bound.
@@ -18,7 +18,7 @@ pub enum Answer {
 }
 
 /// Finds the cheapest embedding whose links cost less than `bound`, in at most `steps` steps.
-pub fn cheapest(residual: &Residual, request: &Request, bound: u128, steps: u64) -> Answer {
+pub(crate) fn cheapest(residual: &Residual, request: &Request, bound: u128, steps: u64) -> Answer {
     let order = order(request);
     let distances = request.links().iter();
     let distances = distances.map(|link| Distances::new(residual, link.rate));
@@ -326,7 +326,7 @@ impl Distances {
 }
 
 /// The cost of the links of an embedding.
-pub fn cost_of_links(residual: &Residual, request: &Request, embedding: &Embedding) -> u128 {
+pub(crate) fn cost_of_links(residual: &Residual, request: &Request, embedding: &Embedding) -> u128 {
     let cpu: u128 = request
         .nodes()
         .iter()
@@ -337,7 +337,7 @@ pub fn cost_of_links(residual: &Residual, request: &Request, embedding: &Embeddi
 
 /// The cost of the cheapest embedding of a tiny request, by enumerating all of them; checks the
 /// oracle.
-pub fn cheapest_of_all(residual: &Residual, request: &Request) -> Option<u128> {
+pub(crate) fn cheapest_of_all(residual: &Residual, request: &Request) -> Option<u128> {
     let hosts = residual.hosts().len() as u32;
     let nodes = request.nodes().len();
     let mut best: Option<u128> = None;

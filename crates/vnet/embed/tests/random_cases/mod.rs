@@ -9,7 +9,7 @@ use carina_random::Random;
 use carina_time::Duration;
 
 /// A substrate of 3 to `hosts_max` hosts of up to three providers; not always connected.
-pub fn substrate(random: &mut Random, hosts_max: u64) -> Arc<Substrate> {
+pub(crate) fn substrate(random: &mut Random, hosts_max: u64) -> Arc<Substrate> {
     let count = random.within(3, hosts_max) as u32;
     let host = |_| Host {
         cpu: random.within(0, 40),
@@ -40,7 +40,7 @@ pub fn substrate(random: &mut Random, hosts_max: u64) -> Arc<Substrate> {
 }
 
 /// A request of 1 to `nodes_max` nodes.
-pub fn request(random: &mut Random, nodes_max: u64) -> Request {
+pub(crate) fn request(random: &mut Random, nodes_max: u64) -> Request {
     let count = random.within(1, nodes_max) as u32;
     let sharing = *random.pick(&[Sharing::Never, Sharing::UnlessApart]);
     let mut nodes = Vec::new();

@@ -3,7 +3,7 @@
 use carina_wire::inet::{Ipv4Header, PROTOCOL_ICMP, checksum};
 
 /// The reply to an ICMP echo request (RFC 792); `None` if the packet is not a valid one.
-pub fn echo_reply(packet: &[u8], header: &Ipv4Header) -> Option<Vec<u8>> {
+pub(super) fn echo_reply(packet: &[u8], header: &Ipv4Header) -> Option<Vec<u8>> {
     let is_echo = header.protocol == PROTOCOL_ICMP && !header.is_fragment;
     let at = header.header_bytes;
     let icmp = packet.get(at..).filter(|_| is_echo)?;

@@ -13,7 +13,7 @@ use crate::tunnel::{Given, Tunnel};
 
 /// A user who has joined, with the tunnel to the user's system.
 #[derive(Debug)]
-pub struct Peer {
+pub(super) struct Peer {
     pub config: PeerConfig,
     pub tunnel: Tunnel,
     pub index: u32,
@@ -24,7 +24,7 @@ pub struct Peer {
 
 impl Peer {
     /// Processes a datagram from the user's system.
-    pub fn receive(
+    pub(super) fn receive(
         &mut self,
         now: Instant,
         from: SocketAddr,
@@ -72,7 +72,7 @@ impl Peer {
     }
 
     /// Sends a packet to the user's system.
-    pub fn send(
+    pub(super) fn send(
         &mut self,
         packet: &[u8],
         buffer: &mut [u8],

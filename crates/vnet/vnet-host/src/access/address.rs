@@ -16,7 +16,7 @@ use crate::error::{Attempt, Error, Result};
 static CHOSEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// A free UDP port, which is then marked as chosen; `None` if all are taken.
-pub fn free_port(netns: &Path) -> Option<u16> {
+pub(super) fn free_port(netns: &Path) -> Option<u16> {
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ports = FIRST..FIRST + PORTS;
     let port = ports.find(|port| !chosen.contains(port) && listening(netns, *port).is_ok())?;
@@ -25,13 +25,13 @@ pub fn free_port(netns: &Path) -> Option<u16> {
 }
 
 /// Marks a port as chosen that an earlier agent had chosen.
-pub fn choose(port: u16) {
+pub(super) fn choose(port: u16) {
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     chosen.insert(port);
 }
 
 /// Makes a port available again.
-pub fn give_back(port: u16) {
+pub(super) fn give_back(port: u16) {
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     chosen.remove(&port);
 }
@@ -40,7 +40,7 @@ pub fn give_back(port: u16) {
 ///
 /// # Errors
 /// The namespace cannot be entered, or the port is in use.
-pub fn listening(netns: &Path, port: u16) -> Result<SocketAddr> {
+pub(super) fn listening(netns: &Path, port: u16) -> Result<SocketAddr> {
     let any: [SocketAddr; 2] = [([0u16; 8], port).into(), ([0u8; 4], port).into()];
     let bind = || -> io::Result<SocketAddr> {
         match UdpSocket::bind(any[0]) {
@@ -56,7 +56,7 @@ pub fn listening(netns: &Path, port: u16) -> Result<SocketAddr> {
 ///
 /// # Errors
 /// The host has no such address.
-pub fn addresses(netns: &Path) -> Result<Vec<IpAddr>> {
+pub(super) fn addresses(netns: &Path) -> Result<Vec<IpAddr>> {
     let list = || {
         let mut ip = Command::new("ip");
         ip.args(["-o", "address", "show", "up", "scope", "global"])

@@ -12,7 +12,7 @@ use carina_vnet_access::register::Register;
 use crate::names::access_app;
 
 /// The report of an access point.
-pub fn of(
+pub(super) fn of(
     register: &Register,
     link: u32,
     port: u16,

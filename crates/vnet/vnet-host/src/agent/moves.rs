@@ -16,7 +16,7 @@ use crate::watch::EchoStream;
 
 /// The connections over which nodes are sent to other agents and received from them.
 #[derive(Debug, Default)]
-pub struct Moves {
+pub(super) struct Moves {
     ways: Mutex<Ways>,
 }
 
@@ -28,7 +28,7 @@ struct Ways {
 
 impl Moves {
     /// The address at which this agent receives nodes; `None` if it receives none.
-    pub fn at(&self) -> Option<String> {
+    pub(super) fn at(&self) -> Option<String> {
         self.lock().at.clone()
     }
 

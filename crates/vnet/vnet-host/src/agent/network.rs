@@ -3,8 +3,8 @@
 mod again;
 mod reporting;
 
-pub use self::again::Again;
-pub use self::reporting::report_of_absent;
+pub(super) use self::again::Again;
+pub(super) use self::reporting::report_of_absent;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -29,7 +29,7 @@ use carina_vnet::progress::Event;
 
 /// One network of an agent.
 #[derive(Debug)]
-pub struct Network {
+pub(super) struct Network {
     dir: VnetDir,
     shared: Arc<Shared>,
     commands: Mutex<Option<Sender<Box<Change>>>>,
@@ -41,7 +41,7 @@ pub struct Network {
 
 /// What all networks of a host share.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub(super) struct Host {
     pub images: Arc<Images>,
     pub underlay: Option<Underlay>,
     /// The Carina node whose DIFs carry links to other hosts as flows; `None` if the host has no
@@ -113,7 +113,12 @@ impl Change {
 
 impl Network {
     /// Starts the thread that makes the recorded network.
-    pub fn start(dir: VnetDir, record: Record, host: &Host, began: Instant) -> Result<Network> {
+    pub(super) fn start(
+        dir: VnetDir,
+        record: Record,
+        host: &Host,
+        began: Instant,
+    ) -> Result<Network> {
         let progress = Progress::with_bell(&record.part, Arc::clone(&host.bell));
         let progress = Arc::new(progress);
         let shared = Arc::new(Shared {
@@ -144,7 +149,7 @@ impl Network {
     }
 
     /// Writes the new record, then begins to change the network to match it.
-    pub fn change(&self, record: Record, began: Instant) -> Result<()> {
+    pub(super) fn change(&self, record: Record, began: Instant) -> Result<()> {
         self.dir.write(&record)?;
         let mut state = self.shared.lock();
         state.record = record.clone();
@@ -154,7 +159,7 @@ impl Network {
     }
 
     /// Begins to make the missing parts of the network again.
-    pub fn make_again(&self, began: Instant) -> Result<()> {
+    pub(super) fn make_again(&self, began: Instant) -> Result<()> {
         let mut state = self.shared.lock();
         let record = state.record.clone();
         state.outcome = Outcome::Changing;
@@ -170,18 +175,18 @@ impl Network {
     }
 
     /// The record of the requested network.
-    pub fn record(&self) -> Record {
+    pub(super) fn record(&self) -> Record {
         self.shared.lock().record.clone()
     }
 
     /// The generation of the requested network.
-    pub fn generation(&self) -> u64 {
+    pub(super) fn generation(&self) -> u64 {
         self.shared.lock().record.part.generation
     }
 
     /// The status that the network's provider gets; `None` for a network of an operator of this
     /// host.
-    pub fn status_for_provider(&self) -> Option<HostStatus> {
+    pub(super) fn status_for_provider(&self) -> Option<HostStatus> {
         let state = self.shared.lock();
         let vnet = state.record.provider_vnet()?;
         let mut status = HostStatus {
@@ -200,22 +205,22 @@ impl Network {
     }
 
     /// The parts of the network that exist.
-    pub fn vnet(&self) -> Result<Arc<Vnet>> {
+    pub(super) fn vnet(&self) -> Result<Arc<Vnet>> {
         let vnet = self.shared.lock().vnet.clone();
         vnet.ok_or_else(|| Error::NotMade(self.dir.name()))
     }
 
     /// Adds an event to the network's log.
-    pub fn tell(&self, what: String) {
+    pub(super) fn tell(&self, what: String) {
         self.shared.progress.tell(what);
     }
 
     /// Time since this agent created the network or took it over.
-    pub fn age(&self) -> Duration {
+    pub(super) fn age(&self) -> Duration {
         self.shared.progress.age()
     }
 
-    pub fn events(&self, since: u64, wait: Duration) -> Vec<Event> {
+    pub(super) fn events(&self, since: u64, wait: Duration) -> Vec<Event> {
         let events = self.shared.progress.events(since, wait);
         if let Some(last) = &mut *lock(&self.followed) {
             *last = Instant::now();
@@ -225,13 +230,13 @@ impl Network {
 
     /// Notes that a caller follows the making by asking for events. Without that caller the network
     /// is to be removed.
-    pub fn set_followed(&self) {
+    pub(super) fn set_followed(&self) {
         *lock(&self.followed) = Some(Instant::now());
     }
 
     /// Whether a caller has to follow the making and has stopped doing so before the network was
     /// ready.
-    pub fn is_abandoned(&self) -> bool {
+    pub(super) fn is_abandoned(&self) -> bool {
         let mut followed = lock(&self.followed);
         if self.shared.lock().ready_after.is_some() {
             *followed = None;
@@ -240,14 +245,14 @@ impl Network {
     }
 
     /// Makes the network's nodes leave its DIF.
-    pub fn leave_dif(&self) {
+    pub(super) fn leave_dif(&self) {
         if let Ok(vnet) = self.vnet() {
             vnet.leave_dif();
         }
     }
 
     /// Ends the thread. Stops machines for which the thread waits.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.shared.progress.cancel();
         *lock(&self.commands) = None;
         let Some(thread) = lock(&self.thread).take() else {
@@ -267,7 +272,7 @@ impl Network {
     }
 
     /// The moves of nodes to and from other hosts, for the provider.
-    pub fn moves(&self) -> Vec<MoveStatus> {
+    pub(super) fn moves(&self) -> Vec<MoveStatus> {
         let Some(vnet) = self.record().provider_vnet() else {
             return Vec::new();
         };
@@ -281,24 +286,24 @@ impl Network {
     }
 
     /// Whether the network takes part in the move of this number.
-    pub fn has_move(&self, number: u64) -> bool {
+    pub(super) fn has_move(&self, number: u64) -> bool {
         self.shared.progress.moves().contains_key(&number)
     }
 
     /// Records the state of a move.
-    pub fn set_move(&self, number: u64, state: MoveState) {
+    pub(super) fn set_move(&self, number: u64, state: MoveState) {
         self.shared.progress.set_move(number, Some(state));
     }
 
     /// Records that a move has failed.
-    pub fn fail_move(&self, number: u64, error: &Error) {
+    pub(super) fn fail_move(&self, number: u64, error: &Error) {
         let reason = error.to_string();
         self.set_move(number, MoveState::Failed { reason });
     }
 
     /// Whether changing to `part` is so light that the network stays valid if the change is
     /// interrupted: the change only adds nodes that have arrived, or redirects links.
-    pub fn stays_settled(&self, part: &HostPart) -> bool {
+    pub(super) fn stays_settled(&self, part: &HostPart) -> bool {
         let record = self.record();
         let arrived = self.vnet().map(|vnet| vnet.arrived_for(part));
         let steps = Steps::between(&record.part, part);

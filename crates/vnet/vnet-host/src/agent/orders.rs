@@ -25,7 +25,7 @@ use carina_vnet::report::VnetReport;
 
 /// What an agent remembers about orders in addition to its networks.
 #[derive(Debug, Default)]
-pub struct Orders {
+pub(super) struct Orders {
     /// Parts that this host has refused.
     refused: Mutex<BTreeMap<VnetId, RefusedPart>>,
     /// The limits of this host, and when they were determined.

@@ -13,7 +13,7 @@ use crate::vnet::Vnet;
 use carina_vnet::report::TestReport;
 
 /// Probes all links, then runs each test of the document.
-pub fn run(vnet: &Vnet, record: &Record) -> Result<Vec<TestReport>> {
+pub(super) fn run(vnet: &Vnet, record: &Record) -> Result<Vec<TestReport>> {
     let probed = vnet.probe(&record.part, PING);
     let mut reports = vec![TestReport {
         test: "every link, both ways".to_owned(),

@@ -9,7 +9,7 @@ use carina_vnet::host_part::{LinkState, NodeState};
 use super::end;
 use carina_vnet::report::VnetReport;
 
-pub fn write(report: &VnetReport) -> String {
+pub(super) fn write(report: &VnetReport) -> String {
     let mut text = format!("graph \"{}\" {{\n  node [shape=box];\n", report.name);
     for node in &report.nodes {
         let kind = match node.kind {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{address, end};
 use carina_vnet::report::{LinkReport, NodeReport, VnetReport};
 
-pub fn write(report: &VnetReport) -> String {
+pub(super) fn write(report: &VnetReport) -> String {
     let nodes: Vec<Value> = report.nodes.iter().map(node).collect();
     let links = report.links.iter();
     let links: Vec<Value> = links.flat_map(|it| [link(it, 0), link(it, 1)]).collect();

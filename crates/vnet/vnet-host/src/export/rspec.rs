@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use super::address;
 use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, VnetReport};
 
-pub fn write(report: &VnetReport) -> String {
+pub(super) fn write(report: &VnetReport) -> String {
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<rspec type=\"manifest\" \
                     xmlns=\"http://www.geni.net/resources/rspec/3\">\n"
         .to_owned();

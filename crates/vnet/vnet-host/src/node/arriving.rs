@@ -35,7 +35,7 @@ use carina_vnet::host_part::LinkEnd;
 
 /// A machine that arrives. Dropping this value ends its QEMU, unless the machine has settled.
 #[derive(Debug)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     running: Box<Running>,
     confinement: Confinement,
     note: ArrivalNote,
@@ -45,7 +45,7 @@ pub struct Arrival {
 /// The content of the file that describes an arriving machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ArrivalNote {
+pub(crate) struct ArrivalNote {
     /// Name of the node.
     pub node: String,
     /// Number of the move.
@@ -74,7 +74,7 @@ impl Arrival {
     ///
     /// # Errors
     /// Something cannot be made; nothing is left in that case.
-    pub fn prepare(
+    pub(crate) fn prepare(
         site: &Site<'_>,
         part: &NodePart,
         hardware: &Hardware,
@@ -129,7 +129,11 @@ impl Arrival {
     }
 
     /// An arriving machine whose QEMU an earlier agent has started; `None` if that QEMU has ended.
-    pub fn found(dir: &VnetDir, part: &HostPart, note: ArrivalNote) -> Result<Option<Arrival>> {
+    pub(crate) fn found(
+        dir: &VnetDir,
+        part: &HostPart,
+        note: ArrivalNote,
+    ) -> Result<Option<Arrival>> {
         let directory = dir.destination();
         let all = carina_vm::list(&directory).attempt("listing machines")?;
         let Some(record) = all.into_iter().find(|it| it.name == note.node) else {
@@ -146,12 +150,12 @@ impl Arrival {
     }
 
     /// The description in the file.
-    pub fn note(&self) -> &ArrivalNote {
+    pub(crate) fn note(&self) -> &ArrivalNote {
         &self.note
     }
 
     /// Gives QEMU a connection from which it reads the guest. Returns the other end.
-    pub fn begin(&self) -> Result<UnixStream> {
+    pub(crate) fn begin(&self) -> Result<UnixStream> {
         let what = || format!("receiving VM {}", self.note.node);
         let (near, far) = UnixStream::pair().attempt(what())?;
         self.running.arrive_over(far.as_fd()).attempt(what())?;
@@ -159,19 +163,19 @@ impl Arrival {
     }
 
     /// Waits until QEMU has the complete guest. To be called after all was written.
-    pub fn wait(&self) -> Result<()> {
+    pub(crate) fn wait(&self) -> Result<()> {
         let what = format!("receiving VM {}", self.note.node);
         self.running.has_arrived(ARRIVE).attempt(what)
     }
 
     /// Records that the guest has arrived completely.
-    pub fn complete(&mut self, dir: &VnetDir) -> Result<()> {
+    pub(crate) fn complete(&mut self, dir: &VnetDir) -> Result<()> {
         self.note.has_all = true;
         write(&dir.destination(), &self.note)
     }
 
     /// Resumes the guest, unless it runs.
-    pub fn resume(&self) -> Result<()> {
+    pub(crate) fn resume(&self) -> Result<()> {
         let what = || format!("resuming VM {}", self.note.node);
         let state = carina_vm::guest_state(self.running.record()).attempt(what())?;
         if state.running {
@@ -207,7 +211,7 @@ impl Arrival {
 
     /// Moves the files of a machine to the place of one that an earlier agent has started, and
     /// resumes the guest. The earlier agent may have been killed while it did the same.
-    pub fn leave_settled(mut self, dir: &VnetDir) -> Result<()> {
+    pub(crate) fn leave_settled(mut self, dir: &VnetDir) -> Result<()> {
         let name = self.note.node.clone();
         let (machines, what) = (dir.machines(), format!("settling VM {name}"));
         fs::create_dir_all(&machines).attempt(&*what)?;
@@ -221,7 +225,7 @@ impl Arrival {
     ///
     /// # Errors
     /// The QEMU cannot be ended, or something cannot be removed.
-    pub fn give_up(self, dir: &VnetDir, part: &HostPart) -> Result<()> {
+    pub(crate) fn give_up(self, dir: &VnetDir, part: &HostPart) -> Result<()> {
         let (note, directory) = (self.note, dir.destination());
         drop(self.running);
         // Dropping the value does not end a QEMU that an earlier agent has started.
@@ -239,7 +243,7 @@ impl Arrival {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn arrival_notes(dir: &VnetDir) -> Result<Vec<ArrivalNote>> {
+pub(crate) fn arrival_notes(dir: &VnetDir) -> Result<Vec<ArrivalNote>> {
     let directory = dir.destination();
     let what = || format!("reading {}", directory.display());
     let entries = match fs::read_dir(&directory) {
@@ -261,7 +265,7 @@ pub fn arrival_notes(dir: &VnetDir) -> Result<Vec<ArrivalNote>> {
 ///
 /// # Errors
 /// The file cannot be removed.
-pub fn forget_arrival(dir: &VnetDir, node: &str) -> Result<()> {
+pub(crate) fn forget_arrival(dir: &VnetDir, node: &str) -> Result<()> {
     let path = path_of(&dir.destination(), node);
     remove_file(&path)?;
     // The directory may be in use by other moves.

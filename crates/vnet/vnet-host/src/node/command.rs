@@ -10,7 +10,7 @@ use carina_vm::{Collector, Finish, Output, Sink, Until, run_piped};
 use crate::error::{Attempt, Error, Result};
 
 /// Runs a command, and hands over its output as it comes; its exit status.
-pub fn stream(
+pub(super) fn stream(
     command: &mut Command,
     what: &str,
     until: Until<'_>,
@@ -21,7 +21,7 @@ pub fn stream(
 }
 
 /// Runs a command, and keeps its output.
-pub fn run(command: &mut Command, what: &str, limit: Duration) -> Result<Output> {
+pub(super) fn run(command: &mut Command, what: &str, limit: Duration) -> Result<Output> {
     let mut kept = Collector::new([OUTPUT_MAX; 2]);
     let until = Until {
         limit,
@@ -35,7 +35,7 @@ pub fn run(command: &mut Command, what: &str, limit: Duration) -> Result<Output>
 ///
 /// # Errors
 /// It was killed before its end.
-pub fn status_of(finish: Finish, what: &str, limit: Duration) -> Result<i32> {
+pub(super) fn status_of(finish: Finish, what: &str, limit: Duration) -> Result<i32> {
     match finish {
         Finish::Exited(status) => Ok(status),
         Finish::Cancelled => Err(Error::Ended("the connection that waited for the command")),

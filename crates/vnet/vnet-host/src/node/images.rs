@@ -16,7 +16,7 @@ use crate::image_store::OWN;
 
 /// The default images, made when the first machine needs one, and the pool, if there is one.
 #[derive(Debug, Default)]
-pub struct Images {
+pub(crate) struct Images {
     /// The image without a Carina node in it, and the one with it.
     ready: [Mutex<Option<(Cache, Boot)>>; 2],
     pool: Mutex<Option<Arc<Pool>>>,
@@ -46,7 +46,7 @@ impl Images {
     ///
     /// # Errors
     /// There is no guest to boot, or its template cannot be made.
-    pub fn keep_ready(&self, directory: &Path, size: usize) -> Result<()> {
+    pub(crate) fn keep_ready(&self, directory: &Path, size: usize) -> Result<()> {
         end_pool(directory)?;
         if size == 0 {
             return Ok(());
@@ -70,7 +70,7 @@ impl Images {
     }
 
     /// Number of machines in the pool.
-    pub fn count_ready(&self) -> usize {
+    pub(crate) fn count_ready(&self) -> usize {
         lock(&self.pool).as_ref().map_or(0, |pool| pool.ready())
     }
 
@@ -95,7 +95,7 @@ impl Images {
 
 /// The least memory of a machine with a Carina node, MiB. The guest holds its program twice, in the
 /// initramfs and unpacked.
-pub fn member_mib() -> u64 {
+pub(crate) fn member_mib() -> u64 {
     let program = std::env::current_exe();
     let program = program.and_then(|own| std::fs::metadata(guest_program(&own)));
     let bytes = program.map_or(0, |program| program.len());
@@ -106,7 +106,7 @@ pub fn member_mib() -> u64 {
 ///
 /// # Errors
 /// A machine cannot be ended.
-pub fn end_pool(directory: &Path) -> Result<()> {
+pub(crate) fn end_pool(directory: &Path) -> Result<()> {
     for machine in carina_vm::list(directory).attempt("listing machines")? {
         carina_vm::stop(directory, &machine.name, Duration::ZERO)
             .attempt(format!("stopping VM {}", machine.name))?;

@@ -26,7 +26,7 @@ use crate::saved::Saved;
 
 /// A running machine, and how commands are executed in it.
 #[derive(Debug)]
-pub struct MachineNode {
+pub(crate) struct MachineNode {
     name: String,
     pub(super) machines: PathBuf,
     /// Locked for writing while the machine moves to another QEMU; no command is executed then.
@@ -57,7 +57,7 @@ impl MachineNode {
     /// Boots, clones or restores a machine with its cards connected to the ports of its links, or
     /// adopts the running one, and waits until it executes commands. The last result says whether
     /// the interfaces are already configured.
-    pub fn make(
+    pub(crate) fn make(
         site: &Site<'_>,
         part: &NodePart,
         saved: Option<&Saved>,
@@ -132,7 +132,7 @@ impl MachineNode {
 
     /// Plugs in cards for new links, and unplugs those of removed links. `fresh` are links whose
     /// ports were made again.
-    pub fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
+    pub(crate) fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
         let access = self.access();
         let Access::Started(Started { running, cards, .. }) = &*access else {
             return Err(Error::Unsupported {
@@ -173,7 +173,7 @@ impl MachineNode {
 
     /// Sets the carrier that the guest sees at the card with this MAC address; does nothing if an
     /// earlier agent started the machine.
-    pub fn set_carrier(&self, mac: [u8; 6], is_up: bool) -> Result<()> {
+    pub(crate) fn set_carrier(&self, mac: [u8; 6], is_up: bool) -> Result<()> {
         let access = self.access();
         let Access::Started(Started { running, cards, .. }) = &*access else {
             return Ok(());
@@ -189,7 +189,7 @@ impl MachineNode {
     }
 
     /// Runs a shell command in the guest, and returns its output when it has ended.
-    pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
+    pub(crate) fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &*self.access() {
             Access::Found(guest) => Ok(guest.run(command, limit)?),
             Access::Foreign(_) => Err(self.takes_no_commands()),
@@ -201,7 +201,12 @@ impl MachineNode {
     }
 
     /// As [`MachineNode::run`], but hands over the output as it comes; the exit status.
-    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<i32> {
+    pub(crate) fn stream(
+        &self,
+        command: &str,
+        until: Until<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<i32> {
         let what = || format!("running a command in VM {}", self.name);
         let finish = match &*self.access() {
             Access::Found(guest) => guest.stream(command, until, sink)?,
@@ -221,7 +226,7 @@ impl MachineNode {
         }
     }
 
-    pub fn echo(
+    pub(crate) fn echo(
         &self,
         own: Ipv4Addr,
         peer: Ipv4Addr,
@@ -253,7 +258,7 @@ impl MachineNode {
     }
 
     /// The confinement of the machine; `None` if an earlier agent has started it.
-    pub fn confinement(&self) -> Option<Confinement> {
+    pub(crate) fn confinement(&self) -> Option<Confinement> {
         match &*self.access() {
             Access::Started(started) => Some(started.confinement.clone()),
             Access::Foreign(confinement) => confinement.clone(),
@@ -262,11 +267,11 @@ impl MachineNode {
     }
 
     /// Whether the machine has an image of the store, in which no agent executes commands.
-    pub fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         matches!(*self.access(), Access::Foreign(_))
     }
 
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         match &*self.access() {
             Access::Started(started) => started.running.is_running(),
             Access::Found(_) | Access::Foreign(_) => carina_vm::list(&self.machines)
@@ -274,7 +279,7 @@ impl MachineNode {
         }
     }
 
-    pub fn remove(&self) -> Result<()> {
+    pub(crate) fn remove(&self) -> Result<()> {
         if !self.is_alive() {
             return Ok(());
         }
@@ -282,7 +287,7 @@ impl MachineNode {
             .attempt(format!("stopping VM {}", self.name))
     }
 
-    pub fn leave(self) {
+    pub(crate) fn leave(self) {
         let access = self.access.into_inner();
         if let Access::Started(started) = access.unwrap_or_else(PoisonError::into_inner) {
             started.running.detach();
@@ -343,7 +348,7 @@ fn boot(site: &Site<'_>, part: &NodePart) -> Result<(Running, Confinement)> {
 
 /// A script for the agent in the guest: it finds interfaces by their MAC addresses and sets their
 /// names, addresses and routes.
-pub fn configuration(part: &NodePart) -> String {
+pub(super) fn configuration(part: &NodePart) -> String {
     let mut script = String::new();
     for interface in &part.interfaces {
         let (mac, name, mtu) = (interface.mac, &interface.name, interface.mtu);

@@ -39,7 +39,7 @@ use carina_vnet::host_part::LinkEnd;
 
 /// A machine that is about to leave its QEMU. No command is executed in it meanwhile.
 #[derive(Debug)]
-pub struct Move<'a> {
+pub(crate) struct Move<'a> {
     node: &'a MachineNode,
     access: RwLockWriteGuard<'a, Access>,
     record: Record,
@@ -56,7 +56,7 @@ impl MachineNode {
     ///
     /// # Errors
     /// A command does not end in time, or the machine has unknown cards.
-    pub fn begin_move(&self, part: &NodePart) -> Result<Move<'_>> {
+    pub(crate) fn begin_move(&self, part: &NodePart) -> Result<Move<'_>> {
         let deadline = Instant::now() + COMMANDS;
         let access = loop {
             match self.access.try_write() {
@@ -112,7 +112,7 @@ impl MachineNode {
 impl Move<'_> {
     /// Creates the node's ports as in `site`, and starts a new QEMU whose cards are connected to
     /// them.
-    pub fn prepare(&mut self, site: &Site<'_>, part: &NodePart) -> Result<()> {
+    pub(crate) fn prepare(&mut self, site: &Site<'_>, part: &NodePart) -> Result<()> {
         let what = || format!("starting a QEMU for VM {}", part.name);
         let directory = site.dir.destination();
         // If the guest does not arrive, the ports are removed by the names in the file.
@@ -137,13 +137,13 @@ impl Move<'_> {
 
     /// Sends the guest over a connection to another agent, whose QEMU waits for it. Afterwards the
     /// guest is paused.
-    pub fn send_into(&self, connection: UnixStream, limit: Duration) -> Result<Migration> {
+    pub(crate) fn send_into(&self, connection: UnixStream, limit: Duration) -> Result<Migration> {
         let what = format!("sending VM {}", self.record.name);
         carina_vm::send_guest(&self.record, connection, limit, || {}).attempt(what)
     }
 
     /// Sends the guest to the new QEMU. Calls `at_stop` when the guest is paused.
-    pub fn send(&self, at_stop: impl FnOnce()) -> Result<Migration> {
+    pub(crate) fn send(&self, at_stop: impl FnOnce()) -> Result<Migration> {
         let what = || format!("moving VM {}", self.record.name);
         let there = self.destination()?;
         let (near, far) = UnixStream::pair().attempt(what())?;
@@ -155,7 +155,7 @@ impl Move<'_> {
     }
 
     /// Resumes the guest in the new QEMU, and records that it runs there.
-    pub fn resume(&self, dir: &VnetDir) -> Result<()> {
+    pub(crate) fn resume(&self, dir: &VnetDir) -> Result<()> {
         let name = &self.record.name;
         let what = || format!("moving VM {name}");
         self.destination()?.resume().attempt(what())?;
@@ -165,7 +165,7 @@ impl Move<'_> {
     /// Ends the old QEMU and gives its name to the new one. Viewers of the console stay connected;
     /// the inner result says if that fails. The move ends with [`forget_move`], after the old ports
     /// are removed.
-    pub fn settle(mut self, site: &Site<'_>, console: &Console) -> Result<Result<()>> {
+    pub(crate) fn settle(mut self, site: &Site<'_>, console: &Console) -> Result<Result<()>> {
         let name = self.record.name.clone();
         let what = || format!("settling VM {name}");
         let there = self
@@ -200,36 +200,36 @@ impl Move<'_> {
 
     /// Resumes the guest in the old QEMU, and ends the new one. The move ends with [`forget_move`],
     /// after the new ports are removed.
-    pub fn give_up(mut self) -> Result<()> {
+    pub(crate) fn give_up(mut self) -> Result<()> {
         // Dropping it ends the new QEMU.
         self.destination = None;
         go_on(&self.record)
     }
 
     /// Pauses the guest.
-    pub fn pause(&self) -> Result<()> {
+    pub(crate) fn pause(&self) -> Result<()> {
         let what = format!("stopping VM {}", self.record.name);
         carina_vm::pause_guest(&self.record).attempt(what)
     }
 
     /// Resumes the guest in its current QEMU.
-    pub fn go_on(&self) -> Result<()> {
+    pub(crate) fn go_on(&self) -> Result<()> {
         go_on(&self.record)
     }
 
     /// Saves the guest to a file. Afterwards it is paused.
-    pub fn save(&self, file: &Path) -> Result<SavedGuest> {
+    pub(crate) fn save(&self, file: &Path) -> Result<SavedGuest> {
         let what = format!("saving VM {}", self.record.name);
         carina_vm::save_guest(&self.record, file, SEND).attempt(what)
     }
 
     /// The machine's hardware.
-    pub fn hardware(&self) -> &Hardware {
+    pub(crate) fn hardware(&self) -> &Hardware {
         &self.hardware
     }
 
     /// Numbers of the cards of a node's interfaces, by interface name.
-    pub fn cards_of(&self, part: &NodePart) -> BTreeMap<String, u32> {
+    pub(crate) fn cards_of(&self, part: &NodePart) -> BTreeMap<String, u32> {
         let cards = part.interfaces.iter();
         let cards = cards.filter_map(|it| Some((it.name.clone(), self.cards.get(&it.mac.0)?.0)));
         cards.collect()
@@ -246,7 +246,7 @@ impl Move<'_> {
 ///
 /// # Errors
 /// A QEMU cannot be ended, or a port cannot be removed.
-pub fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
+pub(crate) fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
     let directory = dir.destination();
     for (name, has_moved, ports) in notes(&directory)? {
         let there = carina_vm::list(&directory).attempt("listing machines")?;
@@ -341,7 +341,7 @@ fn note_moved(directory: &Path, name: &str) -> Result<()> {
 ///
 /// # Errors
 /// The directory cannot be removed.
-pub fn forget_moves(dir: &VnetDir) -> Result<()> {
+pub(crate) fn forget_moves(dir: &VnetDir) -> Result<()> {
     remove_directory(&dir.destination())
 }
 
@@ -350,7 +350,7 @@ pub fn forget_moves(dir: &VnetDir) -> Result<()> {
 ///
 /// # Errors
 /// The record cannot be removed.
-pub fn forget_move(dir: &VnetDir, name: &str) -> Result<()> {
+pub(crate) fn forget_move(dir: &VnetDir, name: &str) -> Result<()> {
     let directory = dir.destination();
     for ending in [TO, MOVED] {
         remove_file(&directory.join(format!("{name}.{ending}")))?;

@@ -23,7 +23,7 @@ use crate::removal::remove_directory;
 
 /// A namespace, with the shell of its console.
 #[derive(Debug)]
-pub struct NamespaceNode {
+pub(super) struct NamespaceNode {
     namespace: String,
     /// Run directory of the Carina node in this namespace, if there is one.
     carina: PathBuf,
@@ -33,7 +33,11 @@ pub struct NamespaceNode {
 impl NamespaceNode {
     /// Adopts a namespace, which was created together with its ports, and starts the shell of its
     /// console.
-    pub fn make(vnet: VnetId, name: &str, carina: &Path) -> Result<(NamespaceNode, UnixStream)> {
+    pub(super) fn make(
+        vnet: VnetId,
+        name: &str,
+        carina: &Path,
+    ) -> Result<(NamespaceNode, UnixStream)> {
         let namespace = node_namespace(vnet, name);
         namespace::within(&namespace, || namespace::set("ipv4/ip_forward", "1"))?;
         let (ours, theirs) = UnixStream::pair().attempt("making a console")?;
@@ -64,7 +68,7 @@ impl NamespaceNode {
     }
 
     /// Configures the interfaces and routes of the namespace, replacing existing ones.
-    pub fn configure(&self, part: &NodePart) -> Result<()> {
+    pub(super) fn configure(&self, part: &NodePart) -> Result<()> {
         let mut lines = vec!["route flush proto static".to_owned()];
         for interface in &part.interfaces {
             let (name, mac, mtu) = (&interface.name, interface.mac, interface.mtu);
@@ -80,17 +84,22 @@ impl NamespaceNode {
     }
 
     /// Name of the namespace.
-    pub fn namespace(&self) -> &str {
+    pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
 
     /// Runs a shell command in it.
-    pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
+    pub(super) fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         super::command::run(&mut self.shell(command), &format!("`{command}`"), limit)
     }
 
     /// As [`NamespaceNode::run`], but hands over the output as it comes; the exit status.
-    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<i32> {
+    pub(super) fn stream(
+        &self,
+        command: &str,
+        until: Until<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<i32> {
         let what = format!("`{command}`");
         super::command::stream(&mut self.shell(command), &what, until, sink)
     }
@@ -101,7 +110,7 @@ impl NamespaceNode {
         shell
     }
 
-    pub fn echo(
+    pub(super) fn echo(
         &self,
         own: Ipv4Addr,
         peer: Ipv4Addr,
@@ -111,18 +120,18 @@ impl NamespaceNode {
         namespace::within(&self.namespace, || probe::echo(own, peer, limit, asks))
     }
 
-    pub fn is_alive(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         is_namespace(&self.namespace)
     }
 
     /// Ends all processes in the namespace.
-    pub fn stop(&self) -> Result<()> {
+    pub(super) fn stop(&self) -> Result<()> {
         let names = std::slice::from_ref(&self.namespace);
         end_processes_in(&NamespaceAccess::of_root(), names)?;
         remove_directory(&self.carina)
     }
 
-    pub fn remove(&self) -> Result<()> {
+    pub(super) fn remove(&self) -> Result<()> {
         let names = std::slice::from_ref(&self.namespace);
         remove_namespaces(&NamespaceAccess::of_root(), names)?;
         remove_directory(&self.carina)

@@ -15,7 +15,7 @@ use crate::removal::remove_file;
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn note_away(dir: &VnetDir, node: &str, number: u64) -> Result<()> {
+pub(crate) fn note_away(dir: &VnetDir, node: &str, number: u64) -> Result<()> {
     let directory = dir.destination();
     let path = directory.join(format!("{node}.{AWAY}"));
     let written =
@@ -27,7 +27,7 @@ pub fn note_away(dir: &VnetDir, node: &str, number: u64) -> Result<()> {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn away(dir: &VnetDir) -> Result<Vec<(String, u64)>> {
+pub(crate) fn away(dir: &VnetDir) -> Result<Vec<(String, u64)>> {
     let directory = dir.destination();
     let what = || format!("reading {}", directory.display());
     let entries = match fs::read_dir(&directory) {
@@ -57,7 +57,7 @@ pub(super) fn is_away(dir: &VnetDir, node: &str) -> bool {
 ///
 /// # Errors
 /// Its QEMU refuses.
-pub fn stay(dir: &VnetDir, node: &str) -> Result<()> {
+pub(crate) fn stay(dir: &VnetDir, node: &str) -> Result<()> {
     let all = carina_vm::list(&dir.machines()).attempt("listing machines")?;
     if let Some(record) = all.iter().find(|it| it.name == node) {
         go_on(record)?;
@@ -69,7 +69,7 @@ pub fn stay(dir: &VnetDir, node: &str) -> Result<()> {
 ///
 /// # Errors
 /// The file cannot be removed.
-pub fn forget_away(dir: &VnetDir, node: &str) -> Result<()> {
+pub(crate) fn forget_away(dir: &VnetDir, node: &str) -> Result<()> {
     let path = dir.destination().join(format!("{node}.{AWAY}"));
     remove_file(&path)?;
     // The directory may be in use by other moves.

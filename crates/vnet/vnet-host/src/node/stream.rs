@@ -29,7 +29,7 @@ impl Node {
     ///
     /// # Errors
     /// No stream arrives within `limit`, or it breaks.
-    pub fn receive(&self, port: u16, limit: Duration) -> Result<Arrived> {
+    pub(crate) fn receive(&self, port: u16, limit: Duration) -> Result<Arrived> {
         match &self.system {
             System::Namespace(node) => namespace::within(node.namespace(), || receive(port, limit)),
             System::Machine(node) => {
@@ -43,7 +43,7 @@ impl Node {
     ///
     /// # Errors
     /// The other node does not listen within `limit`, or it breaks the stream.
-    pub fn send(&self, to: SocketAddrV4, time: Duration, limit: Duration) -> Result<()> {
+    pub(crate) fn send(&self, to: SocketAddrV4, time: Duration, limit: Duration) -> Result<()> {
         match &self.system {
             System::Namespace(node) => {
                 namespace::within(node.namespace(), || send(to, time, limit))

@@ -8,7 +8,7 @@ use carina_vnet::host_part::{Far, LinkPart, NodePart};
 use super::{Action, PlannedStep, step};
 
 /// Description of a node to be made.
-pub fn node_words(node: &NodePart) -> String {
+pub(super) fn node_words(node: &NodePart) -> String {
     match node.kind {
         Kind::Namespace => "namespace".to_owned(),
         Kind::Vm => {
@@ -36,7 +36,7 @@ fn has_node(node: &NodePart) -> &'static str {
 }
 
 /// Why a node must be replaced: what differs between `old` and `new`.
-pub fn differences(old: &NodePart, new: &NodePart) -> String {
+pub(super) fn differences(old: &NodePart, new: &NodePart) -> String {
     let mib = |memory: u64| format!("{memory} MiB");
     let found = [
         change("kind", old.kind.word(), new.kind.word()),
@@ -49,7 +49,7 @@ pub fn differences(old: &NodePart, new: &NodePart) -> String {
 }
 
 /// The changes of a node that are possible while it runs.
-pub fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
+pub(super) fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
     let mut changes = Vec::new();
     for interface in &new.interfaces {
         let name = &interface.name;
@@ -88,7 +88,7 @@ pub fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
 }
 
 /// The changes of a link that stays.
-pub fn changes_of_link(old: &LinkPart, new: &LinkPart) -> Vec<String> {
+pub(super) fn changes_of_link(old: &LinkPart, new: &LinkPart) -> Vec<String> {
     let mut changes: Vec<String> = change("rate", old.rate, new.rate).into_iter().collect();
     if old.carrier != new.carrier {
         let (old, new) = (old.carrier.word(), new.carrier.word());
@@ -98,7 +98,7 @@ pub fn changes_of_link(old: &LinkPart, new: &LinkPart) -> Vec<String> {
 }
 
 /// The changes of a document that do not concern nodes or links.
-pub fn changes_of_document(old: &Document, new: &Document) -> Vec<PlannedStep> {
+pub(super) fn changes_of_document(old: &Document, new: &Document) -> Vec<PlannedStep> {
     let span = |document: &Document| {
         let lease = document.vnet.lease;
         lease.map_or_else(|| "none".to_owned(), |lease| lease.to_string())
@@ -126,7 +126,7 @@ pub fn changes_of_document(old: &Document, new: &Document) -> Vec<PlannedStep> {
 }
 
 /// Description of a link to be made.
-pub fn link_words(link: &LinkPart) -> String {
+pub(super) fn link_words(link: &LinkPart) -> String {
     match &link.far {
         Far::Users(_) => format!("{} for each user", link.rate),
         Far::Nic(_) => "a card of the host".to_owned(),
@@ -135,7 +135,7 @@ pub fn link_words(link: &LinkPart) -> String {
 }
 
 /// The two ends of a link, as text.
-pub fn ends(link: &LinkPart) -> String {
+pub(super) fn ends(link: &LinkPart) -> String {
     format!("{} -- {}", link.near, link.far)
 }
 

@@ -23,7 +23,7 @@ use carina_vnet::host_part::LinkEnd;
 
 /// A node that is to arrive.
 #[derive(Debug)]
-pub struct Awaited {
+pub(super) struct Awaited {
     node: String,
     from: String,
     /// The part of this host with the node; its uid is the one in this host's names.
@@ -35,7 +35,7 @@ pub struct Awaited {
 
 impl Vnet {
     /// Prepares to receive a node from another host. `part` has the uid in this host's names.
-    pub fn await_node(&self, order: &ReceiveNode, part: HostPart) {
+    pub(crate) fn await_node(&self, order: &ReceiveNode, part: HostPart) {
         let mut all = lock(&self.arrivals);
         if all.contains_key(&order.number) {
             return;
@@ -61,7 +61,12 @@ impl Vnet {
     ///
     /// # Errors
     /// The node is not awaited, or does not arrive.
-    pub fn receive_node(&self, from: &str, offer: &Offer, wire: &mut dyn GuestWire) -> Result<()> {
+    pub(crate) fn receive_node(
+        &self,
+        from: &str,
+        offer: &Offer,
+        wire: &mut dyn GuestWire,
+    ) -> Result<()> {
         let taken = self.try_receive(from, offer, wire);
         if let Err(error) = &taken {
             // The sender may have closed the connection.
@@ -261,7 +266,7 @@ impl Vnet {
     }
 
     /// The nodes that have arrived and that `part`, as the next generation, resumes.
-    pub fn arrived_for(&self, part: &HostPart) -> Vec<String> {
+    pub(crate) fn arrived_for(&self, part: &HostPart) -> Vec<String> {
         let all = lock(&self.arrivals);
         let arrived = all.values().filter(|it| {
             let is_next = it.part.generation + 1 == part.generation;

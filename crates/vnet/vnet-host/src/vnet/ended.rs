@@ -12,7 +12,7 @@ use crate::remains;
 impl Vnet {
     /// Reports nodes that have ended by themselves since the last check. Returns whether there are
     /// any.
-    pub fn look_after_nodes(&self) -> bool {
+    pub(crate) fn look_after_nodes(&self) -> bool {
         let ended = self.note_ended();
         if !ended.is_empty() {
             let links = lock(&self.part).links.clone();

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 impl Vnet {
     /// Makes the engine use new flows, reports links that have no flow, and probes links that no
     /// probe has passed yet.
-    pub fn probe_silent(&self, part: &HostPart) {
+    pub(crate) fn probe_silent(&self, part: &HostPart) {
         if self.flows.have_changed() {
             let there = lock(&self.part);
             let done = self
@@ -46,7 +46,7 @@ impl Vnet {
     }
 
     /// Probes the links to other hosts, whose failure this host does not notice otherwise.
-    pub fn probe_far(&self, part: &HostPart) {
+    pub(crate) fn probe_far(&self, part: &HostPart) {
         let links = part.links.iter();
         let far: Vec<&LinkPart> = links.filter(|it| matches!(it.far, Far::Host(_))).collect();
         let _ = self.probe_links(part, &far, FAR_PROBE * 2);
@@ -56,7 +56,7 @@ impl Vnet {
     ///
     /// # Errors
     /// Why the link has no flow.
-    pub fn has_flow(&self, link: &LinkPart) -> Result<()> {
+    pub(crate) fn has_flow(&self, link: &LinkPart) -> Result<()> {
         match self.flows.missing().get(&link.number) {
             Some(reason) => Err(no_flow(link, reason)),
             None => Ok(()),

@@ -23,7 +23,7 @@ impl Vnet {
     }
 
     /// The impairments of all links.
-    pub fn impairments(&self) -> Impairments {
+    pub(crate) fn impairments(&self) -> Impairments {
         lock(&self.impairments).clone()
     }
 
@@ -31,7 +31,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such link, or an impairment is invalid.
-    pub fn impair(&self, number: u32, wanted: LinkImpairment) -> Result<()> {
+    pub(crate) fn impair(&self, number: u32, wanted: LinkImpairment) -> Result<()> {
         self.impair_as(number, |_| wanted)
     }
 
@@ -39,7 +39,7 @@ impl Vnet {
     ///
     /// # Errors
     /// Those of [`Vnet::impair`].
-    pub fn impair_end(&self, end: LinkEnd, wanted: Option<Impairment>) -> Result<()> {
+    pub(crate) fn impair_end(&self, end: LinkEnd, wanted: Option<Impairment>) -> Result<()> {
         self.impair_as(end.0, |mut both| {
             *[&mut both.there, &mut both.back][end.1] = wanted;
             both

@@ -15,7 +15,7 @@ impl Vnet {
     /// # Errors
     /// There is no such node, it does not answer, or the command does not end within `limit`. A
     /// command that fails is no error: its output contains its exit status.
-    pub fn run(&self, node: &str, command: &str, limit: Duration) -> Result<Output> {
+    pub(crate) fn run(&self, node: &str, command: &str, limit: Duration) -> Result<Output> {
         self.node(node)?.run(command, limit)
     }
 
@@ -23,7 +23,7 @@ impl Vnet {
     ///
     /// # Errors
     /// As there; the command was killed.
-    pub fn stream(
+    pub(crate) fn stream(
         &self,
         node: &str,
         command: &str,
@@ -38,7 +38,12 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node.
-    pub fn console_said(&self, node: &str, since: u64, wait: Duration) -> Result<ConsoleSaid> {
+    pub(crate) fn console_said(
+        &self,
+        node: &str,
+        since: u64,
+        wait: Duration,
+    ) -> Result<ConsoleSaid> {
         let (next, bytes) = self.node(node)?.console().said_since(since, wait);
         Ok(ConsoleSaid { next, bytes })
     }
@@ -47,7 +52,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or a viewer of the console is typing.
-    pub fn console_type(&self, node: &str, text: &str) -> Result<()> {
+    pub(crate) fn console_type(&self, node: &str, text: &str) -> Result<()> {
         self.node(node)?.console().type_in(text.as_bytes())
     }
 
@@ -55,7 +60,13 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or no reply comes within `limit`.
-    pub fn echo(&self, from: &str, to: Ipv4Addr, limit: Duration, asks: Asks) -> Result<Duration> {
+    pub(crate) fn echo(
+        &self,
+        from: &str,
+        to: Ipv4Addr,
+        limit: Duration,
+        asks: Asks,
+    ) -> Result<Duration> {
         let own = {
             let part = lock(&self.part);
             let wanted = part.node(from).ok_or_else(|| self.no_node(from))?;
@@ -69,7 +80,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or the stream does not reach the receiver.
-    pub fn throughput(
+    pub(crate) fn throughput(
         &self,
         [from, to]: [&str; 2],
         address: Ipv4Addr,
@@ -90,7 +101,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or no stream arrives within `limit`.
-    pub fn receive(&self, node: &str, port: u16, limit: Duration) -> Result<Arrived> {
+    pub(crate) fn receive(&self, node: &str, port: u16, limit: Duration) -> Result<Arrived> {
         self.node(node)?.receive(port, limit)
     }
 
@@ -98,7 +109,12 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or the receiver does not accept the stream within the limit.
-    pub fn send(&self, node: &str, to: SocketAddrV4, [time, limit]: [Duration; 2]) -> Result<()> {
+    pub(crate) fn send(
+        &self,
+        node: &str,
+        to: SocketAddrV4,
+        [time, limit]: [Duration; 2],
+    ) -> Result<()> {
         self.node(node)?.send(to, time, limit)
     }
 }

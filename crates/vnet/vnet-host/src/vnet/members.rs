@@ -105,7 +105,7 @@ impl Vnet {
 
     /// Makes the members on this host leave the DIF before their nodes end, so that the other
     /// members need not detect it. A node that does not answer in time ends without leaving.
-    pub fn leave_dif(&self) {
+    pub(crate) fn leave_dif(&self) {
         // While it is locked, the network is being changed, and there may be no members yet.
         let Ok(part) = self.part.try_lock().map(|part| part.clone()) else {
             return;
@@ -202,7 +202,7 @@ impl Vnet {
 
     /// Like [`Vnet::probe_flow`], for the link from a node to a neighbour's address. `None` if
     /// there is no such link, or it has another carrier.
-    pub fn probe_flow_to(
+    pub(crate) fn probe_flow_to(
         &self,
         part: &HostPart,
         from: &str,
@@ -232,7 +232,7 @@ impl Vnet {
     }
 
     /// Whether two nodes are members of the same DIF of the network.
-    pub fn are_in_one_dif(part: &HostPart, pair: [&str; 2]) -> bool {
+    pub(crate) fn are_in_one_dif(part: &HostPart, pair: [&str; 2]) -> bool {
         let [one, other] = pair.map(|name| part.node(name).and_then(|it| it.founder.as_ref()));
         one.is_some() && one == other
     }
@@ -241,7 +241,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or the other node does not answer within `limit`.
-    pub fn echo_by_name(&self, [from, to]: [&str; 2], limit: Duration) -> Result<Duration> {
+    pub(crate) fn echo_by_name(&self, [from, to]: [&str; 2], limit: Duration) -> Result<Duration> {
         let dif = lock(&self.part).name.clone();
         member::ping(&*self.node(from)?, to, &dif, limit)
     }
@@ -250,7 +250,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or no flow.
-    pub fn stream_by_name(
+    pub(crate) fn stream_by_name(
         &self,
         [from, to]: [&str; 2],
         time: Duration,

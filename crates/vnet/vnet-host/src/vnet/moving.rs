@@ -39,7 +39,7 @@ impl Vnet {
     /// # Errors
     /// There is no such node, it is a namespace, or the migration fails; the machine then continues
     /// in its old QEMU.
-    pub fn migrate(&self, name: &str) -> Result<MigrationReport> {
+    pub(crate) fn migrate(&self, name: &str) -> Result<MigrationReport> {
         let began = Instant::now();
         // Locked until the migration has ended, so that no other change interferes.
         let part = lock(&self.part);
@@ -88,7 +88,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or it is a machine.
-    pub fn watch(&self, from: &str, to: Ipv4Addr) -> Result<EchoStream> {
+    pub(crate) fn watch(&self, from: &str, to: Ipv4Addr) -> Result<EchoStream> {
         let own = {
             let part = lock(&self.part);
             let wanted = part.node(from).ok_or_else(|| self.no_node(from))?;
@@ -103,7 +103,7 @@ impl Vnet {
     }
 
     /// Which link ends use their second port.
-    pub fn second_ports(&self) -> SecondPorts {
+    pub(crate) fn second_ports(&self) -> SecondPorts {
         lock(&self.second).clone()
     }
 

@@ -15,13 +15,13 @@ impl Vnet {
     ///
     /// # Errors
     /// The first link over which no reply comes within `limit`.
-    pub fn probe(&self, part: &HostPart, limit: Duration) -> Result<()> {
+    pub(crate) fn probe(&self, part: &HostPart, limit: Duration) -> Result<()> {
         let links: Vec<&LinkPart> = part.links.iter().collect();
         self.probe_links(part, &links, limit)
     }
 
     /// The links that no probe has passed.
-    pub fn silent<'a>(&self, part: &'a HostPart) -> Vec<&'a LinkPart> {
+    pub(crate) fn silent<'a>(&self, part: &'a HostPart) -> Vec<&'a LinkPart> {
         let status = self.progress.status();
         let is_up = |link: &LinkPart| {
             let known = status.links.get(&link.number);

@@ -20,7 +20,7 @@ impl Vnet {
     /// # Errors
     /// A node is stopped, the directory exists or cannot be written, or a machine cannot be saved;
     /// the directory is removed in that case.
-    pub fn save(&self, mut manifest: Manifest, into: &Path) -> Result<SaveReport> {
+    pub(crate) fn save(&self, mut manifest: Manifest, into: &Path) -> Result<SaveReport> {
         // Locked until the network is saved, so that no change interferes.
         let part = lock(&self.part);
         let is_machine = |node: &&NodePart| node.kind == Kind::Vm;

@@ -24,7 +24,12 @@ enum Ending {
 impl Vnet {
     /// Sends a node over a connection to the agent of another host. Afterwards the node is paused
     /// on both hosts. The network's progress shows the state of the move.
-    pub fn send_node(&self, vnet: VnetId, order: &SendNode, wire: Result<Box<dyn GuestWire>>) {
+    pub(crate) fn send_node(
+        &self,
+        vnet: VnetId,
+        order: &SendNode,
+        wire: Result<Box<dyn GuestWire>>,
+    ) {
         let (name, number) = (&order.node, order.number);
         self.progress
             .tell(format!("node {name} moves to host {}", order.to));
@@ -116,7 +121,7 @@ impl Vnet {
     ///
     /// # Errors
     /// A QEMU cannot be ended, or refuses to resume.
-    pub fn end_move(&self, number: u64) -> Result<()> {
+    pub(crate) fn end_move(&self, number: u64) -> Result<()> {
         let Ok(part) = self.part.try_lock() else {
             return Ok(());
         };

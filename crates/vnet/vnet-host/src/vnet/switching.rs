@@ -9,7 +9,7 @@ use crate::switched_off::{self, SwitchedOff};
 
 impl Vnet {
     /// The nodes and links that the operator has switched off.
-    pub fn switched_off(&self) -> SwitchedOff {
+    pub(crate) fn switched_off(&self) -> SwitchedOff {
         lock(&self.off).clone()
     }
 
@@ -18,7 +18,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or it cannot be ended.
-    pub fn stop_node(&self, name: &str) -> Result<()> {
+    pub(crate) fn stop_node(&self, name: &str) -> Result<()> {
         // Locked until the node has ended, so that no other change interferes.
         let part = lock(&self.part);
         part.node(name).ok_or_else(|| self.no_node(name))?;
@@ -36,7 +36,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node.
-    pub fn start_node(&self, name: &str) -> Result<()> {
+    pub(crate) fn start_node(&self, name: &str) -> Result<()> {
         let part = lock(&self.part);
         part.node(name).ok_or_else(|| self.no_node(name))?;
         self.switch(|off| off.nodes.remove(name))?;
@@ -52,7 +52,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, or it cannot be ended.
-    pub fn restart_node(&self, name: &str) -> Result<()> {
+    pub(crate) fn restart_node(&self, name: &str) -> Result<()> {
         self.start_node(name)?;
         let _part = lock(&self.part);
         self.end_node(name)?;
@@ -68,7 +68,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such link, or its ports cannot be changed.
-    pub fn switch_link(&self, number: u32, is_up: bool) -> Result<()> {
+    pub(crate) fn switch_link(&self, number: u32, is_up: bool) -> Result<()> {
         let part = lock(&self.part);
         if part.links.iter().all(|link| link.number != number) {
             return Err(Error::NoLink {

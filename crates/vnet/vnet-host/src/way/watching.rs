@@ -19,7 +19,7 @@ use crate::second_ports::SecondPorts;
 
 /// A running watch.
 #[derive(Debug)]
-pub struct Watch {
+pub(super) struct Watch {
     is_enough: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Vec<Seen>>>>,
 }
@@ -53,7 +53,7 @@ enum What {
 
 impl Watch {
     /// Begins to watch all ports of a part; only those in `some` if the part has too many.
-    pub fn begin(
+    pub(super) fn begin(
         part: &HostPart,
         ports: &SecondPorts,
         counters: &Path,
@@ -105,7 +105,7 @@ impl Watch {
 
     /// Ends the watch. Returns what was seen of echo requests from the addresses `own` to the
     /// address `to`.
-    pub fn end(mut self, own: &[Ipv4Addr], to: Ipv4Addr) -> Result<Sightings> {
+    pub(super) fn end(mut self, own: &[Ipv4Addr], to: Ipv4Addr) -> Result<Sightings> {
         self.is_enough.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else {
             return Ok(Sightings::default());

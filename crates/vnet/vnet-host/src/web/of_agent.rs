@@ -28,7 +28,7 @@ use crate::server;
 
 /// Answers the requests of an agent's web page. It ends with this value.
 #[derive(Debug)]
-pub struct Service {
+pub(super) struct Service {
     shared: Arc<Shared>,
     recorder: Option<JoinHandle<()>>,
 }
@@ -49,7 +49,7 @@ impl Service {
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub fn start(agent: Arc<Agent>) -> io::Result<Service> {
+    pub(super) fn start(agent: Arc<Agent>) -> io::Result<Service> {
         let shared = Arc::new(Shared {
             agent,
             histories: Mutex::default(),
@@ -65,7 +65,7 @@ impl Service {
     }
 
     /// The routes of all requests of the page.
-    pub fn router(&self) -> Router {
+    pub(super) fn router(&self) -> Router {
         let own = Router::new()
             .route("/v1/page", get(about))
             .route("/v1/substrate", get(substrate))

@@ -12,7 +12,7 @@ use crate::whereabouts::Whereabouts;
 /// The substrate of a host's networks. It is for those who run the host, not for operators of
 /// networks.
 #[derive(Debug, Serialize)]
-pub struct Substrate {
+pub(super) struct Substrate {
     /// Name of the host at its provider.
     pub host: String,
     /// The interface through which links to other hosts leave.
@@ -28,7 +28,7 @@ pub struct Substrate {
 
 /// The Carina node of a host.
 #[derive(Debug, Serialize)]
-pub struct NodeSeen {
+pub(super) struct NodeSeen {
     /// Name of the Carina node.
     pub name: String,
     /// The DIFs in which the Carina node has members.
@@ -44,7 +44,7 @@ impl Substrate {
     ///
     /// # Errors
     /// Namespaces or machines of this host cannot be listed.
-    pub fn of(agent: &Agent) -> Result<Substrate> {
+    pub(super) fn of(agent: &Agent) -> Result<Substrate> {
         let client = Client::new(agent.run_dir().control_sock()).with_answer_limit(ANSWER);
         let (node, node_refusal) = match NodeSeen::ask(&client) {
             Ok(node) => (Some(node), None),

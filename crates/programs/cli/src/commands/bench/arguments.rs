@@ -15,7 +15,7 @@ use crate::failure::{Failure, usage};
 
 /// Options of `carina bench paper`.
 #[derive(Debug, clap::Args)]
-pub struct PaperArgs {
+pub(crate) struct PaperArgs {
     /// Measurements to repeat, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     pub(super) cases: Vec<PaperCase>,
@@ -40,7 +40,7 @@ pub struct PaperArgs {
 
 /// Options of `carina bench hv`.
 #[derive(Debug, clap::Args)]
-pub struct HvArgs {
+pub(crate) struct HvArgs {
     /// Number of times that every measurement is repeated
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
@@ -66,7 +66,7 @@ pub struct HvArgs {
 
 /// Options of `carina bench local`.
 #[derive(Debug, clap::Args)]
-pub struct LocalArgs {
+pub(crate) struct LocalArgs {
     /// Number of times that every measurement is repeated
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
@@ -83,7 +83,7 @@ pub struct LocalArgs {
 
 /// Options of the benchmarks that have cases and sizes.
 #[derive(Debug, clap::Args)]
-pub struct CaseArgs {
+pub(crate) struct CaseArgs {
     /// Number of times that every measurement is repeated
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
@@ -101,7 +101,7 @@ pub struct CaseArgs {
 
 /// Options of `carina bench guest`.
 #[derive(Debug, clap::Args)]
-pub struct GuestArgs {
+pub(crate) struct GuestArgs {
     #[command(flatten)]
     pub(super) cases: CaseArgs,
     /// The carina program to run in the guest [default: this program]
@@ -113,7 +113,7 @@ pub struct GuestArgs {
 
 /// Options of `carina bench drivers`.
 #[derive(Debug, clap::Args)]
-pub struct DriversArgs {
+pub(crate) struct DriversArgs {
     #[command(flatten)]
     pub(super) cases: CaseArgs,
     /// The carina program to run in the guest [default: this program]
@@ -123,7 +123,7 @@ pub struct DriversArgs {
 
 /// Options of `carina bench restart`.
 #[derive(Debug, clap::Args)]
-pub struct RestartArgs {
+pub(crate) struct RestartArgs {
     /// Number of times that every measurement is repeated
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
@@ -136,7 +136,7 @@ pub struct RestartArgs {
 
 /// Options of `carina bench flows`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct FlowsArgs {
+pub(crate) struct FlowsArgs {
     /// Number of flows that are open at the same time
     #[arg(long, default_value_t = 10_000)]
     pub(super) flows: usize,
@@ -230,7 +230,7 @@ impl CaseArgs {
     ///
     /// # Errors
     /// A size is not possible.
-    pub fn options<C>(
+    pub(crate) fn options<C>(
         self,
         bench: &str,
         cases: Vec<C>,
@@ -257,7 +257,7 @@ impl CaseArgs {
 ///
 /// # Errors
 /// No item has one of the names.
-pub fn chosen<T: Copy>(
+pub(crate) fn chosen<T: Copy>(
     kind: &str,
     all: &[T],
     name_of: impl Fn(&T) -> &'static str,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// One row: an N-1 flow of a member, or an N-1 DIF in which the member has no flow.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Below {
+pub(super) struct Below {
     dif: DifName,
     member: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -19,7 +19,7 @@ pub struct Below {
 /// The N-1 DIFs and N-1 flows of the members of DIF `name` on this system. `neighbours` are the
 /// objects below `/neighbours` in the RIB of the member here; they may hold the reason why an N-1
 /// flow has no neighbour.
-pub fn here(ipcps: &[IpcpInfo], name: &DifName, neighbours: &[RibObject]) -> Vec<Below> {
+pub(super) fn here(ipcps: &[IpcpInfo], name: &DifName, neighbours: &[RibObject]) -> Vec<Below> {
     let mut all = Vec::new();
     for ipcp in ipcps.iter().filter(|ipcp| ipcp.dif == *name) {
         if let Some(member) = &ipcp.member {
@@ -56,7 +56,7 @@ fn explain(n1: &mut N1Info, neighbours: &[RibObject]) {
 }
 
 /// Objects of a member's RIB from which [`elsewhere`] reads its N-1 DIFs and N-1 flows.
-pub struct Seen<'a> {
+pub(super) struct Seen<'a> {
     /// The object `/dif`.
     pub dif: &'a [RibObject],
     /// The objects below `/over`: one for each N-1 DIF.
@@ -68,7 +68,7 @@ pub struct Seen<'a> {
 }
 
 /// The N-1 DIFs and N-1 flows of any member, read from its RIB.
-pub fn elsewhere(seen: &Seen<'_>) -> Vec<Below> {
+pub(super) fn elsewhere(seen: &Seen<'_>) -> Vec<Below> {
     let member = seen.dif.first().and_then(|dif| text(dif, "member"));
     let mut all = Vec::new();
     for object in seen.over {
@@ -150,7 +150,7 @@ fn list<'a>(object: &'a RibObject, field: &str) -> impl Iterator<Item = &'a str>
 }
 
 /// The rows as a table for people.
-pub fn table(over: &[Below]) -> Table {
+pub(super) fn table(over: &[Below]) -> Table {
     let mut table = Table::new(["DIF", "MEMBER", "REMOTE", "NEIGHBOUR", "STATE", "REASON"]);
     for Below { dif, member, n1 } in over {
         let n1 = n1.as_ref();

@@ -13,7 +13,7 @@ use crate::report::{print_json, print_line};
 
 /// Options of `carina dif extend`.
 #[derive(Debug, clap::Args)]
-pub struct ExtendArgs {
+pub(crate) struct ExtendArgs {
     /// Name of the DIF whose member is extended
     name: DifName,
     /// N-1 DIF to add; this system must already be a member of it
@@ -32,7 +32,7 @@ pub struct ExtendArgs {
 ///
 /// # Errors
 /// The node refuses or does not run, or the member has no neighbour there in time.
-pub fn run(shared: &Shared, args: &ExtendArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &ExtendArgs) -> Outcome {
     let node = shared.control();
     let wish = DifExtend {
         over: args.over.clone(),

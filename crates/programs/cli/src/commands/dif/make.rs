@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina dif create`.
 #[derive(Debug, clap::Args)]
-pub struct CreateArgs {
+pub(crate) struct CreateArgs {
     #[command(flatten)]
     member: MemberArgs,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct CreateArgs {
 
 /// Options of `carina dif join`.
 #[derive(Debug, clap::Args)]
-pub struct JoinArgs {
+pub(crate) struct JoinArgs {
     #[command(flatten)]
     member: MemberArgs,
     /// Name of the member to enroll with, such as net.host [default: any member that answers]
@@ -156,7 +156,7 @@ fn is_new(node: &Client, request: &DifCreate) -> Outcome {
 ///
 /// # Errors
 /// The node refuses or does not run.
-pub fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
+pub(super) fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
     let mut request = args.member.request(DifRole::Create)?;
     request.config = args.config.to_config()?;
     let node = shared.control();
@@ -178,7 +178,7 @@ pub fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
 ///
 /// # Errors
 /// The node refuses or does not run, or no member admits this one.
-pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
+pub(super) fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
     let mut request = args.member.request(DifRole::Join)?;
     request.via.clone_from(&args.via);
     request.config = args.config.to_config()?;
@@ -293,7 +293,7 @@ fn report(shared: &Shared, made: &IpcpInfo, member: &MemberInfo, what: &str) -> 
 /// # Errors
 /// This system has no member of the DIF, or has several and `ipcp` is `None`, or the node does not
 /// run.
-pub fn leave(shared: &Shared, name: &DifName, ipcp: Option<&LocalName>) -> Outcome {
+pub(super) fn leave(shared: &Shared, name: &DifName, ipcp: Option<&LocalName>) -> Outcome {
     shared
         .control()
         .leave_dif(name.as_str(), ipcp.map(LocalName::as_str))
@@ -309,7 +309,7 @@ pub fn leave(shared: &Shared, name: &DifName, ipcp: Option<&LocalName>) -> Outco
 ///
 /// # Errors
 /// There is no such member, a member does not allow it, or the node does not run.
-pub fn expel(shared: &Shared, name: &DifName, member: &str) -> Outcome {
+pub(super) fn expel(shared: &Shared, name: &DifName, member: &str) -> Outcome {
     shared
         .control()
         .expel(name.as_str(), member)

@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line};
 
 /// Options of `carina dif map`.
 #[derive(Debug, clap::Args)]
-pub struct MapArgs {
+pub(crate) struct MapArgs {
     /// Name of the DIF to draw
     name: DifName,
     /// Member whose knowledge of the DIF is drawn, by name or address [default: the member of this
@@ -64,7 +64,7 @@ const LOOK: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// There is no such DIF or member, or the file cannot be written.
-pub fn run(shared: &Shared, args: &MapArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &MapArgs) -> Outcome {
     let node = shared.control();
     let read = |path: &str| {
         node.rib(Some(args.name.as_str()), args.member.as_deref(), path, 1)

@@ -12,7 +12,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 
 /// Options of `carina dif retract`.
 #[derive(Debug, clap::Args)]
-pub struct RetractArgs {
+pub(crate) struct RetractArgs {
     /// Name of the DIF whose member gives up an N-1 DIF
     name: DifName,
     /// N-1 DIF to remove
@@ -27,7 +27,7 @@ pub struct RetractArgs {
 ///
 /// # Errors
 /// The node refuses or does not run, or N-1 flows remain when the time of `--wait` is over.
-pub fn run(shared: &Shared, args: &RetractArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &RetractArgs) -> Outcome {
     let node = shared.control();
     let ipcp = args.ipcp.as_ref().map(LocalName::as_str);
     let retracted = node

@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line};
 
 /// Options of `carina dif show`.
 #[derive(Debug, clap::Args)]
-pub struct ShowArgs {
+pub(crate) struct ShowArgs {
     /// Name of the DIF
     name: DifName,
     /// Member that is asked, by name or address [default: the member of this system]
@@ -81,7 +81,7 @@ fn with_ages(mut objects: Vec<RibObject>) -> Vec<RibObject> {
 }
 
 /// Formats how many milliseconds ago something happened, such as `1.5 s ago`.
-pub fn ago_text(ms: u64) -> String {
+pub(super) fn ago_text(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms} ms ago"),
         1000..60_000 => format!("{:.1} s ago", ms as f64 / 1e3),
@@ -94,7 +94,7 @@ pub fn ago_text(ms: u64) -> String {
 ///
 /// # Errors
 /// There is no such DIF or member, or it does not answer.
-pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
     let node = shared.control();
     let difs = node.difs().attempt("listing DIFs")?;
     let dialect = difs.iter().find(|dif| dif.name == args.name);

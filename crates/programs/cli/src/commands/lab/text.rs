@@ -10,14 +10,14 @@ use crate::commands::ipcp::kind_word;
 use carina_text::table::Table;
 
 /// The tables of a topology, and the commands that would make the lab.
-pub fn dry_run_text(dry_run: &DryRun<'_>) -> String {
+pub(super) fn dry_run_text(dry_run: &DryRun<'_>) -> String {
     let mut text = topology_text(dry_run.topology);
     let _ = write!(text, "\n\nCommands:\n  {}", dry_run.commands.join("\n  "));
     text
 }
 
 /// A table of systems and members, and a table of applications.
-pub fn status_text(status: &Status) -> String {
+pub(super) fn status_text(status: &Status) -> String {
     let mut table = Table::new([
         "SYSTEM",
         "PLACE",
@@ -80,7 +80,7 @@ pub fn status_text(status: &Status) -> String {
 
 /// Tables of systems, links, DIFs and applications.
 #[expect(clippy::too_many_lines, reason = "one table after the other")]
-pub fn topology_text(topology: &Topology) -> String {
+pub(super) fn topology_text(topology: &Topology) -> String {
     let mut systems = Table::new(["SYSTEM", "IS", "DIFS"]);
     for system in &topology.systems {
         let is = match &system.vm {

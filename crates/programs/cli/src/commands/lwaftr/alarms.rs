@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line};
 /// An alarm is named by its type, or by TYPE/QUALIFIER. When its condition ends, the alarm is
 /// cleared; it stays in the list until it is purged.
 #[derive(Debug, Subcommand)]
-pub enum AlarmsCommand {
+pub(crate) enum AlarmsCommand {
     /// List all alarms, raised and cleared
     #[command(after_help = "Example:\n  carina lwaftr alarms get-state --json")]
     GetState {
@@ -53,7 +53,7 @@ pub enum AlarmsCommand {
 
 /// Selects the alarms to purge: those that match all criteria.
 #[derive(Debug, Args)]
-pub struct PurgeArgs {
+pub(crate) struct PurgeArgs {
     /// Select all alarms, cleared ones, or ones that are not cleared
     which: Which,
     /// The AFTR: the name in its configuration, or its process id [default: the only one running]
@@ -81,7 +81,7 @@ enum Which {
 
 /// How a severity is compared with the given one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub(super) enum Way {
     /// The severity is equal.
     Is,
     /// The severity is lower.
@@ -154,7 +154,7 @@ impl PurgeArgs {
 ///
 /// # Errors
 /// No such AFTR runs, or it refuses the request.
-pub fn run(shared: &Shared, command: AlarmsCommand) -> Outcome {
+pub(super) fn run(shared: &Shared, command: AlarmsCommand) -> Outcome {
     let (verb, id, path, value) = match command {
         AlarmsCommand::GetState { id } => return show(shared, id.as_deref()),
         AlarmsCommand::Purge(args) => {

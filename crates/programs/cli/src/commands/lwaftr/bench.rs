@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line};
 
 /// Options of `carina lwaftr bench`.
 #[derive(Debug, clap::Args)]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     #[command(flatten)]
     source: Source,
     /// Capture (pcap or pcapng) of frames that arrive from the Internet
@@ -38,7 +38,7 @@ pub struct BenchArgs {
 ///
 /// # Errors
 /// A file is invalid or has no frames, or the system refuses a resource.
-pub fn run(shared: &Shared, args: &BenchArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &BenchArgs) -> Outcome {
     let loaded = args.source.load()?;
     let [external, internal] = inputs(&args.source.conf, &loaded, [&args.in4, &args.in6])?;
     for (file, frames) in [(&args.in4, &external), (&args.in6, &internal)] {

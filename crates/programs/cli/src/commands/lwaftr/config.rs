@@ -19,7 +19,7 @@ use crate::report::{print_json, print_line};
 /// Parts of a configuration are named by paths, such as
 /// `/softwire-config/binding-table/softwire[ipv4=192.0.2.1][psid=5]/b4-ipv6`.
 #[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
+pub(crate) enum ConfigCommand {
     /// Print a part of the configuration
     #[command(after_help = "Examples:\n  carina lwaftr config get aftr1\n  \
         carina lwaftr config get aftr1 /softwire-config/internal-interface/mtu\n\n\
@@ -70,7 +70,7 @@ pub enum ConfigCommand {
 
 /// A part of a running AFTR's configuration.
 #[derive(Debug, clap::Args)]
-pub struct Part {
+pub(crate) struct Part {
     /// The AFTR: the name in its configuration, or its process id
     id: String,
     /// Path of the part; / is the whole configuration
@@ -80,7 +80,7 @@ pub struct Part {
 
 /// A part of a running AFTR's configuration, with its new contents.
 #[derive(Debug, clap::Args)]
-pub struct Change {
+pub(crate) struct Change {
     /// The AFTR: the name in its configuration, or its process id
     id: String,
     /// Path of the part
@@ -93,7 +93,7 @@ pub struct Change {
 ///
 /// # Errors
 /// No such AFTR runs, or it refuses the request.
-pub fn run(shared: &Shared, command: ConfigCommand) -> Outcome {
+pub(super) fn run(shared: &Shared, command: ConfigCommand) -> Outcome {
     let (verb, id, path, value) = match command {
         ConfigCommand::Get(Part { id, path }) => (Verb::Get, id, Some(path), None),
         ConfigCommand::GetState(Part { id, path }) => (Verb::GetState, id, Some(path), None),
@@ -150,7 +150,7 @@ fn given(value: Option<String>) -> Result<Option<String>, Failure> {
 ///
 /// # Errors
 /// No such AFTR runs, several match, or it refuses the request.
-pub fn ask(
+pub(super) fn ask(
     shared: &Shared,
     id: Option<&str>,
     verb: Verb,
@@ -221,7 +221,7 @@ fn name_at(socket: &Path) -> Option<String> {
 }
 
 /// The control socket of the process that has this counter file.
-pub fn socket_of(counters: &Path) -> PathBuf {
+pub(super) fn socket_of(counters: &Path) -> PathBuf {
     counters.with_extension(CHANNEL)
 }
 

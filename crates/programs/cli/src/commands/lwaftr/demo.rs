@@ -17,7 +17,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina lwaftr demo`.
 #[derive(Debug, clap::Args)]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// Directory in which to write lwaftr.svg and lwaftr.json
     #[arg(long, default_value = ".")]
     out: PathBuf,
@@ -35,7 +35,7 @@ pub struct DemoArgs {
 ///
 /// # Errors
 /// A requirement is missing, or the page does not arrive.
-pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
     std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
     require_namespaces(args.in_network_namespace)?;
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;

@@ -12,7 +12,7 @@ use crate::report::print_line;
 
 /// Options of `carina lwaftr generate`.
 #[derive(Debug, clap::Args)]
-pub struct GenerateArgs {
+pub(crate) struct GenerateArgs {
     /// First shared IPv4 address; the others follow it
     ipv4: Ipv4Addr,
     /// Number of shared IPv4 addresses
@@ -39,7 +39,7 @@ pub struct GenerateArgs {
 }
 
 /// Prints the configuration, and writes the captures.
-pub fn run(args: &GenerateArgs) -> Outcome {
+pub(super) fn run(args: &GenerateArgs) -> Outcome {
     let plan = Plan {
         ipv4: args.ipv4,
         addresses: args.addresses,

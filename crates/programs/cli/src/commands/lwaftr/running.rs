@@ -31,7 +31,7 @@ mod process;
 
 /// Options of `carina lwaftr run`.
 #[derive(Debug, clap::Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// File of the configuration: text of snabb-softwire or ietf-softwire-br, or the output of
     /// lwaftr compile
     #[arg(short, long, value_name = "FILE")]
@@ -89,7 +89,7 @@ impl RunArgs {
 const WORKERS_MAX: i64 = carina_frame_engine::WORKERS_MAX as i64 - 1;
 
 /// Runs an AFTR until a signal or a command ends it.
-pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let interrupt = Interrupt::take().attempt("taking signals")?;
     let reload = ReloadSignal::new().attempt("taking SIGHUP")?;
     let mut watch = FileWatch::new(&args.conf);
@@ -147,7 +147,7 @@ fn as_json(counts: &[(String, u64)]) -> Value {
 }
 
 /// Prints the counters of all running AFTRs.
-pub fn query(shared: &Shared, part: &str) -> Outcome {
+pub(super) fn query(shared: &Shared, part: &str) -> Outcome {
     let mut found = Vec::new();
     for entry in entries(shared.run_dir().path()) {
         if entry.name.starts_with("lwaftr-") {

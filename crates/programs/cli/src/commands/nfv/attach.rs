@@ -14,7 +14,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina nfv args`.
 #[derive(Debug, clap::Args)]
-pub struct AttachArgs {
+pub(crate) struct AttachArgs {
     /// Name of the port
     port: String,
     /// File that describes the port [default: search the files of all running nfv processes]
@@ -56,7 +56,7 @@ fn size(text: &str) -> Result<String, SizeError> {
     }
 }
 
-pub fn run(shared: &Shared, args: &AttachArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &AttachArgs) -> Outcome {
     let port = find(shared, args)?;
     let card = Card::of(&port).map_err(refused)?.with_mtu(args.mtu);
     if args.libvirt {

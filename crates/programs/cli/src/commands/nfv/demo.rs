@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina nfv demo`.
 #[derive(Debug, clap::Args)]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// Directory in which to write fig4.svg and fig4.json
     #[arg(long, default_value = ".")]
     out: PathBuf,
@@ -37,7 +37,7 @@ pub struct DemoArgs {
 ///
 /// # Errors
 /// A requirement is missing, a step fails, or an observation differs from what is expected.
-pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
     let started = std::time::Instant::now();
     std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;

@@ -14,7 +14,7 @@ use crate::graph_directory::clear;
 
 /// The record of one process.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Record {
+pub(super) struct Record {
     /// The process id.
     pub pid: u32,
     /// Path of the file of ports.
@@ -28,7 +28,7 @@ pub struct Record {
 }
 
 /// Removes the record when it is dropped.
-pub struct Kept {
+pub(super) struct Kept {
     path: PathBuf,
 }
 
@@ -39,13 +39,13 @@ impl Drop for Kept {
 }
 
 /// The directory of records, and by default of the ports' sockets.
-pub fn directory(shared: &Shared) -> PathBuf {
+pub(super) fn directory(shared: &Shared) -> PathBuf {
     shared.run_dir().path().join("nfv")
 }
 
 impl Record {
     /// The values that the process uses for what its file does not specify.
-    pub fn defaults(&self) -> Defaults {
+    pub(super) fn defaults(&self) -> Defaults {
         Defaults {
             uplink: self.uplink.clone(),
             sockets: self.sockets.clone(),
@@ -54,7 +54,7 @@ impl Record {
 
     /// Writes the record; dropping the returned value removes it. The process must have its counter
     /// file already, because other commands see by it that the process is alive.
-    pub fn keep(&self, shared: &Shared) -> Result<Kept, Failure> {
+    pub(super) fn keep(&self, shared: &Shared) -> Result<Kept, Failure> {
         let directory = make_directory(shared)?;
         let path = directory.join(format!("{}.json", self.pid));
         let text = serde_json::to_string(self).attempt("writing JSON")?;
@@ -67,14 +67,14 @@ impl Record {
 ///
 /// # Errors
 /// Those of the file system.
-pub fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
+pub(super) fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
     let directory = directory(shared);
     fs::create_dir_all(&directory).attempt(format!("making {}", directory.display()))?;
     Ok(directory)
 }
 
 /// The records of all running processes. Removes the records of processes that were killed.
-pub fn all(shared: &Shared) -> Vec<Record> {
+pub(super) fn all(shared: &Shared) -> Vec<Record> {
     let Ok(files) = fs::read_dir(directory(shared)) else {
         return Vec::new();
     };

@@ -27,7 +27,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina nfv run`.
 #[derive(Debug, clap::Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     source: Source,
     /// End after this time, such as 10s or 1m [default: run until Ctrl-C]
@@ -110,7 +110,7 @@ fn counts(traffic: &Traffic, counters: &Path) -> Result<TrafficCounts, Failure> 
 }
 
 /// Runs the ports of a file.
-pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let traffic = args.source.read(shared)?;
     warn(&args.source.file, &traffic);
     let interrupt = Interrupt::take().attempt("taking signals")?;
@@ -171,7 +171,7 @@ pub fn run(shared: &Shared, args: &RunArgs) -> Outcome {
 }
 
 /// Prints rates and drops of the ports of all running processes.
-pub fn show(shared: &Shared, over: u64) -> Outcome {
+pub(super) fn show(shared: &Shared, over: u64) -> Outcome {
     let mut looks = Vec::new();
     for record in record::all(shared) {
         let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;

@@ -7,7 +7,7 @@ use carina_text::table::{Table, short};
 use serde_json::{Value, json};
 
 /// The counts at the beginning and at the end of a period.
-pub struct Period<'a> {
+pub(super) struct Period<'a> {
     pub before: &'a TrafficCounts,
     pub after: &'a TrafficCounts,
     pub seconds: f64,
@@ -34,7 +34,7 @@ impl Period<'_> {
     }
 
     /// A table of the ports' rates, followed by drops by reason.
-    pub fn table(&self) -> String {
+    pub(super) fn table(&self) -> String {
         let mut table = Table::new([
             "port",
             "from it, Mpps",
@@ -89,7 +89,7 @@ impl Period<'_> {
     }
 
     /// The same as JSON.
-    pub fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         let row = |(old, new): &(PortCounts, &PortCounts)| {
             json!({
                 "port": new.port,

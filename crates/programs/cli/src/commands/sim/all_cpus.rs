@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 /// Calls `play` once for each seed, each call on one thread, and passes the results to `take` in
 /// the order in which they are ready.
-pub fn on_all_cpus<T: Send>(
+pub(super) fn on_all_cpus<T: Send>(
     seeds: &Range<u64>,
     play: impl Fn(u64) -> T + Sync,
     take: impl FnMut(T),

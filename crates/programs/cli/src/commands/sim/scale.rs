@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina sim scale`.
 #[derive(Debug, clap::Args)]
-pub struct ScaleArgs {
+pub(crate) struct ScaleArgs {
     /// Number of systems
     #[arg(long, default_value_t = 1_000)]
     systems: usize,

@@ -29,7 +29,7 @@ struct Failing {
 }
 
 /// Runs the seeds on all CPUs, and prints the failing scenarios.
-pub fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
     let shrunk = AtomicU64::new(0);
     let began = Instant::now();
     let (mut done, mut bad) = (0_u64, Vec::new());

@@ -15,7 +15,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina sim vnet`.
 #[derive(Debug, clap::Args)]
-pub struct VnetArgs {
+pub(crate) struct VnetArgs {
     /// Range of seeds to run, such as 0..1000; the last one is not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
@@ -45,7 +45,7 @@ pub struct VnetArgs {
 
 /// Size of a simulated world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Scale {
+pub(super) enum Scale {
     /// As drawn from the seed
     Small,
     /// 16 networks that compete for two providers with three hosts each
@@ -94,7 +94,7 @@ impl VnetArgs {
 }
 
 /// Runs the seeds on all CPUs, and prints those that fail.
-pub fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
     let began = Instant::now();
     let size = args.size();
     let (mut sum, mut done, mut bad) = (Run::default(), 0_u64, Vec::new());

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
 /// A source of live rates, from which the screen takes a sample after each interval.
-pub trait Live {
+pub(crate) trait Live {
     /// The counters at one moment.
     type Sample;
     /// One row of the table.
@@ -44,7 +44,7 @@ pub trait Live {
 
 /// A column of a screen.
 #[derive(Clone, Copy, Debug)]
-pub struct Column {
+pub(crate) struct Column {
     /// The heading.
     pub head: &'static str,
     /// The width in characters; 0 takes the rest of the line.
@@ -58,7 +58,7 @@ impl Column {
     ///
     /// # Panics
     /// The heading is wider than the column, and would be cut.
-    pub const fn new(head: &'static str, width: u16) -> Column {
+    pub(crate) const fn new(head: &'static str, width: u16) -> Column {
         assert!(width == 0 || width as usize >= head.len());
         Column {
             head,
@@ -68,7 +68,7 @@ impl Column {
     }
 
     /// A column that a narrow terminal leaves out.
-    pub const fn wide(head: &'static str, width: u16) -> Column {
+    pub(crate) const fn wide(head: &'static str, width: u16) -> Column {
         Column {
             is_dispensable: true,
             ..Column::new(head, width)
@@ -112,7 +112,7 @@ enum Input {
 ///
 /// # Errors
 /// Standard output is not a terminal, or the counters can no longer be read.
-pub fn run<L: Live>(interval: Duration, live: &L) -> Outcome {
+pub(crate) fn run<L: Live>(interval: Duration, live: &L) -> Outcome {
     let before = (Instant::now(), live.look()?);
     if !std::io::stdout().is_terminal() {
         return Err(failed(

@@ -15,7 +15,7 @@ use crate::interrupt::{TAKING_SIGNALS, end_with_signal_after};
 use crate::report::progress;
 
 /// What `carina vm run` has created so far; undone unless the boot finishes.
-pub struct BootAttempt {
+pub(super) struct BootAttempt {
     /// The port of the VM.
     pub info: VmInfo,
     /// Directory in which the node keeps its VMs.
@@ -39,7 +39,11 @@ impl BootAttempt {
     ///
     /// # Errors
     /// The node refuses the port.
-    pub fn begin(shared: &Shared, name: &LocalName, port: PortArgs) -> Result<Self, Failure> {
+    pub(super) fn begin(
+        shared: &Shared,
+        name: &LocalName,
+        port: PortArgs,
+    ) -> Result<Self, Failure> {
         let vm_dir = shared.run_dir().vm_dir();
         let control = shared.control();
         let made = Arc::new(Mutex::new(Made {
@@ -76,7 +80,7 @@ impl BootAttempt {
     ///
     /// # Errors
     /// QEMU does not start.
-    pub fn start(&self, machine: Machine, cache: &Cache) -> Result<Running, Failure> {
+    pub(super) fn start(&self, machine: Machine, cache: &Cache) -> Result<Running, Failure> {
         let mut made = self.made();
         let running = machine.start(cache).attempt("starting QEMU")?;
         made.has_machine = true;
@@ -84,13 +88,13 @@ impl BootAttempt {
     }
 
     /// Ends the attempt with success: the VM keeps running after this command.
-    pub fn finish(&self, running: Running) -> Record {
+    pub(super) fn finish(&self, running: Running) -> Record {
         self.made().is_finished = true;
         running.detach()
     }
 
     /// Stops the VM, and removes its port if the port is new.
-    pub fn take_back(&self) {
+    pub(super) fn take_back(&self) {
         self.made().take_back(&self.vm_dir, &self.info.name);
     }
 }

@@ -17,7 +17,7 @@ use crate::report::{print_json, print_line};
 
 /// Options that name a user of an access point.
 #[derive(Debug, clap::Args)]
-pub struct UserArgs {
+pub(super) struct UserArgs {
     /// Name of the network
     name: String,
     /// Name of the access point, as in the document
@@ -29,7 +29,7 @@ pub struct UserArgs {
 
 /// Options of `carina vnet token`.
 #[derive(Debug, clap::Args)]
-pub struct TokenArgs {
+pub(crate) struct TokenArgs {
     #[command(flatten)]
     of: UserArgs,
     /// Lifetime of the token from now, such as 30m, 12h or 2d; then the user is disconnected
@@ -51,7 +51,7 @@ pub struct TokenArgs {
 
 /// Options of `carina vnet revoke`.
 #[derive(Debug, clap::Args)]
-pub struct RevokeArgs {
+pub(crate) struct RevokeArgs {
     #[command(flatten)]
     of: UserArgs,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub struct RevokeArgs {
 
 /// Options of `carina vnet users`.
 #[derive(Debug, clap::Args)]
-pub struct UsersArgs {
+pub(crate) struct UsersArgs {
     /// Name of the network [default: the only one]
     name: Option<String>,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub struct UsersArgs {
 ///
 /// # Errors
 /// There is no such network, access point or user.
-pub fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
+pub(super) fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let UserArgs { name, access, user } = &args.of;
     let lease_s = args.lease.duration().as_nanos() / 1_000_000_000;
@@ -108,7 +108,7 @@ pub fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
 ///
 /// # Errors
 /// There is no such network, access point or user.
-pub fn revoke(shared: &Shared, args: &RevokeArgs) -> Outcome {
+pub(super) fn revoke(shared: &Shared, args: &RevokeArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let UserArgs { name, access, user } = &args.of;
     let what = format!("revoking tokens of {user} at access point {access} of network {name}");
@@ -133,7 +133,7 @@ pub fn revoke(shared: &Shared, args: &RevokeArgs) -> Outcome {
 ///
 /// # Errors
 /// There is no such network.
-pub fn users(shared: &Shared, args: &UsersArgs) -> Outcome {
+pub(super) fn users(shared: &Shared, args: &UsersArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let name = args.name.as_deref();
     let what = |name: &str| format!("asking for the users of network {name}");

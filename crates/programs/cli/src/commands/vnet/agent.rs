@@ -37,7 +37,7 @@ use crate::report::progress;
 
 /// Options of `carina vnet agent`.
 #[derive(Debug, clap::Args)]
-pub struct AgentArgs {
+pub(crate) struct AgentArgs {
     /// Exit when the last network is removed [default: run until Ctrl-C]
     #[arg(long)]
     transient: bool,
@@ -185,7 +185,7 @@ impl Drop for Page {
 ///
 /// # Errors
 /// Another agent uses the run directory, or the socket cannot be made.
-pub fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
+pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let run_dir = shared.run_dir();
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     fs::create_dir_all(run_dir.path()).attempt(format!("making {}", run_dir.path().display()))?;
@@ -300,7 +300,7 @@ fn lock(shared: &Shared, is_transient: bool) -> Result<Option<File>, Failure> {
 ///
 /// # Errors
 /// No agent can be started.
-pub fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
+pub(super) fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
     let client = client(shared);
     let deadline = Instant::now() + START;
     let mut started: Option<Started> = None;
@@ -331,7 +331,7 @@ pub fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
 ///
 /// # Errors
 /// No agent can be started, or the agent refuses the request.
-pub fn ask_or_start<T>(
+pub(super) fn ask_or_start<T>(
     shared: &Shared,
     what: &str,
     ask: impl Fn(&Client) -> Answer<T>,
@@ -407,6 +407,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const START: Duration = Duration::from_secs(20);
 
 /// A client of the running agent, without a check that one runs.
-pub fn client(shared: &Shared) -> Client {
+pub(super) fn client(shared: &Shared) -> Client {
     Client::new(&shared.run_dir(), shared.answer_limit())
 }

@@ -21,7 +21,7 @@ use crate::report::{print_json, print_line};
 
 /// Measure parts of virtual networks, and compare with published results
 #[derive(Debug, Subcommand)]
-pub enum VnetBenchCommand {
+pub(crate) enum VnetBenchCommand {
     /// Measure embedding: how many requests for virtual networks Carina and three published
     /// embedders place on a substrate, at what cost, in what time
     #[command(
@@ -60,7 +60,7 @@ pub enum VnetBenchCommand {
 
 /// Options of `carina vnet bench forward`.
 #[derive(Debug, clap::Args)]
-pub struct ForwardArgs {
+pub(crate) struct ForwardArgs {
     #[command(flatten)]
     cases: CaseArgs,
     #[arg(long, hide = true)]
@@ -69,7 +69,7 @@ pub struct ForwardArgs {
 
 /// Options of `carina vnet bench instantiate`.
 #[derive(Debug, clap::Args)]
-pub struct InstantiateArgs {
+pub(crate) struct InstantiateArgs {
     /// What providers reveal about themselves, separated by commas: pip, vnp, abstract [default:
     /// all]
     #[arg(long, value_delimiter = ',')]
@@ -98,7 +98,7 @@ pub struct InstantiateArgs {
 
 /// Options of `carina vnet bench embed`.
 #[derive(Debug, clap::Args)]
-pub struct EmbedArgs {
+pub(crate) struct EmbedArgs {
     /// Substrates, separated by commas: wx100, geant, brain [default: all, or wx100 with --eta]
     #[arg(long, value_delimiter = ',')]
     topology: Vec<String>,
@@ -121,7 +121,7 @@ pub struct EmbedArgs {
 ///
 /// # Errors
 /// An option is not possible, or an embedding violates a constraint.
-pub fn run(shared: &Shared, command: VnetBenchCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: VnetBenchCommand) -> Outcome {
     match command {
         VnetBenchCommand::Embed(args) => bench_embed(shared, &args),
         VnetBenchCommand::Instantiate(args) => bench_instantiate(shared, &args),

@@ -15,7 +15,7 @@ use crate::graph_directory::GraphEntry;
 
 /// Options of `carina vnet capture`.
 #[derive(Debug, clap::Args)]
-pub struct CaptureArgs {
+pub(crate) struct CaptureArgs {
     /// Link to capture: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     link: String,
     /// Name of the network [default: the only one]
@@ -31,7 +31,7 @@ pub struct CaptureArgs {
 ///
 /// # Errors
 /// There is no such link, or the file cannot be written.
-pub fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
     if let Some(vno) = args.operator.client(shared)? {
         let vnet = args.vnet.as_deref();
         return inside::capture(shared, &vno, vnet, &args.link, &args.output);

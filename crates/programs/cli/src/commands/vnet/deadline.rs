@@ -8,7 +8,7 @@ use crate::failure::{Failure, failed};
 
 /// The option of commands that wait for a network.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct DeadlineArgs {
+pub(super) struct DeadlineArgs {
     /// Fail if the network is not ready within this time, such as 5m [default: 20m, plus the time
     /// that the document allows in the queue]
     #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
@@ -17,14 +17,14 @@ pub struct DeadlineArgs {
 
 /// The time at which a command stops waiting for a network.
 #[derive(Clone, Copy, Debug)]
-pub struct Deadline {
+pub(super) struct Deadline {
     began: Instant,
     limit: Duration,
 }
 
 impl DeadlineArgs {
     /// The deadline for the network of `document`, counted from now.
-    pub fn of(self, document: &Document) -> Deadline {
+    pub(super) fn of(self, document: &Document) -> Deadline {
         let queue = match document.vnet.on_insufficient {
             OnInsufficient::Queue(time) => Duration::from(time.duration()),
             OnInsufficient::Reject => Duration::ZERO,
@@ -39,7 +39,7 @@ impl DeadlineArgs {
 
 impl Deadline {
     /// The default deadline, for a network that does not wait in a queue, counted from now.
-    pub fn usual() -> Deadline {
+    pub(super) fn usual() -> Deadline {
         Deadline {
             began: Instant::now(),
             limit: USUAL,
@@ -50,7 +50,7 @@ impl Deadline {
     ///
     /// # Errors
     /// The deadline has passed.
-    pub fn check(&self, name: &str, waits_for: &str) -> Result<(), Failure> {
+    pub(super) fn check(&self, name: &str, waits_for: &str) -> Result<(), Failure> {
         if self.began.elapsed() < self.limit {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina vnet demo`.
 #[derive(Debug, clap::Args)]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// How the VMs are started: cold (each boots) or clone (each resumes from a snapshot)
     #[arg(long, value_name = "HOW", default_value = "clone", value_parser = boot)]
     boot: Boot,
@@ -51,7 +51,7 @@ fn boot(text: &str) -> Result<Boot, String> {
 ///
 /// # Errors
 /// The network cannot be made, or one of its tests fails.
-pub fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &DemoArgs) -> Outcome {
     let mut document = Document::read(SIX, Form::Toml).attempt("reading the demonstration")?;
     document.defaults.boot = Some(args.boot);
     let name = &document.vnet.name;

@@ -14,7 +14,7 @@ use crate::report::{print_bytes, print_json, print_line};
 
 /// Options that name the file of a document.
 #[derive(Debug, Args)]
-pub struct Source {
+pub(crate) struct Source {
     /// File with the document; its extension selects the format: .toml, .xml or .json
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -28,7 +28,7 @@ impl Source {
     ///
     /// # Errors
     /// The file cannot be read, or the document is wrong.
-    pub fn read(&self) -> Result<Document, Failure> {
+    pub(crate) fn read(&self) -> Result<Document, Failure> {
         let name = self.file.display();
         let form = self
             .from
@@ -54,7 +54,7 @@ impl Source {
 ///
 /// # Errors
 /// The file cannot be read, or the document is wrong.
-pub fn check(shared: &Shared, source: &Source) -> Outcome {
+pub(super) fn check(shared: &Shared, source: &Source) -> Outcome {
     let document = source.read()?;
     check_document(&document)
         .map_err(|error| refused(format!("{}: {error}", source.file.display())))?;
@@ -75,7 +75,7 @@ pub fn check(shared: &Shared, source: &Source) -> Outcome {
 ///
 /// # Errors
 /// Those of [`check`], or the output cannot be written.
-pub fn convert(source: &Source, to: Form) -> Outcome {
+pub(super) fn convert(source: &Source, to: Form) -> Outcome {
     let document = source.read()?;
     print_bytes(document.write(to).as_bytes())
 }
@@ -84,6 +84,6 @@ pub fn convert(source: &Source, to: Form) -> Outcome {
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn schema() -> Outcome {
+pub(super) fn schema() -> Outcome {
     print_bytes(XML_SCHEMA.as_bytes())
 }

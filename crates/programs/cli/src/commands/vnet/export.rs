@@ -13,7 +13,7 @@ use crate::report::print_bytes;
 
 /// Options of `carina vnet export`.
 #[derive(Debug, clap::Args)]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// Name of the network [default: the only one]
     name: Option<String>,
     /// Format to write: rspec, rfc8345, dot or svg
@@ -47,7 +47,7 @@ fn wanted(text: &str) -> Result<Wanted, ArgumentError> {
 ///
 /// # Errors
 /// There is no such network, or the file cannot be written.
-pub fn run(shared: &Shared, args: &ExportArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &ExportArgs) -> Outcome {
     let report = report_of(shared, args.name.as_deref())?;
     let text = match args.to {
         Wanted::Words(format) => format.write(&report),

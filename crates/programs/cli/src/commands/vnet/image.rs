@@ -14,7 +14,7 @@ use crate::report::{print_json, print_line};
 
 /// Add, list and remove disk images that nodes of a document name: `image = "NAME"`
 #[derive(Debug, Subcommand)]
-pub enum ImageCommand {
+pub(crate) enum ImageCommand {
     /// Copy a disk image into the store of this host, under a name
     ///
     /// Each node that boots the image gets a disk of its own: changes do not reach the image. A
@@ -40,7 +40,7 @@ pub enum ImageCommand {
 
 /// Options of `carina vnet image add`.
 #[derive(Debug, clap::Args)]
-pub struct AddArgs {
+pub(crate) struct AddArgs {
     /// Disk image file to copy, in format qcow2 or raw
     disk: PathBuf,
     /// Name for the image: letters, digits and `-`
@@ -65,7 +65,7 @@ pub struct AddArgs {
 ///
 /// # Errors
 /// There is no such image, the file is not a disk image, or a node uses the image.
-pub fn run(shared: &Shared, command: ImageCommand) -> Outcome {
+pub(super) fn run(shared: &Shared, command: ImageCommand) -> Outcome {
     let store = ImageStore::of_this_host();
     match command {
         ImageCommand::Add(args) => add(shared, &store, args),

@@ -20,7 +20,7 @@ use crate::report::{print_json, print_line};
 
 /// Options of `carina vnet impair`.
 #[derive(Debug, clap::Args)]
-pub struct ImpairArgs {
+pub(crate) struct ImpairArgs {
     /// Link to impair: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     /// [default: show all impaired links]
     link: Option<String>,
@@ -76,7 +76,7 @@ const IMPAIRMENT: &str =
 ///
 /// # Errors
 /// There is no such link, or the impairment is not possible.
-pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let vno = args.operator.client(shared)?;
     let report = |name: Option<&str>| match &vno {

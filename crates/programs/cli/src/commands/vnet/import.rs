@@ -16,7 +16,7 @@ use crate::report::{print_bytes, print_json, progress};
 
 /// Options of `carina vnet import`.
 #[derive(Debug, clap::Args)]
-pub struct ImportArgs {
+pub(crate) struct ImportArgs {
     /// File to import: .lab, .yml, lab.conf, .rspec, .graphml, .gml
     file: PathBuf,
     /// Override detection by file name: lab, containerlab, kathara, rspec, graphml, gml
@@ -45,7 +45,7 @@ fn format(text: &str) -> Result<Format, ArgumentError> {
 ///
 /// # Errors
 /// The file cannot be read, is not in the expected format, or nothing in it could be converted.
-pub fn run(shared: &Shared, args: &ImportArgs) -> Outcome {
+pub(crate) fn run(shared: &Shared, args: &ImportArgs) -> Outcome {
     let file = args.file.display().to_string();
     let name = args.file.file_name().unwrap_or_default().to_string_lossy();
     let format = args

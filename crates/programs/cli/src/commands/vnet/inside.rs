@@ -20,7 +20,7 @@ use crate::report::report;
 
 /// Options of `carina vnet exec`.
 #[derive(Debug, clap::Args)]
-pub struct ExecArgs {
+pub(crate) struct ExecArgs {
     /// Name of the network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
@@ -37,7 +37,7 @@ pub struct ExecArgs {
 ///
 /// # Errors
 /// The node does not exist or does not answer.
-pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
+pub(super) fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
     let vno = args.operator.client(shared)?;
     // The agent or the VNO ends the command when the connection ends.
     let words = "interrupted; the command in the node is ended";
@@ -80,7 +80,7 @@ pub fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
 ///
 /// # Errors
 /// The node does not exist.
-pub fn console(shared: &Shared, vnet: Option<&str>, node: &str) -> Outcome {
+pub(super) fn console(shared: &Shared, vnet: Option<&str>, node: &str) -> Outcome {
     let report = report_of(shared, vnet)?;
     if report.nodes.iter().all(|known| known.name != node) {
         let known: Vec<&str> = report.nodes.iter().map(|node| node.name.as_str()).collect();

@@ -28,7 +28,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina vnet join`.
 #[derive(Debug, clap::Args)]
-pub struct JoinArgs {
+pub(crate) struct JoinArgs {
     /// Token from `carina vnet token`; `-` reads it from standard input, so that other users of
     /// this system cannot see it in the process list
     token: String,
@@ -52,7 +52,7 @@ struct Member {
 ///
 /// # Errors
 /// The token is refused, or no access point answers.
-pub fn run(shared: &Shared, args: &JoinArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &JoinArgs) -> Outcome {
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let token = Token::read(&token_text(&args.token)?).map_err(refused)?;
     let key = PrivateKey::generate().attempt("making a key")?;

@@ -15,7 +15,7 @@ use crate::report::{print_json, print_line};
 
 /// Options of `carina vnet migrate`.
 #[derive(Debug, clap::Args)]
-pub struct MigrateArgs {
+pub(crate) struct MigrateArgs {
     /// Name of the node, which must be a virtual machine
     node: String,
     /// Name of the network [default: the only one]
@@ -40,7 +40,7 @@ pub struct MigrateArgs {
 ///
 /// # Errors
 /// The node does not exist, or cannot be moved. It then keeps running where it was.
-pub fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
+pub(super) fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let what = || format!("moving node {}", args.node);
     let there = args.to.as_ref().zip(args.pip.as_ref());
@@ -77,7 +77,7 @@ pub fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
 ///
 /// # Errors
 /// There is no such network, or it cannot be saved.
-pub fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
+pub(super) fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let into = absolute(into)?;
     let saved = client_with_agent(shared)?.save(name, &into);
@@ -107,7 +107,7 @@ pub fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
 ///
 /// # Errors
 /// The directory is damaged or is not a saved network, or the network cannot be made.
-pub fn restore(shared: &Shared, from: &Path) -> Outcome {
+pub(super) fn restore(shared: &Shared, from: &Path) -> Outcome {
     let from = absolute(from)?;
     let restoring = format!("restoring {}", from.display());
     let (client, report) = ask_or_start(shared, &restoring, |client| client.restore(&from))?;

@@ -25,7 +25,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
 /// A Carina node that is stopped when this value is dropped, or when this process ends.
-pub struct MemberNode {
+pub(super) struct MemberNode {
     child: Child,
     control: Client,
     dif: String,
@@ -39,7 +39,7 @@ impl MemberNode {
     ///
     /// # Errors
     /// Another node uses the run directory, or the node cannot be started.
-    pub fn start(
+    pub(super) fn start(
         run_dir: &RunDir,
         joined: &Joined,
         dif: &JoinedDif,
@@ -85,7 +85,7 @@ impl MemberNode {
     ///
     /// # Errors
     /// The node has ended.
-    pub fn is_enrolled(&mut self) -> Result<bool, Failure> {
+    pub(super) fn is_enrolled(&mut self) -> Result<bool, Failure> {
         self.check()?;
         let Ok(ipcps) = self.control.ipcps() else {
             return Ok(false);
@@ -101,7 +101,7 @@ impl MemberNode {
     }
 
     /// The error text for a member that has not enrolled within `limit`.
-    pub fn why_not(&self, limit: Duration) -> String {
+    pub(super) fn why_not(&self, limit: Duration) -> String {
         format!(
             "this system has not become a member of DIF {} within {} s: {}",
             self.dif,
@@ -114,7 +114,7 @@ impl MemberNode {
     ///
     /// # Errors
     /// The node has ended.
-    pub fn check(&mut self) -> Outcome {
+    pub(super) fn check(&mut self) -> Outcome {
         let ended = self.child.try_wait().attempt("looking after the node")?;
         match ended {
             None => Ok(()),
@@ -123,7 +123,7 @@ impl MemberNode {
     }
 
     /// Asks the node to end; its member then leaves the DIF.
-    pub fn begin_to_leave(&mut self) {
+    pub(super) fn begin_to_leave(&mut self) {
         // A node that has ended has no process id any more.
         if self.is_leaving() {
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
@@ -131,7 +131,7 @@ impl MemberNode {
     }
 
     /// Whether the node still runs.
-    pub fn is_leaving(&mut self) -> bool {
+    pub(super) fn is_leaving(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 

@@ -25,7 +25,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina vnet up`.
 #[derive(Debug, clap::Args)]
-pub struct UpArgs {
+pub(crate) struct UpArgs {
     #[command(flatten)]
     source: Source,
     /// Keep what was made if something fails, to look at it [default: remove it]
@@ -39,7 +39,7 @@ pub struct UpArgs {
 
 /// Options of `carina vnet apply`.
 #[derive(Debug, clap::Args)]
-pub struct ApplyArgs {
+pub(crate) struct ApplyArgs {
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct ApplyArgs {
 ///
 /// # Errors
 /// The document is wrong, the network does not fit, or a part of it cannot be made.
-pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
+pub(super) fn up(shared: &Shared, args: &UpArgs) -> Outcome {
     let document = args.source.read()?;
     if let Some(client) = args.operator.client(shared)? {
         let deadline = args.deadline.of(&document);
@@ -91,7 +91,7 @@ pub fn up(shared: &Shared, args: &UpArgs) -> Outcome {
 ///
 /// # Errors
 /// Those of [`up`]. What was made stays.
-pub fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
+pub(super) fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     let document = args.source.read()?;
     if let Some(client) = args.operator.client(shared)? {
         return operator::apply(shared, &client, &document, args.deadline.of(&document));
@@ -110,7 +110,11 @@ pub fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
 ///
 /// # Errors
 /// The network cannot be made, or Ctrl-C or the deadline comes first.
-pub fn follow(client: &Client, name: &str, interrupt: &Interrupt) -> Result<VnetReport, Failure> {
+pub(super) fn follow(
+    client: &Client,
+    name: &str,
+    interrupt: &Interrupt,
+) -> Result<VnetReport, Failure> {
     follow_within(client, name, interrupt, Deadline::usual())
 }
 
@@ -155,7 +159,7 @@ fn follow_within(
 ///
 /// # Errors
 /// Those of [`follow`].
-pub fn follow_until_settled(shared: &Shared, client: &Client, name: &str) -> Outcome {
+pub(super) fn follow_until_settled(shared: &Shared, client: &Client, name: &str) -> Outcome {
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     show_report(shared, &follow(client, name, &interrupt)?)
 }
@@ -164,7 +168,7 @@ pub fn follow_until_settled(shared: &Shared, client: &Client, name: &str) -> Out
 ///
 /// # Errors
 /// There is no such network, or a part of it cannot be removed.
-pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
+pub(super) fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let vnets = Vnets::of(&shared.run_dir());
     let mut known = vnets.names().attempt("listing networks")?;
@@ -203,7 +207,7 @@ pub fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
 ///
 /// # Errors
 /// The agent fails.
-pub fn list(shared: &Shared) -> Outcome {
+pub(super) fn list(shared: &Shared) -> Outcome {
     let reports = reports(shared)?;
     if shared.json {
         return print_json(&reports);
@@ -228,7 +232,7 @@ pub fn list(shared: &Shared) -> Outcome {
 ///
 /// # Errors
 /// There is no such network.
-pub fn status(shared: &Shared, name: Option<&str>) -> Outcome {
+pub(super) fn status(shared: &Shared, name: Option<&str>) -> Outcome {
     show_report(shared, &report_of(shared, name)?)
 }
 
@@ -236,7 +240,7 @@ pub fn status(shared: &Shared, name: Option<&str>) -> Outcome {
 ///
 /// # Errors
 /// There is no such network.
-pub fn events(shared: &Shared, name: Option<&str>, follows: bool) -> Outcome {
+pub(super) fn events(shared: &Shared, name: Option<&str>, follows: bool) -> Outcome {
     let name = report_of(shared, name)?.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let (client, mut seen) = (client(shared), 0);
@@ -264,7 +268,7 @@ pub fn events(shared: &Shared, name: Option<&str>, follows: bool) -> Outcome {
 ///
 /// # Errors
 /// A test fails.
-pub fn test(shared: &Shared, name: Option<&str>, operator: &OperatorArgs) -> Outcome {
+pub(super) fn test(shared: &Shared, name: Option<&str>, operator: &OperatorArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let tests = match operator.client(shared)? {
         Some(vno) => inside::test(&vno, name)?,
@@ -297,7 +301,7 @@ pub fn test(shared: &Shared, name: Option<&str>, operator: &OperatorArgs) -> Out
 ///
 /// # Errors
 /// There is no such network, or no agent.
-pub fn report_of(shared: &Shared, name: Option<&str>) -> Result<VnetReport, Failure> {
+pub(super) fn report_of(shared: &Shared, name: Option<&str>) -> Result<VnetReport, Failure> {
     let mut reports = reports(shared)?;
     let known: Vec<String> = reports.iter().map(|report| report.name.clone()).collect();
     let name = chosen(name, &known)?;
@@ -327,7 +331,7 @@ fn reports(shared: &Shared) -> Result<Vec<VnetReport>, Failure> {
 ///
 /// # Errors
 /// No agent can be started for existing networks.
-pub fn client_with_agent(shared: &Shared) -> Result<Client, Failure> {
+pub(super) fn client_with_agent(shared: &Shared) -> Result<Client, Failure> {
     let client = client(shared);
     match client.list() {
         Err(ClientError::Connect { source, .. }) if is_missing(&source) => {}
@@ -442,7 +446,7 @@ fn state_word(state: VnetState) -> &'static str {
 }
 
 /// The state of a node as a word.
-pub fn node_word(state: &NodeState) -> &'static str {
+pub(super) fn node_word(state: &NodeState) -> &'static str {
     match state {
         NodeState::Absent => "absent",
         NodeState::Starting => "starts",
@@ -454,7 +458,7 @@ pub fn node_word(state: &NodeState) -> &'static str {
 }
 
 /// The state of a link as a word.
-pub fn link_word(state: &LinkState) -> &'static str {
+pub(super) fn link_word(state: &LinkState) -> &'static str {
     match state {
         LinkState::Absent => "absent",
         LinkState::Down { .. } => "down",

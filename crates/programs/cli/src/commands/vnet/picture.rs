@@ -18,7 +18,7 @@ use crate::report::print_bytes;
 ///
 /// # Errors
 /// There is no such network, or the file cannot be written.
-pub fn show(
+pub(super) fn show(
     shared: &Shared,
     name: Option<&str>,
     file: Option<&Path>,
@@ -36,7 +36,7 @@ pub fn show(
 }
 
 /// Draws nodes with their kinds and links with their rates, as SVG. What is not up is dashed.
-pub fn svg(report: &VnetReport) -> String {
+pub(super) fn svg(report: &VnetReport) -> String {
     let systems = report.nodes.iter().map(|node| DrawnSystem {
         name: node.name.clone(),
         text: match node.kind {

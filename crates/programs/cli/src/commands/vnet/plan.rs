@@ -17,7 +17,7 @@ use crate::report::{print_json, print_line};
 ///
 /// # Errors
 /// The document is wrong, or the network does not fit.
-pub fn run(shared: &Shared, source: &Source) -> Outcome {
+pub(super) fn run(shared: &Shared, source: &Source) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let plan = plan(shared, source)?;
     if shared.json {

@@ -20,15 +20,15 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
-pub mod draining;
-pub mod grants;
-pub mod inside;
-pub mod keys;
-pub mod operator;
+pub(super) mod draining;
+pub(super) mod grants;
+pub(super) mod inside;
+pub(super) mod keys;
+pub(super) mod operator;
 
 /// Options that every role has.
 #[derive(Debug, clap::Args)]
-pub struct ServedArgs {
+pub(super) struct ServedArgs {
     /// Name of the role, as in its certificate, such as uk
     #[arg(long)]
     name: String,
@@ -46,7 +46,7 @@ pub struct ServedArgs {
 
 /// Options of `carina vnet pip`.
 #[derive(Debug, clap::Args)]
-pub struct PipArgs {
+pub(crate) struct PipArgs {
     #[command(flatten)]
     served: ServedArgs,
     /// TOML file that lists the PIP's hosts, links and borders (docs/reference/vnet-roles.md)
@@ -60,7 +60,7 @@ pub struct PipArgs {
 
 /// Options of `carina vnet vnp`.
 #[derive(Debug, clap::Args)]
-pub struct VnpArgs {
+pub(crate) struct VnpArgs {
     #[command(flatten)]
     served: ServedArgs,
     /// PIP from which the VNP leases parts: its name and addresses, such as uk=127.0.0.1:7101; may
@@ -74,7 +74,7 @@ pub struct VnpArgs {
 
 /// Options of `carina vnet vno`.
 #[derive(Debug, clap::Args)]
-pub struct VnoArgs {
+pub(crate) struct VnoArgs {
     #[command(flatten)]
     served: ServedArgs,
     /// VNP that makes the networks: its name and addresses, such as net=127.0.0.1:7100
@@ -88,7 +88,7 @@ pub struct VnoArgs {
 
 /// A role that this process calls: its name, and the addresses of its processes.
 #[derive(Clone, Debug)]
-pub struct Party {
+pub(super) struct Party {
     /// Name of the role.
     pub name: String,
     addresses: Vec<String>,
@@ -99,7 +99,7 @@ impl Party {
     ///
     /// # Errors
     /// A text is not an address.
-    pub fn addresses(&self, shared: &Shared) -> Result<Vec<Address>, Failure> {
+    pub(super) fn addresses(&self, shared: &Shared) -> Result<Vec<Address>, Failure> {
         let texts = self.addresses.iter();
         texts.map(|text| address(shared, text)).collect()
     }
@@ -109,7 +109,7 @@ impl Party {
 ///
 /// # Errors
 /// The text is not an address.
-pub fn address(shared: &Shared, text: &str) -> Result<Address, Failure> {
+pub(super) fn address(shared: &Shared, text: &str) -> Result<Address, Failure> {
     Address::new(text, &shared.run_dir().ipc_sock()).map_err(usage)
 }
 
@@ -138,7 +138,7 @@ impl std::str::FromStr for Party {
 ///
 /// # Errors
 /// The file is wrong, or a role cannot be served.
-pub fn serve_file(shared: &Shared, file: &Path) -> Outcome {
+pub(super) fn serve_file(shared: &Shared, file: &Path) -> Outcome {
     let read = Configuration::read(file, &shared.run_dir().ipc_sock());
     serve(&read.map_err(refused)?)
 }
@@ -147,7 +147,7 @@ pub fn serve_file(shared: &Shared, file: &Path) -> Outcome {
 ///
 /// # Errors
 /// The inventory is wrong, or the role cannot be served.
-pub fn pip(shared: &Shared, args: PipArgs) -> Outcome {
+pub(super) fn pip(shared: &Shared, args: PipArgs) -> Outcome {
     let inventory = inventory(&args.inventory).map_err(refused)?;
     let (keys, served) = args.served.of(shared, "pip")?;
     let pips = vec![PipSpec {
@@ -167,7 +167,7 @@ pub fn pip(shared: &Shared, args: PipArgs) -> Outcome {
 ///
 /// # Errors
 /// The role cannot be served.
-pub fn vnp(shared: &Shared, args: VnpArgs) -> Outcome {
+pub(super) fn vnp(shared: &Shared, args: VnpArgs) -> Outcome {
     let (keys, served) = args.served.of(shared, "vnp")?;
     let mut pips: BTreeMap<String, Vec<Address>> = BTreeMap::new();
     for pip in args.pip {
@@ -191,7 +191,7 @@ pub fn vnp(shared: &Shared, args: VnpArgs) -> Outcome {
 ///
 /// # Errors
 /// The role cannot be served.
-pub fn vno(shared: &Shared, args: VnoArgs) -> Outcome {
+pub(super) fn vno(shared: &Shared, args: VnoArgs) -> Outcome {
     let (keys, served) = args.served.of(shared, "vno")?;
     let vnos = vec![VnoSpec {
         served,

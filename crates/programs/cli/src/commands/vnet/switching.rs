@@ -14,7 +14,7 @@ use crate::report::{print_json, print_line};
 
 /// Options of `carina vnet stop`, `start` and `restart`.
 #[derive(Debug, clap::Args)]
-pub struct NodeArgs {
+pub(crate) struct NodeArgs {
     /// Name of the node
     node: String,
     /// Name of the network [default: the only one]
@@ -26,7 +26,7 @@ pub struct NodeArgs {
 
 /// What to do with a link.
 #[derive(Debug, clap::Subcommand)]
-pub enum LinkCommand {
+pub(crate) enum LinkCommand {
     /// Take a link up, and wait until a probe passes it
     #[command(after_help = "Example:\n  carina vnet link up r1,r2")]
     Up(LinkArgs),
@@ -37,7 +37,7 @@ pub enum LinkCommand {
 
 /// Options of `carina vnet link up` and `down`.
 #[derive(Debug, clap::Args)]
-pub struct LinkArgs {
+pub(crate) struct LinkArgs {
     /// The link: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     link: String,
     /// Name of the network [default: the only one]
@@ -51,7 +51,7 @@ pub struct LinkArgs {
 ///
 /// # Errors
 /// There is no such node, or it does not start.
-pub fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcome {
+pub(super) fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcome {
     let doing = match what {
         NodeSwitch::Stop => "stopping",
         NodeSwitch::Start => "starting",
@@ -89,7 +89,7 @@ pub fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcome {
 ///
 /// # Errors
 /// There is no such link, or no probe passes it.
-pub fn link(shared: &Shared, command: &LinkCommand) -> Outcome {
+pub(super) fn link(shared: &Shared, command: &LinkCommand) -> Outcome {
     let (args, is_up) = match command {
         LinkCommand::Up(args) => (args, true),
         LinkCommand::Down(args) => (args, false),

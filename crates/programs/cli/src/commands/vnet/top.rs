@@ -16,7 +16,7 @@ use crate::failure::{Attempt, Failure, Outcome};
 
 /// Options of `carina vnet top`.
 #[derive(Debug, clap::Args)]
-pub struct LinkTopArgs {
+pub(crate) struct LinkTopArgs {
     /// Name of the network [default: the only one]
     name: Option<String>,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub struct LinkTopArgs {
 ///
 /// # Errors
 /// There is no such network.
-pub fn run(shared: &Shared, args: &LinkTopArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &LinkTopArgs) -> Outcome {
     let name = args.name.as_deref();
     let links = match args.operator.client(shared)? {
         Some(vno) => Links {

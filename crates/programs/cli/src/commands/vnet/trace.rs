@@ -15,7 +15,7 @@ use crate::report::{print_json, print_line};
 
 /// Options of `carina vnet trace`.
 #[derive(Debug, clap::Args)]
-pub struct TraceArgs {
+pub(crate) struct TraceArgs {
     /// Name of the node that sends the echo requests
     from: String,
     /// Node to reach, by name; or its IP address, if it is on another host
@@ -34,7 +34,7 @@ pub struct TraceArgs {
 ///
 /// # Errors
 /// There is no such node, or not all echo requests were answered.
-pub fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
+pub(super) fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let query = WayQuery {
         from: args.from.clone(),

@@ -13,7 +13,7 @@ use crate::report::{print_json, print_line};
 ///
 /// # Errors
 /// There is no such node.
-pub fn run(shared: &Shared, node: Option<&str>, vnet: Option<&str>) -> Outcome {
+pub(super) fn run(shared: &Shared, node: Option<&str>, vnet: Option<&str>) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let vnets = Vnets::of(&shared.run_dir());
     let mut found = whereabouts::nodes(&vnets).attempt("looking for nodes")?;

@@ -15,7 +15,7 @@ use crate::traffic::{FAR, OWN, PATIENCE};
 const B4: &str = include_str!("../../../../../../examples/lwaftr/b4.toml");
 
 /// `own` has the customer's address; the Internet is one host.
-pub fn configuration(internal_mtu: u16, b4: &str) -> String {
+pub(crate) fn configuration(internal_mtu: u16, b4: &str) -> String {
     format!(
         "softwire-config {{ instance {{ device a; queue {{ id 0;\n\
          external-interface {{ ip 10.9.9.1; mac 02:00:00:00:00:e4; next-hop {{ ip {FAR}; }} }}\n\
@@ -27,7 +27,7 @@ pub fn configuration(internal_mtu: u16, b4: &str) -> String {
     )
 }
 
-pub struct Site {
+pub(crate) struct Site {
     pub customer: Room,
     pub aftr: Room,
     pub far: Room,
@@ -46,7 +46,7 @@ impl Drop for Site {
 
 impl Site {
     /// A customer whose tunnel is a graph of apps.
-    pub fn new() -> Option<Site> {
+    pub(crate) fn new() -> Option<Site> {
         let mut site = Site::without_tunnel()?;
         let graph = site.run.path().join("b4.toml");
         fs::write(&graph, B4).unwrap();
@@ -64,7 +64,7 @@ impl Site {
     }
 
     /// A customer whose tunnel is the kernel's.
-    pub fn of_kernel() -> Option<Site> {
+    pub(crate) fn of_kernel() -> Option<Site> {
         let site = Site::without_tunnel()?;
         let made = site.customer.run(|| {
             let mut command = Command::new("ip");
@@ -91,7 +91,7 @@ impl Site {
     }
 
     /// A customer whose end of the tunnel is yet to be made.
-    pub fn without_tunnel() -> Option<Site> {
+    pub(crate) fn without_tunnel() -> Option<Site> {
         let site = Site {
             customer: Room::new()?,
             aftr: Room::new()?,
@@ -113,28 +113,28 @@ impl Site {
         Some(site)
     }
 
-    pub fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(CARINA);
         command.arg("--run").arg(self.run.path()).args(words);
         command
     }
 
-    pub fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.run.path().join("lwaftr.conf")
     }
 
-    pub fn write(&self, text: &str) {
+    pub(crate) fn write(&self, text: &str) {
         // A file that is half written would be read so.
         let new = self.run.path().join("new");
         fs::write(&new, text).unwrap();
         fs::rename(new, self.file()).unwrap();
     }
 
-    pub fn start(&mut self, text: &str) {
+    pub(crate) fn start(&mut self, text: &str) {
         self.start_with(text, &[]);
     }
 
-    pub fn start_with(&mut self, text: &str, more: &[&str]) {
+    pub(crate) fn start_with(&mut self, text: &str, more: &[&str]) {
         self.write(text);
         let file = self.file();
         let words = [
@@ -150,13 +150,13 @@ impl Site {
         self.children.push(child);
     }
 
-    pub fn reload(&self) {
+    pub(crate) fn reload(&self) {
         let pid = rustix::process::Pid::from_child(self.children.last().unwrap());
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
     }
 
     /// Counters of the AFTR that runs, once `is_there` finds in them what it wants.
-    pub fn counters(&self, is_there: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn counters(&self, is_there: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
             let output = self

@@ -11,13 +11,13 @@ use carina_vm::Backend;
 use crate::house::SOON;
 
 /// The end of a card's cable.
-pub struct Cable {
+pub(super) struct Cable {
     pub socket: UdpSocket,
     pub card: SocketAddr,
 }
 
 impl Cable {
-    pub fn new() -> Cable {
+    pub(super) fn new() -> Cable {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let timeout = Some(Duration::from_millis(50));
         socket.set_read_timeout(timeout).unwrap();
@@ -30,16 +30,16 @@ impl Cable {
         Cable { socket, card }
     }
 
-    pub fn backend(&self) -> Backend {
+    pub(super) fn backend(&self) -> Backend {
         let own = self.socket.local_addr().unwrap();
         Backend::Other(format!("socket,udp={own},localaddr={}", self.card))
     }
 
-    pub fn send(&self, frame: &[u8]) {
+    pub(super) fn send(&self, frame: &[u8]) {
         self.socket.send_to(frame, self.card).unwrap();
     }
 
-    pub fn receive(&self) -> Option<Vec<u8>> {
+    pub(super) fn receive(&self) -> Option<Vec<u8>> {
         let mut frame = [0; 16_384];
         let len = self.socket.recv(&mut frame).ok()?;
         Some(frame[..len].to_vec())
@@ -51,7 +51,7 @@ impl Cable {
     }
 
     /// The next frame of this Ethertype.
-    pub fn receive_of(&self, ethertype: u16) -> Option<Vec<u8>> {
+    pub(super) fn receive_of(&self, ethertype: u16) -> Option<Vec<u8>> {
         let begin = Instant::now();
         while begin.elapsed() < SOON {
             let is_it = |frame: &Vec<u8>| frame[12..14] == ethertype.to_be_bytes();
@@ -64,12 +64,12 @@ impl Cable {
     }
 
     /// Takes what comes until nothing does for a while; returns how many frames it were.
-    pub fn drain(&self) -> usize {
+    pub(super) fn drain(&self) -> usize {
         self.drain_for(Duration::from_millis(500))
     }
 
     /// The same, until nothing comes for so long.
-    pub fn drain_for(&self, silence: Duration) -> usize {
+    pub(super) fn drain_for(&self, silence: Duration) -> usize {
         let (mut came, mut quiet) = (0, Instant::now());
         while quiet.elapsed() < silence {
             if self.receive().is_some() {
@@ -85,10 +85,10 @@ impl Cable {
 const OWN_TYPE: [u8; 2] = [0x88, 0xb5];
 
 /// Frames from this number on are of a flood: some of it may come late.
-pub const FLOOD: u32 = 1 << 20;
+pub(super) const FLOOD: u32 = 1 << 20;
 
 /// A frame of this number, of as many bytes as an MTU of 1500 allows or fewer.
-pub fn frame(number: u32) -> Vec<u8> {
+pub(super) fn frame(number: u32) -> Vec<u8> {
     frame_of(number, 60 + number as usize * 37 % 1454)
 }
 
@@ -107,12 +107,12 @@ fn frame_of(number: u32, len: usize) -> Vec<u8> {
 
 /// Sends frames into one cable and has each come out of another, whole and in order. At most a few
 /// are on their way, so that no queue outside of the guest overflows.
-pub fn cross(from: &Cable, to: &Cable, count: u32) {
+pub(super) fn cross(from: &Cable, to: &Cable, count: u32) {
     cross_within(32, from, to, count, frame);
 }
 
 /// The same with long frames, of which queues outside of the guest hold fewer.
-pub fn cross_long(from: &Cable, to: &Cable, count: u32) {
+pub(super) fn cross_long(from: &Cable, to: &Cable, count: u32) {
     cross_within(6, from, to, count, jumbo_frame);
 }
 
@@ -140,14 +140,14 @@ fn cross_within(window: u32, from: &Cable, to: &Cable, count: u32, make: fn(u32)
 
 /// A station at the end of a cable: answers ARP and pings at any address, and sends the packets of
 /// `carina blast` back.
-pub struct Station {
+pub(super) struct Station {
     is_over: Arc<AtomicBool>,
     sent_back: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Station {
-    pub fn at(cable: &Cable) -> Station {
+    pub(super) fn at(cable: &Cable) -> Station {
         let cable = Cable {
             socket: cable.socket.try_clone().unwrap(),
             card: cable.card,
@@ -172,7 +172,7 @@ impl Station {
         }
     }
 
-    pub fn sent_back(&self) -> u64 {
+    pub(super) fn sent_back(&self) -> u64 {
         self.sent_back.load(Ordering::Relaxed)
     }
 }

@@ -7,7 +7,7 @@ use super::cable::{Cable, Station};
 use crate::house::{BOOT, SOON, boot, cache, until};
 
 /// A guest with cards, and the ends of their cables.
-pub struct Site {
+pub(super) struct Site {
     pub vm: Running,
     pub cables: Vec<Cable>,
     /// Where the cards are on the guest's bus.
@@ -16,7 +16,7 @@ pub struct Site {
 }
 
 impl Site {
-    pub fn boot(models: &[Model], shape: impl FnOnce(Machine) -> Machine) -> Site {
+    pub(super) fn boot(models: &[Model], shape: impl FnOnce(Machine) -> Machine) -> Site {
         let directory = tempfile::tempdir().unwrap();
         let cables: Vec<Cable> = models.iter().map(|_| Cable::new()).collect();
         let mut machine = Machine::new("n", directory.path()).unwrap();
@@ -45,7 +45,7 @@ impl Site {
         site
     }
 
-    pub fn does(&self, command: &str) -> String {
+    pub(super) fn does(&self, command: &str) -> String {
         let output = self.vm.run_within(command, BOOT).unwrap();
         let (text, errors) = (output.text(), output.error_text());
         let status = output.status;
@@ -56,19 +56,19 @@ impl Site {
         text
     }
 
-    pub fn json(&self, command: &str) -> Value {
+    pub(super) fn json(&self, command: &str) -> Value {
         let text = self.does(command);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{command}: {error}: {text}"))
     }
 
-    pub fn nics(&self) -> Vec<Value> {
+    pub(super) fn nics(&self) -> Vec<Value> {
         self.json("carina nic list --json")["nics"]
             .as_array()
             .unwrap()
             .clone()
     }
 
-    pub fn nic(&self, card: usize) -> Value {
+    pub(super) fn nic(&self, card: usize) -> Value {
         let all = self.nics();
         let mut all = all.into_iter();
         all.find(|nic| nic["address"] == self.cards[card].as_str())
@@ -76,7 +76,7 @@ impl Site {
     }
 
     /// Waits until the guest's kernel drives a card.
-    pub fn until_kernel_has(&self, card: usize, driver: &str) {
+    pub(super) fn until_kernel_has(&self, card: usize, driver: &str) {
         let has = || {
             let nic = self.nic(card);
             (nic["kernel_driver"] == driver && nic["interface"].is_string()).then_some(())
@@ -85,7 +85,7 @@ impl Site {
     }
 
     /// Pings the station by the driver of the guest's kernel, and takes the address away again.
-    pub fn kernel_pings(&self, card: usize) {
+    pub(super) fn kernel_pings(&self, card: usize) {
         let _station = Station::at(&self.cables[card]);
         let interface = text(&self.nic(card), "interface");
         self.does(&format!(
@@ -100,13 +100,13 @@ impl Site {
     }
 
     /// Starts a forwarder between two cards, and returns its process there.
-    pub fn forwards(&self, a: &str, b: &str) -> String {
+    pub(super) fn forwards(&self, a: &str, b: &str) -> String {
         self.starts(&format!("forward {a} {b} --every 0"), [a, b])
     }
 
     /// Starts a command of carina in the guest, waits until these ports of it are up, and returns
     /// its process there.
-    pub fn starts(&self, words: &str, ports: [&str; 2]) -> String {
+    pub(super) fn starts(&self, words: &str, ports: [&str; 2]) -> String {
         self.does("rm -rf /run/carina/graphs");
         let command =
             format!("carina --json {words} >/tmp/forward 2>/tmp/log </dev/null & echo $!");
@@ -123,7 +123,7 @@ impl Site {
     }
 
     /// A counter of a port of the graph that runs; what is 0 is not shown.
-    pub fn counter(&self, port: &str, name: &str) -> Option<u64> {
+    pub(super) fn counter(&self, port: &str, name: &str) -> Option<u64> {
         let top = self
             .vm
             .run("carina --json top --once --interval 20ms")
@@ -139,7 +139,7 @@ impl Site {
         Some(row["totals"][name].as_u64().unwrap_or(0))
     }
 
-    pub fn until_counter(&self, port: &str, name: &str, is_right: impl Fn(u64) -> bool) {
+    pub(super) fn until_counter(&self, port: &str, name: &str, is_right: impl Fn(u64) -> bool) {
         let look = || self.counter(port, name).filter(|value| is_right(*value));
         if until(SOON, look).is_none() {
             let seen = self.counter(port, name);
@@ -149,7 +149,7 @@ impl Site {
     }
 
     /// Kills a process, after its guardians.
-    pub fn kills_with_guardians(&self, process: &str) {
+    pub(super) fn kills_with_guardians(&self, process: &str) {
         // The pattern does not find the shell that says it.
         self.does(&format!(
             "for p in $(grep -l '[g]uard' /proc/[0-9]*/cmdline | cut -d / -f 3); do kill -9 $p; \
@@ -159,7 +159,7 @@ impl Site {
 
     /// Ends the command as Ctrl-C does; returns what it printed at its end: of a forwarder frames
     /// in and out at each port.
-    pub fn ends(&self, process: &str) -> Value {
+    pub(super) fn ends(&self, process: &str) -> Value {
         self.does(&format!(
             "kill -INT {process}; while test -d /proc/{process}; do sleep 0.05; done"
         ));
@@ -167,7 +167,7 @@ impl Site {
     }
 }
 
-pub fn text(value: &Value, key: &str) -> String {
+pub(super) fn text(value: &Value, key: &str) -> String {
     let text = value[key].as_str();
     text.unwrap_or_else(|| panic!("no {key} in {value}"))
         .to_owned()

@@ -4,13 +4,13 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 
 /// Longest body that is accepted, in bytes.
-pub const REPLY_BYTES_MAX: usize = 16 << 20;
+pub(crate) const REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// The type of an answer that is a stream: a JSON document on each line.
 pub const LINES: &str = "application/x-ndjson";
 
 /// Longest line of a stream, in bytes.
-pub const STREAM_LINE_BYTES_MAX: usize = 256 << 10;
+pub(crate) const STREAM_LINE_BYTES_MAX: usize = 256 << 10;
 
 const BODY_BYTES: usize = 64 << 10;
 const LINE_BYTES_MAX: u64 = 8192;

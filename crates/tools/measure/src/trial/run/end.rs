@@ -20,13 +20,13 @@ use crate::trial::error::TrialError;
 use crate::trial::job::{Ending, Job};
 
 /// A flow without movement for this long after the end time has stalled.
-pub const STALL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 3000 });
+pub(super) const STALL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 3000 });
 /// A flow without an end time has stalled after this long without movement.
-pub const STILL: Duration = Duration::from_millis(if cfg!(test) { 400 } else { 30_000 });
+pub(crate) const STILL: Duration = Duration::from_millis(if cfg!(test) { 400 } else { 30_000 });
 /// How long after the end time a receiver still waits for SDUs.
-pub const DRAIN: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
+pub(crate) const DRAIN: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 /// A receiver takes this much silence on a lossy transport as the end.
-pub const LOSSY_SILENCE: Duration = Duration::from_millis(500);
+pub(super) const LOSSY_SILENCE: Duration = Duration::from_millis(500);
 /// A lossy transport that has been silent for this long at the end time has stalled.
 const LULL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 1000 });
 /// A silence of at least this length before the end does not count as receiving time.
@@ -37,7 +37,7 @@ const GAPS_MAX: f64 = 10.0;
 const FIRST_SDU_WAIT: Duration = Duration::from_secs(5);
 
 /// What a receiver gets after an SDU.
-pub enum Next {
+pub(super) enum Next {
     /// Another SDU of this size.
     Sdu(usize),
     /// The end of the measurement: its time, and why it ended.
@@ -46,7 +46,7 @@ pub enum Next {
 
 /// Time limits of the sender or the receiver in one job.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub(super) struct Limits {
     /// The end time; `None` for a side without one.
     pub end: Option<Instant>,
     /// The end time on the monotonic clock, in nanoseconds; `u64::MAX` if `end` is `None`.
@@ -59,7 +59,7 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of a job that starts now.
-    pub fn of(job: &Job) -> Self {
+    pub(super) fn of(job: &Job) -> Self {
         let duration = (job.duration_ns > 0).then(|| Duration::from_nanos(job.duration_ns));
         let gaps_s = job.rate.map_or(0.0, |rate| {
             GAPS_MAX / rate.sdus_per_s(job.sizes.mean()).max(1e-6)
@@ -80,25 +80,29 @@ impl Limits {
 
     /// Whether the end time is reached at `now_ns`.
     #[inline]
-    pub fn is_over(&self, now_ns: u64) -> bool {
+    pub(super) fn is_over(&self, now_ns: u64) -> bool {
         now_ns >= self.end_ns
     }
 
     /// Whether a receiver no longer waits for SDUs at `now_ns`.
     #[inline]
-    pub fn is_late(&self, now_ns: u64) -> bool {
+    pub(super) fn is_late(&self, now_ns: u64) -> bool {
         now_ns >= self.end_ns.saturating_add(DRAIN.as_nanos() as u64)
     }
 
     /// Without an end time: how long a sender may find no room, or a receiver may receive nothing,
     /// before the transport counts as stalled.
-    pub fn still(&self) -> Duration {
+    pub(super) fn still(&self) -> Duration {
         STILL.max(self.silence)
     }
 
     /// Sends one SDU. Returns whether it was sent before the end time.
     #[inline]
-    pub fn send<C: Transport>(&self, transport: &mut C, sdu: &[u8]) -> Result<bool, TrialError> {
+    pub(super) fn send<C: Transport>(
+        &self,
+        transport: &mut C,
+        sdu: &[u8],
+    ) -> Result<bool, TrialError> {
         // Without an end time, the clock is read only when there is no room.
         if transport.send_until(sdu, self.end.unwrap_or(self.start))? {
             return Ok(true);
@@ -111,7 +115,7 @@ impl Limits {
 
     /// Waits for the next SDU or the end.
     #[inline]
-    pub fn next<C: Transport>(
+    pub(super) fn next<C: Transport>(
         &self,
         transport: &mut C,
         buffer: &mut [u8],
@@ -184,7 +188,7 @@ impl Limits {
     /// # Errors
     /// The transport broke, or nothing arrived over a transport without loss and without an end
     /// time.
-    pub fn first<C: Transport>(
+    pub(super) fn first<C: Transport>(
         &self,
         transport: &mut C,
         buffer: &mut [u8],

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Schedules retries of a failed operation, with growing waiting times.
 #[derive(Debug)]
-pub struct Again {
+pub(crate) struct Again {
     /// Current waiting time.
     pub(super) wait: Duration,
     failed_at: Instant,
@@ -20,12 +20,12 @@ impl Default for Again {
 }
 
 impl Again {
-    pub fn later(&mut self) {
+    pub(crate) fn later(&mut self) {
         self.wait = (self.wait * 2).clamp(AGAIN_MIN, AGAIN_MAX);
         self.failed_at = Instant::now();
     }
 
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.failed_at.elapsed() >= self.wait
     }
 }

@@ -12,7 +12,7 @@ use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetR
 
 impl Network {
     /// The report of the network.
-    pub fn report(&self) -> VnetReport {
+    pub(crate) fn report(&self) -> VnetReport {
         let (record, vnet, outcome, ready_after) = {
             let state = self.shared.lock();
             let vnet = state.vnet.clone();
@@ -85,7 +85,7 @@ impl Network {
 }
 
 /// The report of a part of which nothing was made.
-pub fn report_of_absent(name: &str, part: &HostPart, status: HostStatus) -> VnetReport {
+pub(crate) fn report_of_absent(name: &str, part: &HostPart, status: HostStatus) -> VnetReport {
     VnetReport {
         name: name.to_owned(),
         vnet: part.vnet,

@@ -15,7 +15,7 @@ use crate::report::{print_json, print_line};
 
 /// Options that name a host and the PIP of its provider.
 #[derive(Debug, clap::Args)]
-pub struct HostArgs {
+pub(crate) struct HostArgs {
     /// Name of the host, as in the inventory of its PIP
     host: String,
     /// Address of the PIP: ADDRESS:PORT, or dif:NAME over flows of a DIF
@@ -28,7 +28,7 @@ pub struct HostArgs {
 
 /// Options of `carina vnet drain`.
 #[derive(Debug, clap::Args)]
-pub struct DrainArgs {
+pub(crate) struct DrainArgs {
     #[command(flatten)]
     at: HostArgs,
     /// Time limit for all nodes together, such as 30m; a move that is not complete then is given up
@@ -47,7 +47,7 @@ impl HostArgs {
 ///
 /// # Errors
 /// A node cannot move, or did not move.
-pub fn drain(shared: &Shared, args: &DrainArgs) -> Outcome {
+pub(crate) fn drain(shared: &Shared, args: &DrainArgs) -> Outcome {
     let host = &args.at.host;
     let request = DrainRequest {
         limit_ms: args.limit.duration().as_millis(),
@@ -69,7 +69,7 @@ pub fn drain(shared: &Shared, args: &DrainArgs) -> Outcome {
 ///
 /// # Errors
 /// The host is not drained.
-pub fn undrain(shared: &Shared, args: &HostArgs) -> Outcome {
+pub(crate) fn undrain(shared: &Shared, args: &HostArgs) -> Outcome {
     let undrained = args.client(shared)?.undrain(&args.host);
     undrained.attempt(format!("having host {} take nodes again", args.host))?;
     if shared.json {

@@ -13,7 +13,7 @@ use crate::report::{print_json, print_line};
 
 /// Options of `carina vnet grant`.
 #[derive(Debug, clap::Args)]
-pub struct GrantArgs {
+pub(crate) struct GrantArgs {
     /// Name of the network
     name: String,
     /// Name of the delegate, as in its certificate
@@ -45,7 +45,7 @@ pub struct GrantArgs {
 
 /// Options of `carina vnet grants`.
 #[derive(Debug, clap::Args)]
-pub struct GrantsArgs {
+pub(crate) struct GrantsArgs {
     /// Name of the network [default: the only one]
     name: Option<String>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub struct GrantsArgs {
 ///
 /// # Errors
 /// The caller is not the operator, or there is no such network or node.
-pub fn grant(shared: &Shared, args: &GrantArgs) -> Outcome {
+pub(crate) fn grant(shared: &Shared, args: &GrantArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let client = args.operator.required(shared)?;
     let (name, to) = (&args.name, &args.to);
@@ -80,7 +80,7 @@ pub fn grant(shared: &Shared, args: &GrantArgs) -> Outcome {
 ///
 /// # Errors
 /// The caller is not the operator, or there is no such network.
-pub fn grants(shared: &Shared, args: &GrantsArgs) -> Outcome {
+pub(crate) fn grants(shared: &Shared, args: &GrantsArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let client = args.operator.required(shared)?;
     let name = only(&client, args.name.as_deref())?;

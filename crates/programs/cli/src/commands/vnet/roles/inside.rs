@@ -29,7 +29,7 @@ use crate::report::{print_bytes, progress};
 ///
 /// # Errors
 /// There is no such node, or it does not answer.
-pub fn exec(
+pub(crate) fn exec(
     client: &Client,
     vnet: Option<&str>,
     exec: &Exec,
@@ -44,7 +44,7 @@ pub fn exec(
 ///
 /// # Errors
 /// There is no such network, or it has not been made.
-pub fn test(client: &Client, vnet: Option<&str>) -> Result<Vec<TestReport>, Failure> {
+pub(crate) fn test(client: &Client, vnet: Option<&str>) -> Result<Vec<TestReport>, Failure> {
     let name = only(client, vnet)?;
     client
         .test(&name)
@@ -55,7 +55,7 @@ pub fn test(client: &Client, vnet: Option<&str>) -> Result<Vec<TestReport>, Fail
 ///
 /// # Errors
 /// There is no such network, or it has not been made.
-pub fn report(client: &Client, vnet: Option<&str>) -> Result<VnetReport, Failure> {
+pub(crate) fn report(client: &Client, vnet: Option<&str>) -> Result<VnetReport, Failure> {
     let name = only(client, vnet)?;
     let report = client.report(&name);
     report.attempt(format!("asking for {name}"))
@@ -65,7 +65,7 @@ pub fn report(client: &Client, vnet: Option<&str>) -> Result<VnetReport, Failure
 ///
 /// # Errors
 /// There is no such network or node, or no route leads there.
-pub fn trace(client: &Client, vnet: Option<&str>, query: &WayQuery) -> Result<Way, Failure> {
+pub(crate) fn trace(client: &Client, vnet: Option<&str>, query: &WayQuery) -> Result<Way, Failure> {
     let name = only(client, vnet)?;
     let what = format!("tracing {} -> {} in network {name}", query.from, query.to);
     client.trace(&name, query, session()?).attempt(what)
@@ -76,7 +76,7 @@ pub fn trace(client: &Client, vnet: Option<&str>, query: &WayQuery) -> Result<Wa
 ///
 /// # Errors
 /// There is no such link, or the output cannot be written.
-pub fn capture(
+pub(crate) fn capture(
     shared: &Shared,
     client: &Client,
     vnet: Option<&str>,
@@ -126,7 +126,7 @@ pub fn capture(
 ///
 /// # Errors
 /// There is no such node, its provider refuses access, or the VNO no longer answers.
-pub fn console(client: &Client, vnet: Option<&str>, node: &str) -> Outcome {
+pub(crate) fn console(client: &Client, vnet: Option<&str>, node: &str) -> Outcome {
     let name = only(client, vnet)?;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let session = session()?;

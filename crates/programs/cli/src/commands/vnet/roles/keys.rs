@@ -14,7 +14,7 @@ use crate::report::{print_json, print_line};
 
 /// Issue and revoke the certificates by which roles, agents and operators identify themselves
 #[derive(Debug, Subcommand)]
-pub enum KeysCommand {
+pub(crate) enum KeysCommand {
     /// Make a certificate authority: its key (ca.key) and its certificate (ca.pem)
     #[command(after_help = "Example:\n  carina vnet keys ca keys")]
     Ca {
@@ -71,7 +71,7 @@ A certificate that is issued later is valid.")]
 ///
 /// # Errors
 /// A file exists already, or cannot be written.
-pub fn run(shared: &Shared, command: KeysCommand) -> Outcome {
+pub(crate) fn run(shared: &Shared, command: KeysCommand) -> Outcome {
     let made = match command {
         KeysCommand::Ca { dir } => {
             let keys = KeyDir::new(dir);

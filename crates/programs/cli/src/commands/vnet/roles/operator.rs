@@ -23,7 +23,7 @@ use crate::report::{print_json, print_line, progress};
 
 /// Options that make a command ask a VNO instead of the agent of this host.
 #[derive(Debug, clap::Args)]
-pub struct OperatorArgs {
+pub(crate) struct OperatorArgs {
     /// Ask the VNO at this ADDRESS:PORT or dif:NAME, such as 127.0.0.1:7099 [default: the agent of
     /// this host]
     ///
@@ -45,7 +45,7 @@ impl OperatorArgs {
     ///
     /// # Errors
     /// The directory has no certificate of an operator or delegate.
-    pub fn client(&self, shared: &Shared) -> Result<Option<Client>, Failure> {
+    pub(crate) fn client(&self, shared: &Shared) -> Result<Option<Client>, Failure> {
         let (Some(vno), Some(keys)) = (&self.vno, &self.keys) else {
             return Ok(None);
         };
@@ -66,7 +66,7 @@ impl OperatorArgs {
     ///
     /// # Errors
     /// `--vno` or the certificate is missing.
-    pub fn required(&self, shared: &Shared) -> Result<Client, Failure> {
+    pub(crate) fn required(&self, shared: &Shared) -> Result<Client, Failure> {
         let client = self.client(shared)?;
         client.ok_or_else(|| {
             usage("rights are granted at a VNO: say which (--vno), and your keys (--keys)")
@@ -77,7 +77,7 @@ impl OperatorArgs {
     ///
     /// # Errors
     /// There is no certificate of an operator.
-    pub fn pip_client(&self, shared: &Shared, pip: &str) -> Result<PipClient, Failure> {
+    pub(crate) fn pip_client(&self, shared: &Shared, pip: &str) -> Result<PipClient, Failure> {
         let keys = self.keys.as_ref();
         let keys = keys.ok_or_else(|| usage("--pip: say by --keys where the operator's are"))?;
         pip_client(shared, pip, keys)
@@ -88,7 +88,7 @@ impl OperatorArgs {
 ///
 /// # Errors
 /// There is no certificate of an operator.
-pub fn pip_client(shared: &Shared, pip: &str, keys: &Path) -> Result<PipClient, Failure> {
+pub(crate) fn pip_client(shared: &Shared, pip: &str, keys: &Path) -> Result<PipClient, Failure> {
     let client = PipClient::new(&KeyDir::new(keys), address(shared, pip)?);
     client.attempt("reading the operator's keys")
 }
@@ -98,7 +98,7 @@ pub fn pip_client(shared: &Shared, pip: &str, keys: &Path) -> Result<PipClient, 
 /// # Errors
 /// The VNO refuses the network, or Ctrl-C or the deadline comes first. The network is then removed,
 /// unless `keeps`.
-pub fn up(
+pub(crate) fn up(
     shared: &Shared,
     client: &Client,
     document: &Document,
@@ -127,7 +127,12 @@ pub fn up(
 ///
 /// # Errors
 /// Those of [`up`], but the VNO keeps the request.
-pub fn apply(shared: &Shared, client: &Client, document: &Document, deadline: Deadline) -> Outcome {
+pub(crate) fn apply(
+    shared: &Shared,
+    client: &Client,
+    document: &Document,
+    deadline: Deadline,
+) -> Outcome {
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let changed = client.apply(document);
@@ -174,7 +179,7 @@ fn follow(
 /// # Errors
 /// The network does not exist, or a provider does not answer in time. The VNO then continues to
 /// remove it.
-pub fn down(shared: &Shared, client: &Client, name: Option<&str>, all: bool) -> Outcome {
+pub(crate) fn down(shared: &Shared, client: &Client, name: Option<&str>, all: bool) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let known = known(client)?;
     let names = if all {
@@ -213,7 +218,7 @@ pub fn down(shared: &Shared, client: &Client, name: Option<&str>, all: bool) -> 
 ///
 /// # Errors
 /// The VNO does not answer.
-pub fn list(shared: &Shared, client: &Client) -> Outcome {
+pub(crate) fn list(shared: &Shared, client: &Client) -> Outcome {
     let all = client.list().attempt("listing networks")?;
     if shared.json {
         return print_json(&all);
@@ -234,7 +239,7 @@ pub fn list(shared: &Shared, client: &Client) -> Outcome {
 ///
 /// # Errors
 /// There is no such network.
-pub fn status(shared: &Shared, client: &Client, name: Option<&str>) -> Outcome {
+pub(crate) fn status(shared: &Shared, client: &Client, name: Option<&str>) -> Outcome {
     let name = chosen(name, &known(client)?)?;
     let seen = client.seen(&name).attempt(format!("asking for {name}"))?;
     show(shared, &seen)
@@ -244,7 +249,12 @@ pub fn status(shared: &Shared, client: &Client, name: Option<&str>) -> Outcome {
 ///
 /// # Errors
 /// There is no such network.
-pub fn events(shared: &Shared, client: &Client, name: Option<&str>, follows: bool) -> Outcome {
+pub(crate) fn events(
+    shared: &Shared,
+    client: &Client,
+    name: Option<&str>,
+    follows: bool,
+) -> Outcome {
     let name = chosen(name, &known(client)?)?;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let (mut last, mut wait) = (0, Duration::ZERO);
@@ -269,7 +279,7 @@ pub fn events(shared: &Shared, client: &Client, name: Option<&str>, follows: boo
 ///
 /// # Errors
 /// There is no network, or there are several; or the VNO does not answer.
-pub fn only(client: &Client, name: Option<&str>) -> Result<String, Failure> {
+pub(crate) fn only(client: &Client, name: Option<&str>) -> Result<String, Failure> {
     chosen(name, &known(client)?)
 }
 
@@ -282,7 +292,7 @@ fn known(client: &Client) -> Result<Vec<String>, Failure> {
 ///
 /// # Errors
 /// No name is given, and there is no network or there are several.
-pub fn chosen(name: Option<&str>, known: &[String]) -> Result<String, Failure> {
+pub(crate) fn chosen(name: Option<&str>, known: &[String]) -> Result<String, Failure> {
     match (name, known) {
         (Some(name), _) => Ok(name.to_owned()),
         (None, [only]) => Ok(only.clone()),
