@@ -33,8 +33,8 @@ impl fmt::Display for StartError {
         match self {
             StartError::Kernel(release) => write!(
                 f,
-                "Linux {release} has no seccomp notifications that pass descriptors (5.14 has, with \
-                 CONFIG_SECCOMP_FILTER)"
+                "Linux {release} has no seccomp notifications that pass descriptors; Linux 5.14 \
+                 or later with CONFIG_SECCOMP_FILTER is needed"
             ),
             StartError::Supervised => {
                 f.write_str("this process runs under another seccomp supervisor; Linux allows one")

@@ -30,13 +30,13 @@ pub struct Datagram {
 pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     if fds.len() > FDS_MAX {
         return Err(invalid(format!(
-            "{} descriptors, at most {FDS_MAX} fit",
+            "a datagram with {} descriptors; at most {FDS_MAX} are possible",
             fds.len()
         )));
     }
     if bytes.is_empty() {
         return Err(invalid(
-            "an empty datagram would read as end of file".into(),
+            "the datagram is empty: the receiver would read it as end of file".into(),
         ));
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -56,7 +56,7 @@ pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
         return Err(io::Error::new(
             io::ErrorKind::WriteZero,
             format!(
-                "{sent} of {} bytes sent: not a datagram socket",
+                "only {sent} of {} bytes were sent: the socket is not a datagram socket",
                 bytes.len()
             ),
         ));

@@ -21,7 +21,10 @@ use crate::{HUGE_PAGE_BYTES, Mapping, Memory, PAGE_BYTES};
 /// kernel finds too few contiguous pages; errors of the file system.
 pub fn huge_page_file(name: &str, bytes: usize) -> io::Result<Memory> {
     if bytes == 0 || !bytes.is_multiple_of(HUGE_PAGE_BYTES) {
-        let text = format!("{bytes} bytes: must be a positive multiple of {HUGE_PAGE_BYTES}");
+        let text = format!(
+            "memory of {bytes} bytes in huge pages: must be a positive multiple \
+            of {HUGE_PAGE_BYTES}"
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     // No other thread may take the free pages between counting them and mapping them.
@@ -77,7 +80,8 @@ pub fn physical_addresses(mapping: &Mapping, offset: usize, bytes: usize) -> io:
         let entry = u64::from_ne_bytes(entry);
         let frame = entry & PAGEMAP_FRAME;
         if entry & PAGEMAP_PRESENT == 0 || frame == 0 {
-            let text = "it does not tell physical addresses; that needs CAP_SYS_ADMIN";
+            let text = "the kernel hides physical addresses from this process, which needs \
+                CAP_SYS_ADMIN to read them";
             let error = io::Error::new(io::ErrorKind::PermissionDenied, text);
             return Err(at(path, &error));
         }

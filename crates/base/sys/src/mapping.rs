@@ -139,7 +139,10 @@ impl Mapping {
         let end = offset.checked_add(len).ok_or_else(too_large)?;
         let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
         if !regular || len == 0 || end > stat.st_size as u64 {
-            let text = format!("{len} bytes at {offset} of a file of {}", stat.st_size);
+            let text = format!(
+                "cannot map {len} bytes at offset {offset} of a file of {} bytes",
+                stat.st_size
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         // A file of huge pages can be mapped only in whole huge pages.
@@ -401,7 +404,10 @@ fn check(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
     if regular && end > (stat.st_size as u64).next_multiple_of(page) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("cannot map up to byte {end}: the file has {}", stat.st_size),
+            format!(
+                "cannot map up to byte {end}: the file has {} bytes",
+                stat.st_size
+            ),
         ));
     }
     Ok(())

@@ -55,7 +55,7 @@ fn numbers(directory: &Path, prefix: &str) -> Vec<usize> {
 fn prefer_node(node: usize) -> io::Result<()> {
     if node >= NODES_MAX {
         let text = format!(
-            "memory node {node}: the highest number is {}",
+            "NUMA node {node}: the highest possible number is {}",
             NODES_MAX - 1
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -111,6 +111,10 @@ mod tests {
         .join()
         .unwrap();
         let error = prefer_node(NODES_MAX).unwrap_err();
-        assert!(error.to_string().contains("the highest number is 1023"));
+        assert!(
+            error
+                .to_string()
+                .contains("the highest possible number is 1023")
+        );
     }
 }

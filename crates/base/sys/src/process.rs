@@ -68,7 +68,10 @@ pub fn allow_cpus(thread: Option<i32>, cpus: &[usize]) -> io::Result<()> {
         if cpu >= CpuSet::MAX_CPU {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("CPU {cpu}: highest number is {}", CpuSet::MAX_CPU - 1),
+                format!(
+                    "CPU {cpu}: the highest possible number is {}",
+                    CpuSet::MAX_CPU - 1
+                ),
             ));
         }
         set.set(cpu);

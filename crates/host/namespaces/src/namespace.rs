@@ -211,7 +211,9 @@ pub fn hold_namespaces(directory: &Path) -> Result<Keeper> {
         .attempt("running unshare (package util-linux)")?;
     let deadline = Instant::now() + Duration::from_secs(10);
     while !ready.exists() {
-        let ended = child.try_wait().attempt("looking after unshare")?;
+        let ended = child
+            .try_wait()
+            .attempt("checking whether unshare has ended")?;
         if ended.is_some() || Instant::now() > deadline {
             let _ = child.kill();
             let _ = child.wait();

@@ -106,7 +106,11 @@ impl ChildProcess {
     /// # Errors
     /// The child has ended.
     pub fn check_alive(&mut self) -> Result<()> {
-        match self.child.try_wait().attempt("looking after a child")? {
+        match self
+            .child
+            .try_wait()
+            .attempt("checking whether a child process has ended")?
+        {
             None => Ok(()),
             Some(status) => Err(Error::ChildEnded {
                 what: self.what.clone(),

@@ -148,7 +148,7 @@ impl Machine {
     /// Gives the clone its own identity, then runs the machine's script and commands in it.
     fn give_identity(&self, running: &Running) -> Result<()> {
         let script = self.identity()?;
-        has_run(running, &script, IDENTITY_LIMIT, "take its identity")
+        has_run(running, &script, IDENTITY_LIMIT, "set its own identity")
     }
 }
 

@@ -16,8 +16,8 @@ pub const BOOT: Duration = Duration::from_secs(180);
 /// and most such guests have no agent that answers.
 const DISK_ANSWER: Duration = Duration::from_secs(30);
 const AWAITED: &str = "waiting for it to answer";
-const AWAITED_OF_DISK: &str = "waiting for it to answer (only Carina's own guest runs what answers; a \
-     VM from --disk is reached by `carina vm console` or by flows)";
+const AWAITED_OF_DISK: &str = "waiting for it to answer (only Carina's own guest runs the agent \
+     that answers; reach a VM from --disk by `carina vm console` or by flows)";
 
 /// A running guest, accessed through its second serial port.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ impl Hardware {
         if record.from_disk {
             return Err(Error::Invalid {
                 what: format!("machine {}", record.name),
-                reason: "has a disk, which would have to move as well".into(),
+                reason: "boots from a disk; only machines without a disk can be moved".into(),
             });
         }
         let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;
@@ -82,7 +82,7 @@ impl Hardware {
             let port = bus.rsplit('/').next().and_then(|bus| number(bus, "port"));
             let port = port.ok_or_else(|| Error::Invalid {
                 what: format!("card {id} of machine {}", record.name),
-                reason: "sits on no port; give the machine ports when it starts".into(),
+                reason: "is not on a hotplug port; give the machine ports when it starts".into(),
             })?;
             let mac = property(&mut qmp, &path, "mac")?;
             let mac = mac_of_text(&mac).ok_or_else(|| {

@@ -73,8 +73,8 @@ impl Boot {
         Err(Error::Invalid {
             what: format!("memory of {memory_mib} MiB"),
             reason: format!(
-                "cannot boot the guest, whose image has {image} MiB and is in memory twice while \
-                 it is unpacked: at least {least} MiB are needed"
+                "is too little to boot the guest: its image of {image} MiB is in memory twice \
+                 while it is unpacked, so at least {least} MiB are needed"
             ),
         })
     }

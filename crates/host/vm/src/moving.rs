@@ -171,7 +171,7 @@ pub fn send_guest(
                 name: record.name.clone(),
                 awaited: "end of its migration".into(),
                 seconds: limit.as_secs(),
-                hint: "; it writes its memory faster than that is sent".into(),
+                hint: "; the guest may write its memory faster than the migration sends it".into(),
             });
         }
         // A guest that writes much may be stopped for longer, so that the migration ends.
@@ -214,7 +214,9 @@ pub fn save_guest(record: &Record, path: &Path, limit: Duration) -> Result<Saved
     written.context("write", path)?;
     while qmp.migration()?.is_none() {
         if Instant::now() >= deadline {
-            return Err(Error::Qmp("migrate: does not come to its end".into()));
+            return Err(Error::Qmp(
+                "migrate: the migration does not finish in time".into(),
+            ));
         }
         std::thread::sleep(POLL);
     }
@@ -236,14 +238,16 @@ impl SavedGuest {
         };
         if bytes != self.bytes {
             return Err(bad(format!(
-                "has {bytes} bytes, and {} were saved: it is cut short or another file",
+                "has {bytes} bytes, but {} were saved: the file is truncated or another file",
                 self.bytes
             )));
         }
         if hash_of_file(path)? == self.hash {
             Ok(())
         } else {
-            Err(bad("is not what was saved: it is damaged".into()))
+            Err(bad(
+                "differs from what was saved: the file is damaged".into()
+            ))
         }
     }
 }

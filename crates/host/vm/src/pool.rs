@@ -83,7 +83,9 @@ impl Pool {
         if self.templates.key_of(&self.cache, &machine)? != self.key {
             return Err(Error::Invalid {
                 what: format!("machine {} from a pool", machine.name()),
-                reason: "must have the memory, processors, cards and image of the pool's".into(),
+                reason: "must have the same memory, processors, cards and image as the machines \
+                    of the pool"
+                    .into(),
             });
         }
         let taken = {

@@ -207,7 +207,9 @@ impl Qmp {
         }
         serde_json::from_slice(&line).map_err(|error| {
             let line = String::from_utf8_lossy(&line);
-            Error::Qmp(format!("{awaited}: not understood ({error}): {line:.200}"))
+            Error::Qmp(format!(
+                "{awaited}: cannot parse QEMU's answer ({error}): {line:.200}"
+            ))
         })
     }
 }

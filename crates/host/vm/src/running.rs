@@ -439,7 +439,7 @@ impl Running {
             awaited: awaited.to_owned(),
             seconds: limit.as_secs(),
             hint: if last.is_empty() {
-                "; its console has said nothing".into()
+                "; its console has no output".into()
             } else {
                 format!("; last on its console:\n  {last}")
             },

@@ -92,7 +92,7 @@ impl NoAnswer {
     /// What is wrong with the guest, where that is not its silence.
     pub(crate) fn fault(self) -> Option<String> {
         match self {
-            NoAnswer::Overrun => Some("sends more output than it was granted".to_owned()),
+            NoAnswer::Overrun => Some("sends more output than the host has granted".to_owned()),
             NoAnswer::Cut => Some(format!(
                 "was booted by an earlier version of Carina, which sends at most {} MiB of output; \
                  boot it again, or write the output to a file in it",

@@ -50,7 +50,7 @@ pub(crate) fn last_words(stderr: &[u8]) -> String {
         start += 1;
     }
     if text.is_empty() {
-        "it said nothing".to_owned()
+        "it printed nothing".to_owned()
     } else {
         text[start..].to_owned()
     }

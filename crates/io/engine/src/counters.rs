@@ -368,12 +368,12 @@ pub fn read(path: &Path) -> io::Result<Vec<Snapshot>> {
     let bytes = std::fs::read(path)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
     if bytes.len() < HEADER_BYTES || word64(&bytes, 0) != MAGIC {
-        return Err(wrong("no table of counters".to_owned()));
+        return Err(wrong("not a table of counters".to_owned()));
     }
     let (version, row_bytes) = (word32(&bytes, 8), word32(&bytes, 16));
     if version != VERSION || row_bytes as usize != ROW_BYTES {
         return Err(wrong(format!(
-            "version {version}, this program reads version {VERSION}"
+            "the table of counters has version {version}; this program reads version {VERSION}"
         )));
     }
     Ok(bytes[HEADER_BYTES..]
@@ -491,7 +491,7 @@ mod tests {
         std::fs::write(&path, vec![1; 10_000]).unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(
-            error.contains("no table of counters") && error.contains("wrong"),
+            error.contains("not a table of counters") && error.contains("wrong"),
             "{error}"
         );
         std::fs::remove_file(&path).unwrap();

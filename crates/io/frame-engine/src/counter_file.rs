@@ -221,10 +221,12 @@ pub fn read(path: &Path) -> io::Result<Vec<Reading>> {
         io::Error::new(io::ErrorKind::InvalidData, text)
     };
     if bytes.len() < HEADER_BYTES || word64(&bytes, 0) != MAGIC {
-        return Err(wrong("no file of counters"));
+        return Err(wrong("not a file of counters"));
     }
     if word32(&bytes, 8) != VERSION {
-        return Err(wrong("a file of counters of another version"));
+        return Err(wrong(
+            "the file of counters has another version than this program reads",
+        ));
     }
     let rows = bytes[HEADER_BYTES..].chunks_exact(ROW_BYTES);
     let mut readings: Vec<Reading> = rows.filter_map(reading).collect();
@@ -323,7 +325,7 @@ mod tests {
             read(&path)
                 .unwrap_err()
                 .to_string()
-                .contains("no file of counters")
+                .contains("not a file of counters")
         );
         std::fs::remove_file(&path).unwrap();
     }

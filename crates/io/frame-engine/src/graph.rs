@@ -89,10 +89,13 @@ pub enum GraphError {
         direction: &'static str,
     },
     /// The number of workers is out of range.
-    #[error("{0} workers: there can be 1 to {WORKERS_MAX}")]
+    #[error("{0} workers: must be 1 to {WORKERS_MAX}")]
     Workers(usize),
     /// An app is placed on a worker that the graph does not have.
-    #[error("app {app}: there is no worker {worker}; they are numbered from 0 to {}", workers - 1)]
+    #[error(
+        "app {app}: there is no worker {worker}; workers are numbered from 0 to {}",
+        workers - 1
+    )]
     UnknownWorker {
         /// The app.
         app: String,
@@ -103,7 +106,10 @@ pub enum GraphError {
     },
     /// Two workers have the same processor, or the number of processors differs from the number of
     /// workers.
-    #[error("processors {cpus:?} for {workers} workers: each must have one of its own")]
+    #[error(
+        "processors {cpus:?} for {workers} workers: each worker must have a processor of \
+        its own"
+    )]
     Cpus {
         /// The processors.
         cpus: Vec<usize>,

@@ -86,7 +86,7 @@ impl Worker {
                     }
                 },
             )?;
-        let silence = || io::Error::other("the thread ended");
+        let silence = || io::Error::other("the thread of the worker has ended");
         let bell = started.recv_timeout(PATIENCE).map_err(|_| silence())??;
         Ok(Worker {
             number,

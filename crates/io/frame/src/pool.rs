@@ -82,16 +82,19 @@ impl Default for PoolConfig {
 #[non_exhaustive]
 pub enum PoolError {
     /// The number of frames is out of range.
-    #[error("a pool of {0} frames: there can be 1 to {max}", max = PoolConfig::FRAMES_MAX)]
+    #[error("a pool of {0} frames: must be 1 to {max}", max = PoolConfig::FRAMES_MAX)]
     Frames(usize),
     /// The length of frames is out of range.
-    #[error("frames of {0} bytes: they can have 64 to {max}", max = PoolConfig::FRAME_BYTES_MAX)]
+    #[error(
+        "a pool with frames of {0} bytes: must be 64 to {max}",
+        max = PoolConfig::FRAME_BYTES_MAX
+    )]
     FrameBytes(usize),
     /// The process already has the largest number of pools.
-    #[error("a process can have {POOLS_MAX} pools of frames, and has them")]
+    #[error("this process has {POOLS_MAX} pools of frames already, which is the maximum")]
     TooMany,
     /// The system has too little memory for the pool.
-    #[error("memory for a pool of {frames} frames: {source}")]
+    #[error("allocating memory for a pool of {frames} frames: {source}")]
     Memory {
         /// Number of frames that were requested.
         frames: usize,

@@ -79,7 +79,11 @@ impl Bridge {
             let rx = PacketSocket::open(&interfaces[at], layout, None)?;
             let promiscuous = rx.be_promiscuous(&interfaces[at]);
             promiscuous.map_err(|error| {
-                NetdevError::from_io(format!("all frames of {}", names[at]), "CAP_NET_RAW", error)
+                NetdevError::from_io(
+                    format!("receiving all frames of {} (promiscuous mode)", names[at]),
+                    "CAP_NET_RAW",
+                    error,
+                )
             })?;
             let layout = Layout {
                 rx_bytes: 64 << 10,

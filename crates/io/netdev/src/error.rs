@@ -55,7 +55,7 @@ pub enum NetdevError {
 #[non_exhaustive]
 pub enum FaultPlanError {
     /// A share is not between 0 and 1.
-    #[error("{name} is {share}; a share from 0 to 1 is possible")]
+    #[error("{name} is {share}; it must be a share from 0 to 1")]
     Share {
         /// Name of the share.
         name: &'static str,
@@ -64,10 +64,10 @@ pub enum FaultPlanError {
     },
     /// A share of packets is to be reordered, but the plan has no delay, so they cannot overtake
     /// others.
-    #[error("reorder needs a delay, which the reordered do not have")]
+    #[error("reorder needs a delay: reordered frames are those that are sent without the delay")]
     ReorderWithoutDelay,
     /// The jitter exceeds the delay.
-    #[error("jitter is {jitter_ns} ns; at most the delay, {delay_ns} ns, is possible")]
+    #[error("jitter is {jitter_ns} ns; it must be at most the delay, {delay_ns} ns")]
     JitterAboveDelay {
         /// The jitter in ns.
         jitter_ns: u64,

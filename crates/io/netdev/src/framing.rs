@@ -67,7 +67,7 @@ impl StreamFraming {
 
 /// A frame states a length above the maximum. The rest of the stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a frame of {bytes} bytes; at most {PIECE_BYTES_MAX} are possible")]
+#[error("the frame has {bytes} bytes; at most {PIECE_BYTES_MAX} are possible")]
 pub struct FrameTooLong {
     /// The length that the frame states, in bytes.
     pub bytes: u32,

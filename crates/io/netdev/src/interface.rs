@@ -107,7 +107,9 @@ pub fn bring_up(name: &str, mtu: Option<usize>) -> Result<(), NetdevError> {
     if let Some(mtu) = mtu {
         probe.request.ifr_ifru.ifru_mtu = libc::c_int::try_from(mtu).unwrap_or(libc::c_int::MAX);
         let set = probe.ask(libc::SIOCSIFMTU);
-        set.map_err(|error| NetdevError::of_device(format!("an MTU of {mtu} for {name}"), error))?;
+        set.map_err(|error| {
+            NetdevError::of_device(format!("setting an MTU of {mtu} on {name}"), error)
+        })?;
     }
     let what = || format!("bringing {name} up");
     let flags = probe.ask(libc::SIOCGIFFLAGS);
@@ -152,7 +154,10 @@ impl Probe {
         // SAFETY: no pointers are passed.
         let fd = unsafe { libc::socket(libc::AF_INET, kind, 0) };
         if fd < 0 {
-            return Err(NetdevError::last("a socket to ask about interfaces", ""));
+            return Err(NetdevError::last(
+                "opening a socket to query interfaces",
+                "",
+            ));
         }
         // SAFETY: the kernel has just made this descriptor; nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };

@@ -103,7 +103,7 @@ impl Tap {
             let source = io::Error::last_os_error();
             let reason = match source.raw_os_error() {
                 Some(libc::EBUSY) => "; another process is attached to it",
-                Some(libc::EINVAL) => "; there is an interface of this name and of another kind",
+                Some(libc::EINVAL) => "; an interface of this name exists and is of another kind",
                 _ => "",
             };
             let what = format!("the {kind} device {}{reason}", self.name);
@@ -118,7 +118,7 @@ impl Tap {
         }
         // SAFETY: the argument of this request is a number.
         if unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags)) } < 0 {
-            let what = format!("offloads of the {kind} device {}", self.name);
+            let what = format!("setting the offloads of the {kind} device {}", self.name);
             return Err(NetdevError::of_device(what, io::Error::last_os_error()));
         }
         Ok(())

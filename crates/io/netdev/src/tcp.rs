@@ -14,7 +14,7 @@ use crate::error::NetdevError;
 /// The address is in use, or does not belong to this system.
 pub fn listen_stream(address: SocketAddr) -> Result<TcpListener, NetdevError> {
     let failed = |source| NetdevError::System {
-        what: format!("TCP address {address}"),
+        what: format!("listening on TCP address {address}"),
         source,
     };
     let listener = TcpListener::bind(address).map_err(failed)?;

@@ -29,7 +29,7 @@ impl DatagramSocket {
     /// The address is in use, or does not belong to this system.
     pub fn bind(address: SocketAddr, bytes_max: usize) -> Result<DatagramSocket, NetdevError> {
         let failed = |source| NetdevError::System {
-            what: format!("UDP address {address}"),
+            what: format!("binding a socket to UDP address {address}"),
             source,
         };
         let socket = UdpSocket::bind(address).map_err(failed)?;

@@ -35,13 +35,16 @@ pub enum Way {
 #[non_exhaustive]
 pub enum BindError {
     /// The system has no device at this address.
-    #[error("{address}: there is no such device; `carina nic list` shows those that there are")]
+    #[error(
+        "{address}: there is no such device; `carina nic list` shows the devices of this \
+        system"
+    )]
     NoDevice {
         /// The PCI address of the device.
         address: String,
     },
     /// Another process uses the device.
-    #[error("{address}: process {process} has it")]
+    #[error("{address}: process {process} uses the card")]
     Held {
         /// The PCI address of the device.
         address: String,
@@ -50,8 +53,8 @@ pub enum BindError {
     },
     /// The device carries routes of this system, and taking it was not forced.
     #[error(
-        "{address}: routes of this system go over its interface {interface}; take them away, or \
-         say that it may be taken all the same (force=true, --force)"
+        "{address}: its interface {interface} carries routes of this system; remove the routes, \
+         or override this check (force=true, --force)"
     )]
     Used {
         /// The PCI address of the device.
@@ -61,21 +64,21 @@ pub enum BindError {
     },
     /// The device is behind an IOMMU, and vfio-pci is not loaded.
     #[error(
-        "{address}: an IOMMU stands before it; load the module vfio-pci, or give access=sysfs \
-         where the IOMMU lets its addresses pass"
+        "{address}: the card is behind an IOMMU; load the module vfio-pci, or set access=sysfs \
+         if the IOMMU passes the card's addresses through unchanged"
     )]
     NoVfio {
         /// The PCI address of the device.
         address: String,
     },
     /// VFIO was requested, but the device is not behind an IOMMU.
-    #[error("{address}: VFIO needs an IOMMU, and none stands before it; give access=sysfs")]
+    #[error("{address}: VFIO needs an IOMMU, and this card has none; set access=sysfs")]
     NoIommu {
         /// The PCI address of the device.
         address: String,
     },
     /// The driver that had the device does not take it back.
-    #[error("{address}: the driver {driver} does not take it back: {reason}")]
+    #[error("{address}: the card could not be returned to the driver {driver}: {reason}")]
     NotTaken {
         /// The PCI address of the device.
         address: String,
@@ -201,7 +204,12 @@ impl Locked {
                 return Ok(Some(Locked { file, path }));
             }
         }
-        Err(io::Error::other(format!("{}: it is removed all the time", path.display())).into())
+        Err(io::Error::other(format!(
+            "{}: cannot lock the file, because other processes remove \
+            it again and again",
+            path.display()
+        ))
+        .into())
     }
 
     fn record(&self) -> Record {
@@ -282,7 +290,12 @@ impl Drop for Holding {
 fn take_record(records: &Path, device: &PciDevice, is_forced: bool) -> Result<Locked, BindError> {
     fs::create_dir_all(records).map_err(|error| file_error(records, &error))?;
     let locked = Locked::open(records, &device.address, true, GLANCE)?;
-    let mut locked = locked.ok_or_else(|| io::Error::other("a file that was made is not there"))?;
+    let mut locked = locked.ok_or_else(|| {
+        io::Error::other(
+            "the record of the card disappeared \
+        right after it was created",
+        )
+    })?;
     let before = locked.record();
     if let Some(interface) = device.interface.as_ref().filter(|_| !is_forced)
         && has_route(interface)

@@ -116,7 +116,7 @@ impl DmaMemory {
             offset = offset.next_multiple_of(HUGE_PAGE_BYTES);
         }
         if bytes > HUGE_PAGE_BYTES || offset + bytes > self.mapping.len() {
-            let text = format!("{bytes} bytes more than the memory for the device has");
+            let text = format!("the memory for the device has no room for {bytes} more bytes");
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
         self.used = offset + bytes;

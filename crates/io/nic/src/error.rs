@@ -39,7 +39,7 @@ pub enum NicError {
     #[error(transparent)]
     System(#[from] io::Error),
     /// The device does not complete a reset.
-    #[error("the device does not come back from a reset")]
+    #[error("the device does not become ready after a reset")]
     Reset,
     /// The device does not start its rings, or has none.
     #[error("the device does not start its rings")]

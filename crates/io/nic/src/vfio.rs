@@ -247,7 +247,8 @@ fn bind(path: &Path, address: &str) -> io::Result<()> {
     }
     write(&path.join("driver_override"), "\n")?;
     let text = format!(
-        "{}: vfio-pci did not take the device; is the module loaded?",
+        "{}: the driver vfio-pci did not bind to the device; check that the module vfio-pci is \
+         loaded",
         path.display()
     );
     Err(io::Error::new(io::ErrorKind::NotFound, text))

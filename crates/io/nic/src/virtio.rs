@@ -129,7 +129,10 @@ impl VirtioPci {
         let begin = Instant::now();
         while common.read_u8(DEVICE_STATUS) != 0 {
             if begin.elapsed() > RESET {
-                let text = format!("PCI device {}: it does not reset", self.address);
+                let text = format!(
+                    "PCI device {}: the device does not complete a reset",
+                    self.address
+                );
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -160,7 +163,7 @@ impl VirtioPci {
         };
         let offered = half(0) | half(1) << 32;
         if offered & VERSION_1 == 0 {
-            return Err(bad(&self.address, "no device of VIRTIO 1.0 or later"));
+            return Err(bad(&self.address, "not a device of VIRTIO 1.0 or later"));
         }
         let agreed = offered & wanted | VERSION_1;
         for select in [0, 1] {
@@ -172,7 +175,7 @@ impl VirtioPci {
             // For example, a device that requires an IOMMU refuses.
             return Err(bad(
                 &self.address,
-                "it wants features that are not known here",
+                "the device requires features that this driver does not have",
             ));
         }
         Ok(agreed)
@@ -197,7 +200,13 @@ impl VirtioPci {
         let len = self.notify.len();
         let offset = offset
             .filter(|offset| offset.is_multiple_of(2) && offset + 2 <= len)
-            .ok_or_else(|| bad(&self.address, "a notification outside of its BAR"))?;
+            .ok_or_else(|| {
+                bad(
+                    &self.address,
+                    "the notification address of a queue is outside \
+                its BAR",
+                )
+            })?;
         self.notify_at.truncate(ring);
         self.notify_at.push(offset);
         common.write_u16(QUEUE_ENABLE, 1);

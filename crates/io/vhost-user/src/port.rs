@@ -178,7 +178,11 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            let text = format!("{}: is there and is not a socket", path.display());
+            let text = format!(
+                "{}: the file exists and is not a socket; remove it or choose \
+                another path",
+                path.display()
+            );
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
         let deadline = Instant::now() + carina_sys::SUCCESSION;

@@ -47,8 +47,8 @@ impl Progress {
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    "packed rings do not outlive this process: a guest will have to take its \
-                     interface down and up"
+                    "packed rings do not survive a restart of this process: after one, the \
+                     guest must set its interface down and up again"
                 );
                 None
             }

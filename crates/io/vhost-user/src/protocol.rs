@@ -205,9 +205,12 @@ impl Handler {
 
     fn index(&self, index: u32) -> Result<usize> {
         let index = index as usize;
-        (index < self.offer.rings)
-            .then_some(index)
-            .ok_or_else(|| wrong(format!("ring {index}: there are {}", self.offer.rings)))
+        (index < self.offer.rings).then_some(index).ok_or_else(|| {
+            wrong(format!(
+                "ring {index} does not exist; the device has {} rings",
+                self.offer.rings
+            ))
+        })
     }
 
     /// Wakes the data path, so that it looks at every ring.
@@ -225,7 +228,10 @@ fn eventfd(file: File) -> Result<OwnedFd> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let name = std::fs::read_link(link).map_err(wrong)?;
     if !name.to_string_lossy().contains("[eventfd]") {
-        return Err(wrong(format!("{} in place of an eventfd", name.display())));
+        return Err(wrong(format!(
+            "the front end sent {} in place of an eventfd",
+            name.display()
+        )));
     }
     Ok(file.into())
 }
@@ -490,7 +496,7 @@ impl VhostUserBackendReqHandlerMut for Handler {
         let log = usize::try_from(log.mmap_size)
             .ok()
             .and_then(|bytes| DirtyLog::new(Arc::new(mapping), at, bytes));
-        let log = log.ok_or_else(|| wrong("log of dirty pages is not in its file"))?;
+        let log = log.ok_or_else(|| wrong("the log of dirty pages is outside its file"))?;
         self.device().set_log(log);
         Ok(())
     }

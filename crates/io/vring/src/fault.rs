@@ -15,7 +15,7 @@ pub enum Fault {
         size: u16,
     },
     /// The index of a descriptor is beyond the end of the table.
-    #[error("descriptor {index} of a table of {size}")]
+    #[error("descriptor {index} is outside a table of {size}")]
     DescriptorIndex {
         /// The index that the peer wrote.
         index: u16,
@@ -65,7 +65,7 @@ pub enum Fault {
         outstanding: u16,
     },
     /// The device returned a chain that it did not have.
-    #[error("used chain {id}, which the device does not have")]
+    #[error("the device returned chain {id}, which it did not have")]
     UsedId {
         /// The id that the device wrote.
         id: u32,

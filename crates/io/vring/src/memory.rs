@@ -48,7 +48,7 @@ pub enum MemoryError {
         second: u64,
     },
     /// There are more than [`REGIONS_MAX`] regions.
-    #[error("{0} regions; there can be {REGIONS_MAX}")]
+    #[error("{0} memory regions; at most {REGIONS_MAX} are possible")]
     TooMany(usize),
 }
 

@@ -399,7 +399,7 @@ mod tests {
         );
         assert_eq!(
             refusal(&format!("workers = 1\n{apps}")),
-            "app a: there is no worker 1; they are numbered from 0 to 0"
+            "app a: there is no worker 1; workers are numbered from 0 to 0"
         );
         let error = refusal(&format!("workers = 3\ncpus = [4, 5]\n{apps}"));
         assert!(

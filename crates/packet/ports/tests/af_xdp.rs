@@ -122,12 +122,12 @@ fn second_program_and_wrong_queue_are_refused() {
     };
     let error = refusal(0, "left");
     assert!(
-        error.contains("another program or socket has them"),
+        error.contains("another program or socket uses the queue"),
         "{error}"
     );
     let error = refusal(900, "right");
     assert!(
-        error.contains("queue 900") && error.contains("is there such a queue?"),
+        error.contains("queue 900") && error.contains("check that the interface has this queue"),
         "{error}"
     );
 }

@@ -35,7 +35,7 @@ fn wrong_names_and_frames_are_refused_with_what_would_be_right() {
     );
     let error = refusal(&room, "kind = \"tap\"\nname = \"left\"");
     assert!(
-        error.contains("there is an interface of this name and of another kind"),
+        error.contains("an interface of this name exists and is of another kind"),
         "{error}"
     );
     let error = refusal(&room, "kind = \"tun\"\nname = \"t\"\nmtu = 4000");

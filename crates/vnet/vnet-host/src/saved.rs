@@ -390,7 +390,7 @@ mod tests {
         complete(&path, &manifest()).unwrap();
         assert!(words(&path).contains("state of a"), "{}", words(&path));
         fs::write(state_of(&path, "a"), "ab").unwrap();
-        assert!(words(&path).contains("2 bytes, and 3"), "{}", words(&path));
+        assert!(words(&path).contains("2 bytes, but 3"), "{}", words(&path));
         fs::write(state_of(&path, "a"), "abc").unwrap();
         assert!(words(&path).contains("it is damaged"), "{}", words(&path));
     }

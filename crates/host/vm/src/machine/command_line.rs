@@ -192,7 +192,8 @@ impl Machine {
                 return Err(Error::Invalid {
                     what: format!("machine {}", self.name),
                     reason: format!(
-                        "needs {ports} ports for its cards and those to come; {PORTS_MAX} fit"
+                        "needs {ports} ports for its cards and for cards added later; at most \
+                         {PORTS_MAX} are possible"
                     ),
                 });
             }

@@ -23,7 +23,7 @@ impl Machine {
             if path.contains('\n') {
                 return Err(Error::Invalid {
                     what: format!("file {path:?} of machine {}", self.name),
-                    reason: "has the end of a line in its name".into(),
+                    reason: "has a line break in its name".into(),
                 });
             }
             let (mode, data) = (mode & 0o7777, base64::encode(data));

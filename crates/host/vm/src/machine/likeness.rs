@@ -75,7 +75,7 @@ impl Machine {
         }
         if !self.vmpi.is_empty() {
             return Err(self.refused(
-                "has a shared-memory device, which no template can hold",
+                "has a shared-memory device, which a template cannot hold",
                 "give it a card",
             ));
         }

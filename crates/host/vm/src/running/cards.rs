@@ -31,7 +31,7 @@ impl Running {
         let port = plugged.free_port().ok_or_else(|| Error::Invalid {
             what: format!("a further card for machine {}", self.record().name),
             reason: format!(
-                "none of its {} ports is free; give the machine more when it starts",
+                "none of its {} ports is free; give the machine more ports when it starts",
                 plugged.ports.len()
             ),
         })?;

@@ -61,7 +61,10 @@ fn boot(running: &Running, cards: usize) -> Result<()> {
     // The command port answers a little before the first process has finished.
     while !running.console_text().contains(IS_UP) {
         if Instant::now() >= deadline {
-            return Err(Error::Guest(format!("the template never said {IS_UP:?}")));
+            return Err(Error::Guest(format!(
+                "the console of the template did not show {IS_UP:?} \
+                in time"
+            )));
         }
         std::thread::sleep(POLL);
     }
@@ -88,12 +91,15 @@ fn save(running: &Running) -> Result<Vec<u8>> {
         .context("read the state from", socket)?;
     if state.len() as u64 > STATE_BYTES_MAX {
         return Err(Error::Qmp(format!(
-            "migrate: the state has more than {STATE_BYTES_MAX} bytes: the memory is in it"
+            "migrate: the state has more than {STATE_BYTES_MAX} bytes: it contains the memory \
+             as well"
         )));
     }
     while qmp.migration()?.is_none() {
         if Instant::now() >= deadline {
-            return Err(Error::Qmp("migrate: does not come to its end".into()));
+            return Err(Error::Qmp(
+                "migrate: the migration does not finish in time".into(),
+            ));
         }
         std::thread::sleep(POLL);
     }

@@ -36,8 +36,8 @@ impl Templates {
         Err(Error::Invalid {
             what: format!("a template of {memory_mib} MiB in {}", self.root.display()),
             reason: format!(
-                "has no room: the bound is {} MiB, of which {} MiB are in use, and {} MiB are \
-                 free; another directory in memory may be set as CARINA_TEMPLATES",
+                "does not fit: templates may use {} MiB, of which {} MiB are in use, and the \
+                 directory has {} MiB free; set CARINA_TEMPLATES to another directory in memory",
                 bound >> 20,
                 taken >> 20,
                 free >> 20
@@ -63,5 +63,5 @@ fn free_bytes(path: &Path) -> Result<u64> {
 fn space(path: &Path) -> Result<rustix::fs::StatVfs> {
     statvfs(path)
         .map_err(std::io::Error::from)
-        .context("look at the room of", path)
+        .context("find the free space of", path)
 }

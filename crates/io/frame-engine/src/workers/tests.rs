@@ -283,19 +283,19 @@ fn wrong_workers_and_processors_are_refused() {
     });
     assert_eq!(
         error,
-        "app a1: there is no worker 1; they are numbered from 0 to 0"
+        "app a1: there is no worker 1; workers are numbered from 0 to 0"
     );
     let error = refusal(&|graph| {
         graph.cpus(&[0, 0]);
     });
     assert_eq!(
         error,
-        "processors [0, 0] for 2 workers: each must have one of its own"
+        "processors [0, 0] for 2 workers: each worker must have a processor of its own"
     );
     let error = refusal(&|graph| {
         graph.workers(65);
     });
-    assert_eq!(error, "65 workers: there can be 1 to 64");
+    assert_eq!(error, "65 workers: must be 1 to 64");
     let error = refusal(&|graph| {
         graph.cpus(&[0, 1023]);
     });

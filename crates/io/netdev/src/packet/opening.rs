@@ -26,7 +26,7 @@ impl PacketSocket {
         // Protocol 0 receives nothing: nothing unfiltered is in the ring when it is bound.
         // SAFETY: no pointers are passed.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        let what = || format!("a socket for frames of {}", interface.name);
+        let what = || format!("opening a socket for the frames of {}", interface.name);
         if fd < 0 {
             return Err(NetdevError::last(what(), "CAP_NET_RAW"));
         }

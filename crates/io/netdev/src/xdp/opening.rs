@@ -19,18 +19,18 @@ impl XdpSocket {
     /// [`NetdevError::NotPermitted`] without `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_BPF`; the
     /// interface has no such queue, or another program is attached to it.
     pub fn open(interface: &Interface, queue: u32) -> Result<XdpSocket, NetdevError> {
-        let what = || format!("frames of {}, queue {queue} (AF_XDP)", interface.name);
+        let what = || format!("opening queue {queue} of {} with AF_XDP", interface.name);
         let refused = |source: io::Error| match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => NetdevError::NotPermitted {
                 what: what(),
                 capability: "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF",
             },
             Some(libc::EBUSY | libc::EEXIST) => NetdevError::System {
-                what: format!("{}; another program or socket has them", what()),
+                what: format!("{}; another program or socket uses the queue", what()),
                 source,
             },
             Some(libc::EINVAL) => NetdevError::System {
-                what: format!("{}; is there such a queue?", what()),
+                what: format!("{}; check that the interface has this queue", what()),
                 source,
             },
             _ => NetdevError::System {

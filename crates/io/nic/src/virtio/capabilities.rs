@@ -36,7 +36,15 @@ impl<'a> Finder<'a> {
         name: &str,
     ) -> io::Result<(Window, Place)> {
         let address = self.address;
-        let missing = || bad(address, &format!("no capability of virtio for its {name}"));
+        let missing = || {
+            bad(
+                address,
+                &format!(
+                    "the device has no virtio capability for its \
+            {name}"
+                ),
+            )
+        };
         let place = Capabilities::of(&self.config).find(kind);
         let place = place.ok_or_else(missing)?;
         let known = self.bars.get_mut(usize::from(place.bar));

@@ -205,7 +205,7 @@ impl fmt::Display for Violation {
             Violation::Control(e) => e.fmt(f),
             Violation::WrongVersion { peer } => DecodeError::Version(*peer).fmt(f),
             Violation::NoHello => write!(f, "the first control message is not a hello"),
-            Violation::SecondHello => write!(f, "the peer said hello twice"),
+            Violation::SecondHello => write!(f, "the peer sent a second hello"),
             Violation::HelloTimeout => {
                 write!(f, "no hello within {} s", super::HELLO_TIMEOUT.as_secs())
             }
@@ -229,16 +229,17 @@ impl fmt::Display for Violation {
             Violation::BadChannel { channel } => {
                 write!(
                     f,
-                    "channel {channel} is in use or not the peer's to allocate"
+                    "the peer allocated channel {channel}, which is in use or not in the peer's \
+                     range"
                 )
             }
             Violation::UnexpectedResponse { channel } => {
-                write!(f, "channel {channel}: an answer to no request")
+                write!(f, "channel {channel}: an answer without a request")
             }
             Violation::BadCredit { channel } => {
                 write!(
                     f,
-                    "channel {channel}: credit goes back or beyond what was sent"
+                    "channel {channel}: the peer's credit decreases, or exceeds what was sent"
                 )
             }
             Violation::TooManyNames => {
@@ -248,7 +249,11 @@ impl fmt::Display for Violation {
                     super::NAMES_MAX
                 )
             }
-            Violation::Backlog => write!(f, "the peer asks but does not read the answers"),
+            Violation::Backlog => write!(
+                f,
+                "the peer sends requests but does not read the \
+                answers"
+            ),
         }
     }
 }

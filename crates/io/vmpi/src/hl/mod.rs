@@ -140,10 +140,10 @@ pub enum RequestError {
         max: u16,
     },
     /// Too many control messages wait to be sent, or too many names are registered.
-    #[error("too many requests or names at once")]
+    #[error("too many requests wait to be sent, or too many names are registered")]
     Busy,
     /// The channel is not in a state that allows the request.
-    #[error("channel {0} is not waiting for this")]
+    #[error("channel {0} is not in a state that allows this request")]
     Channel(Channel),
 }
 

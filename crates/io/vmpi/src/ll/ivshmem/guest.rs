@@ -210,7 +210,10 @@ fn bar_start(path: &Path) -> io::Result<u64> {
         .ok_or_else(|| {
             file_error(
                 &path,
-                &io::Error::new(io::ErrorKind::InvalidData, "no address of BAR 0"),
+                &io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the device has no address for BAR 0",
+                ),
             )
         })
 }

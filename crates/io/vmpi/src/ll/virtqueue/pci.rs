@@ -137,7 +137,10 @@ impl Transport for PciDevice {
         self.0.reset()?;
         match [TO_GUEST, FROM_GUEST].map(|ring| self.0.ring_size(ring)) {
             [0, _] | [_, 0] => {
-                let text = format!("PCI device {}: no pair of queues", self.0.address());
+                let text = format!(
+                    "PCI device {}: the device has no pair of queues",
+                    self.0.address()
+                );
                 Err(io::Error::new(io::ErrorKind::InvalidData, text))
             }
             sizes => Ok(sizes),
