@@ -421,7 +421,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::State => f.write_str("the CDAP connection is not in the right state"),
-            Violation::Unasked => f.write_str("an answer to nothing that was asked"),
+            Violation::Unasked => f.write_str("an answer without a request"),
             Violation::InvokeId => f.write_str("the invoke id is in use"),
             Violation::Backlog => f.write_str("too many requests wait for their answers"),
             Violation::Rule(rule) => rule.fmt(f),

@@ -53,7 +53,10 @@ pub enum Error {
     },
     /// An earlier `try_send` has sent a part of one SDU, and this call has an SDU of another
     /// length.
-    #[error("an SDU of {expected} bytes is half sent and must be finished first, not one of {got}")]
+    #[error(
+        "an SDU of {expected} bytes is sent in part and must be finished before an SDU of \
+        {got} bytes"
+    )]
     Unfinished {
         /// Length in bytes of the SDU that is partly sent.
         expected: usize,

@@ -101,7 +101,9 @@ impl Crossing {
         let closes = closes.unwrap_or_else(PoisonError::into_inner);
         closes[self.side.other().tx_ring()]
             .clone()
-            .unwrap_or_else(|| Close::Failed("the other data-plane thread dropped it".to_owned()))
+            .unwrap_or_else(|| {
+                Close::Failed("the other data-plane thread dropped the flow".to_owned())
+            })
     }
 }
 

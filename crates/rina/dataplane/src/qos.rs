@@ -96,7 +96,7 @@ pub enum QosError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A limit on delay or jitter, in µs, is lower than the offer.
-    #[error("{field}: {asked} µs asked for, at least {offer} µs offered")]
+    #[error("{field}: {asked} µs requested, at least {offer} µs offered")]
     Bound {
         /// Name of the field.
         field: &'static str,
@@ -106,7 +106,7 @@ pub enum QosError {
         offer: u32,
     },
     /// A limit on delay or jitter is requested, but none is offered.
-    #[error("{field}: {asked} µs asked for, no bound is promised (ask 0)")]
+    #[error("{field}: {asked} µs requested, no bound is guaranteed (request 0)")]
     NoBound {
         /// Name of the field.
         field: &'static str,
@@ -114,7 +114,7 @@ pub enum QosError {
         asked: u32,
     },
     /// The requested bandwidth, in bit/s, is higher than the offer.
-    #[error("avg_bandwidth_bps: {asked} bit/s asked for, at most {offer} bit/s offered")]
+    #[error("avg_bandwidth_bps: {asked} bit/s requested, at most {offer} bit/s offered")]
     Bandwidth {
         /// The requested bandwidth.
         asked: u64,
@@ -122,13 +122,13 @@ pub enum QosError {
         offer: u64,
     },
     /// A bandwidth is requested, but none is offered.
-    #[error("avg_bandwidth_bps: {asked} bit/s asked for, no bandwidth is promised (ask 0)")]
+    #[error("avg_bandwidth_bps: {asked} bit/s requested, no bandwidth is guaranteed (request 0)")]
     NoBandwidth {
         /// The requested bandwidth.
         asked: u64,
     },
     /// The share of SDUs that may be lost, in 1/10000, is lower than the offer.
-    #[error("max_loss: {asked} of 10000 asked for, {offer} of 10000 offered")]
+    #[error("max_loss: {asked} of 10000 requested, {offer} of 10000 offered")]
     Loss {
         /// The requested share.
         asked: u16,
@@ -136,7 +136,7 @@ pub enum QosError {
         offer: u16,
     },
     /// The number of consecutive SDUs that may be lost is lower than the offer.
-    #[error("max_sdu_gap: {asked} asked for, {offer} offered")]
+    #[error("max_sdu_gap: {asked} requested, {offer} offered")]
     Gap {
         /// The requested number.
         asked: u64,
@@ -144,10 +144,10 @@ pub enum QosError {
         offer: u64,
     },
     /// Order is requested but not offered.
-    #[error("in_order: true asked for, false offered")]
+    #[error("in_order: true requested, false offered")]
     Order,
     /// Boundaries of SDUs are requested but not offered.
-    #[error("msg_boundaries: true asked for, false offered")]
+    #[error("msg_boundaries: true requested, false offered")]
     Boundaries,
 }
 
@@ -197,21 +197,21 @@ mod tests {
                 max_delay_us: 100,
                 ..base
             }),
-            "max_delay_us: 100 µs asked for, at least 500 µs offered"
+            "max_delay_us: 100 µs requested, at least 500 µs offered"
         );
         assert_eq!(
             asks(FlowSpec {
                 max_loss: 3,
                 ..base
             }),
-            "max_loss: 3 of 10000 asked for, 10 of 10000 offered"
+            "max_loss: 3 of 10000 requested, 10 of 10000 offered"
         );
         assert_eq!(
             asks(FlowSpec {
                 avg_bandwidth_bps: 1000,
                 ..base
             }),
-            "avg_bandwidth_bps: 1000 bit/s asked for, no bandwidth is promised (ask 0)"
+            "avg_bandwidth_bps: 1000 bit/s requested, no bandwidth is guaranteed (request 0)"
         );
         assert!(
             asks(FlowSpec {

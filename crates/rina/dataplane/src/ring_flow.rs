@@ -243,7 +243,7 @@ impl App for RingFlow {
         }
         self.flow.note_channel(links);
         if self.give_up_at.is_some_and(|deadline| now >= deadline) {
-            let text = "the peer's application did not read what was left".to_owned();
+            let text = "the peer's application did not read the remaining SDUs".to_owned();
             return self.finish(links, State::Failed, Close::Failed(text));
         }
         self.exchange_piece_max(links);

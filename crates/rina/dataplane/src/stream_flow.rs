@@ -165,7 +165,7 @@ impl StreamFlow {
         if self.has_discarded {
             self.fail(
                 links,
-                "the application closed its end before all was read".into(),
+                "the application closed its end before it had read all bytes".into(),
             );
         } else {
             self.base.end(links, Close::Graceful(String::new()));
@@ -332,7 +332,10 @@ impl StreamFlow {
         if now >= deadline {
             let lost = self.output.len() as u64;
             self.base.flow.row.add(Value::DropFlowEnded, lost);
-            self.fail(links, "the application did not read what was left".into());
+            self.fail(
+                links,
+                "the application did not read the remaining bytes".into(),
+            );
         }
     }
 

@@ -146,7 +146,7 @@ impl Exposed {
         // The buffer of a new connection holds it.
         match send(socket, &header, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(bytes) if bytes == header.len() => Ok(()),
-            Ok(_) => Err("it took no header of the PROXY protocol".to_owned()),
+            Ok(_) => Err("the server did not accept the header of the PROXY protocol".to_owned()),
             Err(error) => Err(words(error)),
         }
     }

@@ -164,7 +164,8 @@ impl Runner {
         let Some(gateway) = &mut self.gateway else {
             let limit = until.map(|_| RETRY_INTERVAL.as_nanos() as u64);
             if let Err(error) = changed.wait(limit) {
-                tracing::error!(target: "carina::gateway", %error, "services cannot be followed");
+                tracing::error!(target: "carina::gateway", %error, "waiting for changes of the \
+                    services failed");
                 std::thread::sleep(RETRY_INTERVAL);
             }
             return;
@@ -173,7 +174,8 @@ impl Runner {
             return;
         };
         let Some(id) = ended.service else {
-            tracing::error!(target: "carina::gateway", error = %ended.error, "services stand still");
+            tracing::error!(target: "carina::gateway", error = %ended.error, "serving failed; \
+                services are suspended until the next attempt");
             return std::thread::sleep(RETRY_INTERVAL);
         };
         gateway.remove(id);

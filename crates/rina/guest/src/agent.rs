@@ -265,7 +265,7 @@ fn be(name: &str, seconds: i64, seed: &str) -> Result<(), Failure> {
     system::set_host_name(name)
         .and_then(|()| fs::write("/dev/urandom", seed))
         .and_then(|()| system::set_clock(seconds))
-        .map_err(|error| format!("becoming {name}: {error}"))
+        .map_err(|error| format!("taking the identity of {name}: {error}"))
 }
 
 fn put(path: &Path, mode: u32, data: &[u8]) -> Result<(), Failure> {

@@ -20,7 +20,7 @@ pub(crate) fn run() -> ! {
     let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let line = CommandLine::new(line);
     complain(
-        "naming the guest",
+        "setting the host name",
         system::set_host_name(line.value("name").unwrap_or("carina")),
     );
     // Linux repeats a request for a neighbour's MAC address after one second by default, which
@@ -41,7 +41,7 @@ pub(crate) fn run() -> ! {
         complain(
             "starting the agent",
             system::in_child(|| {
-                complain("obeying the port", agent::obey());
+                complain("serving the command port", agent::obey());
             })
             .map(drop),
         );
@@ -57,7 +57,7 @@ pub(crate) fn run() -> ! {
     let signals = match signals {
         Ok(signals) => signals,
         Err(error) => {
-            println!("carina: no signal ends this guest in order: {error}");
+            println!("carina: cannot handle the signals that end this guest in order: {error}");
             loop {
                 std::thread::park();
             }

@@ -23,8 +23,8 @@ use crate::security::Toolbox;
 use crate::trace::Tracer;
 
 /// Why an N-1 flow is given up whose two ends are the same IPCP.
-pub const TO_ITSELF: &str = "it leads to this IPCP itself, which has the name that was \
-     asked for, too";
+pub const TO_ITSELF: &str = "the N-1 flow leads back to this IPCP itself, which has registered \
+     the requested name as well";
 
 /// Layer management of one IPC process: enrollment, neighbours, directory, routing, flow
 /// allocation, and the RIB that shows all of it.

@@ -117,8 +117,8 @@ impl fmt::Display for IdentityMismatch {
         let IdentityMismatch { name, identity } = self;
         write!(
             f,
-            "{name} proved to be {identity:?}; a key has to be allowed by the name of the IPCP \
-             that has it, {name:?}"
+            "{name} authenticated with the key of {identity:?}; the list of allowed keys must \
+             have the key under the name of its IPCP, {name:?}"
         )
     }
 }

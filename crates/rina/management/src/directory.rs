@@ -56,14 +56,14 @@ impl fmt::Display for HomeFull {
         match self {
             HomeFull::Directory { member, names_max } => write!(
                 f,
-                "the directory of {member} holds {names_max} registrations, the most that it may \
-                 (names-max of policy directory); end those not in use, or let more members \
-                 join, among which they are divided"
+                "the directory of {member} holds {names_max} registrations, its maximum \
+                 (names-max of policy directory); end registrations that are not in use, or let \
+                 more members join to share them"
             ),
             HomeFull::Name(name) => write!(
                 f,
-                "{HOLDERS_MAX} members have {name:?}, the most that may have one name; end it at \
-                 one of them"
+                "{HOLDERS_MAX} members have registered {name:?}, the maximum for one name; end \
+                 one of these registrations"
             ),
         }
     }

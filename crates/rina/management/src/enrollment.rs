@@ -264,7 +264,12 @@ impl Management {
         // Not from the block of the old address: that block belongs to the other owner.
         let fresh = addresses::assign(&addresses::Draw, &view, &mut self.random);
         let Some(address) = fresh else {
-            return self.leave(now, "its address is taken and there is no other", dt);
+            return self.leave(
+                now,
+                "its address belongs to another member, and no other address \
+                is free",
+                dt,
+            );
         };
         if let Some(member) = &mut self.member {
             member.address = address;
@@ -278,7 +283,7 @@ impl Management {
         self.report_all_links(now, dt);
         self.publish_member(now, dt);
         let text = format!(
-            "address {old} belongs to another member; this one has address {address} from here on"
+            "address {old} belongs to another member; this member now has address {address}"
         );
         self.log.push(Event::Notice { text });
     }

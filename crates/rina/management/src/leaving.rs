@@ -161,10 +161,10 @@ impl Management {
     /// Handles [`Command::Expel`](carina_ipcp::Command::Expel).
     pub(super) fn expel(&mut self, now: Instant, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.address_of(member).is_none() {
-            return self.expel_failed(id, &alloc::format!("no member {member:?} can be seen"));
+            return self.expel_failed(id, &alloc::format!("no member {member:?} is known here"));
         }
         if !self.policies.access.allows(&self.own, Operation::Expel) {
-            let text = "this member may not make others leave; see policy access-control";
+            let text = "this member may not expel members; see policy access-control";
             return self.expel_failed(id, text);
         }
         if member == self.own {

@@ -208,7 +208,10 @@ impl Management {
         if (other.generation, other.incarnation) < own {
             return true;
         }
-        let text = format!("another member has the name {:?}; it leaves", self.own);
+        let text = format!(
+            "another member has the name {:?} too; that member has to leave",
+            self.own
+        );
         self.log.notice("namesake", &text);
         false
     }
@@ -233,5 +236,8 @@ impl Management {
 
 /// The reason why an IPCP may not use its name, with a remedy.
 fn taken(name: &str) -> String {
-    format!("{name:?} is the name of another member, which lives; choose another (--ipcp NAME)")
+    format!(
+        "{name:?} is the name of another member that is alive; choose another name (--ipcp \
+        NAME)"
+    )
 }

@@ -116,14 +116,14 @@ fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
     }
     let loss = if is_whole { 0 } else { cube.max_loss };
     if spec.max_loss < loss {
-        return Some("too many may be lost");
+        return Some("too many SDUs may be lost");
     }
     if spec.max_delay_us != 0 && (cube.max_delay_us == 0 || cube.max_delay_us > spec.max_delay_us) {
-        return Some("no such bound on delay");
+        return Some("the requested delay is not guaranteed");
     }
     if spec.max_jitter_us != 0 && (cube.max_delay_us == 0 || cube.max_delay_us > spec.max_jitter_us)
     {
-        return Some("no such bound on jitter");
+        return Some("the requested jitter is not guaranteed");
     }
     let is_stream = !spec.msg_boundaries;
     let keeps_streams = cube.in_order && is_whole;
@@ -256,7 +256,7 @@ mod tests {
             ..tolerated
         };
         let error = refusal(fewer);
-        assert!(error.is_some_and(|text| text.contains("too many may be lost")));
+        assert!(error.is_some_and(|text| text.contains("too many SDUs may be lost")));
         let stream = FlowSpec {
             msg_boundaries: false,
             ..tolerated
@@ -272,7 +272,7 @@ mod tests {
         };
         let error = name(&FirstFit, spec);
         assert!(
-            error.contains("reliable: no such bound on delay"),
+            error.contains("reliable: the requested delay is not guaranteed"),
             "{error}"
         );
         assert!(error.contains("low-delay: SDUs may be missing"), "{error}");

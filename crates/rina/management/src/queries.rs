@@ -67,7 +67,7 @@ pub(super) struct LookupFailed {
 impl fmt::Display for LookupFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LookupFailed { name, reason } = self;
-        write!(f, "no member could say where {name:?} is: {reason}")
+        write!(f, "looking up {name:?} in the directory failed: {reason}")
     }
 }
 
@@ -177,9 +177,9 @@ impl Management {
         };
         let Some((member, address)) = next else {
             let reason = if is_full {
-                "too many questions are under way"
+                "too many lookups are in progress"
             } else {
-                "no member to ask can be reached"
+                "no member that stores the entry can be reached"
             };
             return self.query_failed(now, what, reason, dt);
         };
@@ -389,7 +389,11 @@ impl Management {
             RibOp::Read { path, .. } | RibOp::Write { path, .. } => path,
         });
         let (Some(name), Some(object)) = (name, object) else {
-            let result = Err(format!("no member {remote:?} can be seen, or no such object").into());
+            let result = Err(format!(
+                "either no member {remote:?} is known here, or there is no \
+                such object"
+            )
+            .into());
             self.log.push(Event::Answer { id, result });
             return;
         };

@@ -183,8 +183,8 @@ impl Management {
         {
             self.report_registered(name);
             let text = format!(
-                "no way leads to {}, who would know where {name:?} is: others may not find it \
-                 before one does",
+                "there is no route to {}, which stores the directory entry of {name:?}: until \
+                 there is one, other members may not find the name",
                 homes.join(" and ")
             );
             self.log.notice("registration", &text);
@@ -237,7 +237,8 @@ impl Management {
             false => self.log.notice(
                 "registration",
                 &format!(
-                    "the homes of {name:?} are full, the registration is repeated: {}",
+                    "the members that store the directory entry of {name:?} are full; this \
+                     member retries the registration: {}",
                     told.refusal
                 ),
             ),

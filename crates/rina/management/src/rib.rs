@@ -367,7 +367,11 @@ fn check_object(message: &Message) -> Result<Object, (i32, String)> {
 }
 
 fn unsupported_operation(message: &Message, object: &Object) -> String {
-    format!("{} is not for {}", message.opcode.name(), object.path())
+    format!(
+        "{} is not possible on {}",
+        message.opcode.name(),
+        object.path()
+    )
 }
 
 /// The counter in which a result code is counted.

@@ -158,7 +158,10 @@ impl Core {
             (true, _) => Err(refusal.unwrap_or_else(|| {
                 let mut unknown = unknown_name(remote, dif);
                 if let Some(why) = unasked {
-                    unknown.message += &format!("; not asked for where it might be: {why}");
+                    unknown.message += &format!(
+                        "; a DIF that may have the name was not asked: \
+                        {why}"
+                    );
                 }
                 unknown
             })),
@@ -304,7 +307,8 @@ impl Core {
             .and_then(|allocated| allocated.control_socket.take())
             && let Err(error) = self.epoll.del(&control_socket)
         {
-            tracing::warn!(%error, token = Token::FlowControl(port).pack(), "a flow was not watched");
+            tracing::warn!(%error, token = Token::FlowControl(port).pack(), "a flow cannot be \
+                watched");
         }
         if end.owner == FlowOwner::App {
             self.users.discharge(end.uid, end.charge);

@@ -120,7 +120,7 @@ impl Core {
         let ipcp = &self.ipcps[id];
         let word = ipcp_kinds::word(ipcp.kind);
         let Some(link) = ipcp_kinds::capture_link_type(ipcp.kind) else {
-            let what = format!("IPCP {name} moves nothing itself and cannot be captured");
+            let what = format!("IPCP {name} carries no PDUs itself, so it cannot be captured");
             return Err(ErrorBody::new(ErrorCode::Unsupported, what));
         };
         let member = match &ipcp.member {

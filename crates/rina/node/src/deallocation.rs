@@ -155,8 +155,8 @@ impl Core {
         };
         if matches!(allocated.data_path, DataPath::Sockets { .. }) {
             let what = format!(
-                "flow {port} is a socket between two applications and out of the node's hands; \
-                 end one of the applications"
+                "flow {port} is a socket directly between two applications, which the node \
+                 cannot close; end one of the applications"
             );
             return Err(ErrorBody::new(ErrorCode::Unsupported, what));
         }
@@ -236,7 +236,10 @@ impl Core {
         }
         let open = match self.socket_watch.open() {
             Ok(open) => open,
-            Err(error) => return tracing::warn!(%error, "the ends of socket flows are not seen"),
+            Err(error) => {
+                return tracing::warn!(%error, "the node cannot detect the end of \
+                socket flows");
+            }
         };
         for (port, watched) in watched {
             if !open.contains(&watched) {

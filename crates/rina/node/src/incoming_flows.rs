@@ -36,9 +36,9 @@ pub(crate) enum IncomingError {
     Unread(AppName),
     #[error(transparent)]
     Limit(#[from] LimitError),
-    #[error("its DIF no longer uses {0} here")]
+    #[error("the DIF of the called IPCP no longer uses N-1 DIF {0}")]
     NotOver(DifName),
-    #[error("it has {0} N-1 flows; that is the limit")]
+    #[error("the called IPCP has {0} N-1 flows; that is the limit")]
     TooManyN1Flows(usize),
     #[error("the node is stopping")]
     Stopping,

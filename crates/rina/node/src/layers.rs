@@ -55,7 +55,7 @@ pub(crate) fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), Error
     let is_other = |layer: &&Layer| layer.dif == new.name && layer.over.is_none();
     if let Some(shim) = there.iter().find(is_other) {
         let what = format!(
-            "{} is the name of a DIF that is a shim's ({})",
+            "{} is the name of an existing shim DIF (of IPCP {})",
             new.name, shim.ipcp
         );
         return Err(ErrorBody::new(ErrorCode::Conflict, what));

@@ -194,7 +194,10 @@ pub(crate) fn ipcp_name(
         };
     }
     new.free_ipcp_name(system, is_free).ok_or_else(|| {
-        let what = format!("no name is free for a member of {}; give one", new.name);
+        let what = format!(
+            "no name is free for a member of {}; specify one (`ipcp`)",
+            new.name
+        );
         ErrorBody::new(ErrorCode::DuplicateName, what)
     })
 }

@@ -362,7 +362,7 @@ const PAUSE_DOUBLINGS: u32 = 7;
 const N1_TURNS_MIN: usize = 64;
 
 /// Reason for the end of an N-1 flow whose DIF was removed from the member.
-pub(crate) const RETRACTED: &str = "the member has this N-1 DIF no more";
+pub(crate) const RETRACTED: &str = "the member no longer uses this N-1 DIF";
 
 #[cfg(test)]
 mod tests {

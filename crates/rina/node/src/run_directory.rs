@@ -133,7 +133,7 @@ impl RunDirLock {
                 .unwrap_or_default();
             let ours = ["qemu", "ivshmem", "region", "state", VM_NOTE].contains(&suffix);
             if ours && !is_known(stem) {
-                tracing::info!(path = %path.display(), "removed what a former node left");
+                tracing::info!(path = %path.display(), "removed files of an earlier node");
                 fs::remove_file(&path).map_err(at(&path))?;
             }
         }
@@ -190,7 +190,7 @@ impl Drop for RunDirLock {
     fn drop(&mut self) {
         for path in [self.dir.ipc_sock(), self.dir.control_sock()] {
             if let Err(error) = remove_socket(&path) {
-                tracing::warn!(%error, "a socket stays behind");
+                tracing::warn!(%error, "a socket could not be removed");
             }
         }
         // Counters are kept after a crash, for inspection; after an orderly stop they are useless.

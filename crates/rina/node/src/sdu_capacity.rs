@@ -26,7 +26,7 @@ pub(crate) enum MaxPduError {
     /// The capacity of this N-1 DIF is not known yet.
     #[error("the longest SDU of {0} is not known yet")]
     Unknown(DifName),
-    #[error("{dif} carries {bytes} bytes at a time; a DIF over it needs {needed}")]
+    #[error("{dif} carries SDUs of at most {bytes} bytes; a DIF over it needs {needed}")]
     TooSmall {
         dif: DifName,
         bytes: usize,

@@ -65,7 +65,7 @@ pub enum NodeError {
         error: ErrorBody,
     },
     /// The node ended without being stopped; its log has the reason.
-    #[error("the node ended by itself")]
+    #[error("the node ended without being asked to")]
     Ended,
 }
 
@@ -253,7 +253,7 @@ impl CoreParts {
     /// Makes the core, with the IPCPs and VMs of the configuration.
     fn build(self, config: Config) -> Result<Core, NodeError> {
         if let Err(error) = raise_nofile_limit() {
-            tracing::warn!(%error, "the limit of open files stays as it is");
+            tracing::warn!(%error, "the limit of open files could not be raised");
         }
         let dir = self.run_dir_lock.dir().clone();
         remove_stale_counters(&dir.path().join("graphs"));

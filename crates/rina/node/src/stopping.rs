@@ -115,7 +115,7 @@ impl Core {
 
     fn settle(&self, deadline: Instant) {
         if !self.plane.settle(deadline) {
-            tracing::warn!("the node ends before all is sent: its data plane is busy");
+            tracing::warn!("the node ends before all PDUs are sent: its data plane is busy");
         }
     }
 

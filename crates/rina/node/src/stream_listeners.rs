@@ -37,8 +37,8 @@ impl Core {
     pub(crate) fn listen(&mut self, id: ConnectionId) -> Result<(), ErrorBody> {
         let app = self.connections.app_mut(id);
         let Some(listener) = app.and_then(|app| app.listener.as_mut()) else {
-            let what = "only a registration with \"streams\" listens; this one is asked about each \
-                        flow and responds";
+            let what = "only a registration with \"streams\" can listen; this registration must \
+                        answer each flow request";
             return Err(ErrorBody::new(ErrorCode::Conflict, what));
         };
         listener.is_listening = true;

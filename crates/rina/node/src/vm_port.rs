@@ -65,7 +65,7 @@ pub(crate) fn default_dif(name: &LocalName) -> Option<DifName> {
 
 /// Error: `socket` is set for a device that has no socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("`socket` belongs to `vmpi = \"virtqueue\"`: memory of ivshmem is made by a QEMU")]
+#[error("`socket` belongs to `vmpi = \"virtqueue\"`: with ivshmem, QEMU makes the shared memory")]
 pub(crate) struct SocketError;
 
 /// Checks that only a port with virtqueues has a socket.

@@ -82,7 +82,8 @@ impl Core {
                         self.remove_ipcp(id, "its QEMU has ended");
                     }
                 }
-                Err(error) => tracing::warn!(%error, %name, "a VM is not taken over"),
+                Err(error) => tracing::warn!(%error, %name, "a VM of an earlier node could not \
+                    be taken over"),
             }
         }
         self.run_dir_lock
@@ -92,7 +93,7 @@ impl Core {
     /// Releases the port of a VM; `keeps` leaves its region and state for the next node.
     pub(crate) fn remove_vm(&mut self, name: &LocalName, vm: VmPort, keeps: bool) {
         if let Err(error) = self.epoll.del(vm.port.as_fd()) {
-            tracing::warn!(%error, %name, "the sockets of a VM were not watched");
+            tracing::warn!(%error, %name, "the sockets of a VM cannot be watched");
         }
         if !keeps {
             self.run_dir_lock.forget_vm(name);

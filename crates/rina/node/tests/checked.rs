@@ -200,7 +200,7 @@ fn what_a_start_would_refuse_is_refused_before() {
     for (text, said) in [
         (
             udp("a", "sdu_max = 63"),
-            "line 1: IPCP a: the longest SDU is 63 bytes; 64 to",
+            "line 1: IPCP a: the longest SDU is set to 63 bytes; over UDP it must be 64 to",
         ),
         (
             format!("{}{}", udp("a", ""), udp("b", "")),

@@ -230,7 +230,7 @@ fn a_joining_member_needs_keys_allowed_on_both_sides() {
         ),
         (
             auth("guest", &[&misnamed, &guest, &stranger]),
-            "by the name of the IPCP",
+            "under the name of its IPCP",
         ),
     ] {
         second.auth = wrong;
@@ -371,7 +371,7 @@ fn an_expelled_member_leaves_and_is_not_admitted_again() {
         }
         other => panic!("{other:?}"),
     };
-    refusal("nobody", ErrorCode::Conflict, "\"nobody\" can be seen");
+    refusal("nobody", ErrorCode::Conflict, "\"nobody\" is known here");
     refusal("net.host", ErrorCode::BadRequest, "carina dif leave net");
     control.expel("net", "net.guest").unwrap();
     eventually("it has left", || {

@@ -107,7 +107,7 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
     let server = wire.b.register("echo");
     let (mine, mut theirs) = wire.flow(&server);
     let error = asked(&wire.a, "echo").err().unwrap();
-    assert!(error.contains("one per pair of stations"), "{error}");
+    assert!(error.contains("one flow per pair of stations"), "{error}");
     let nobody = wire.a.conn();
     nobody.ask_with("nobody", None, FlowSpec::unreliable(), Mode::Ring);
     let error = nobody.error().message;
@@ -137,7 +137,7 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
             Ok(again) => again,
             // The node has not yet detected the end of the first flow.
             Err(what) => {
-                assert!(what.contains("one per pair"), "{what}");
+                assert!(what.contains("one flow per pair"), "{what}");
                 continue;
             }
         };
@@ -199,7 +199,7 @@ fn flows_fail_when_the_mtu_shrinks_and_can_be_made_again() {
     wire.rooms[1].ip("link set vb mtu 1500");
     for end in [&mine, &theirs] {
         let (reason, graceful) = end.notice().unwrap();
-        let is_told = reason.contains("carries 1500 bytes from here on, not 9000");
+        let is_told = reason.contains("carries SDUs of at most 1500 bytes, before 9000");
         assert!(!graceful && is_told, "{reason}");
     }
     let (mut mine, mut theirs) = wire.flow(&server);

@@ -45,11 +45,11 @@ pub fn register(catalogue: &mut Catalogue) {
     let longest = Descriptor {
         component: component::RMT_SCHEDULING,
         name: "longest-queue",
-        help: "The class with the most bytes waiting is served; now and then the oldest PDU.",
+        help: "Serves the class with the most bytes waiting, and at intervals the oldest PDU.",
         params: vec![Param {
             name: "oldest-every",
             default: "16",
-            help: "Each so-many-th PDU is the one that has waited longest, 2 to 1000.",
+            help: "Number of PDUs of which one is the PDU that has waited longest, 2 to 1000.",
         }],
         is_live: true,
     };
@@ -61,7 +61,7 @@ pub fn register(catalogue: &mut Catalogue) {
     let constant = Descriptor {
         component: component::CONGESTION_CONTROL,
         name: "constant",
-        help: "A window that nothing changes: for paths whose capacity is known.",
+        help: "A fixed window, for paths whose capacity is known.",
         params: vec![Param {
             name: "window",
             default: "32",

@@ -36,7 +36,8 @@ fn wrap() -> Option<&'static Wrap> {
             Ok(settings) => Some(Wrap::new(settings)),
             Err(error) => {
                 eprintln!(
-                    "carina wrap: {VARIABLE} in the environment is not as it was set: {error}"
+                    "carina wrap: the environment variable {VARIABLE} has been changed since \
+                     carina wrap set it: {error}"
                 );
                 None
             }

@@ -8,10 +8,10 @@ pub enum CryptoError {
     #[error("the system gives no random bytes")]
     NoRandomBytes,
     /// The library refused the ephemeral key of this side.
-    #[error("the ephemeral key is refused")]
+    #[error("the cryptographic library refuses the ephemeral key")]
     EphemeralKey,
     /// The ephemeral key of the other side is invalid.
-    #[error("the ephemeral key of the other side is no good")]
+    #[error("the ephemeral key of the other side is invalid")]
     PeerEphemeralKey,
     /// A key could not be derived.
     #[error("no key can be derived")]

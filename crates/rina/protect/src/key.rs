@@ -29,7 +29,10 @@ pub enum KeyError {
         source: std::io::Error,
     },
     /// Users other than the owner may read or write a private key.
-    #[error("{path}: others than its owner may use this key (mode {mode:04o}); say `chmod 600`")]
+    #[error(
+        "{path}: users other than the owner have access to this key (mode {mode:04o}); run \
+        `chmod 600` on it"
+    )]
     Exposed {
         /// Path of the file.
         path: PathBuf,
@@ -222,7 +225,7 @@ impl Allowed {
         let (key, name) = parse_line(line, PUBLIC, place)?;
         match self.keys.insert(key, name.into()) {
             None => Ok(()),
-            Some(_) => Err(line_error(place, "this key is there twice")),
+            Some(_) => Err(line_error(place, "this key appears twice")),
         }
     }
 

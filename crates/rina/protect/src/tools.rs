@@ -354,12 +354,13 @@ const AUTHENTICATION: Component = Component {
         ("none", "Every peer that reaches a member is admitted.", &[]),
         (
             "password",
-            "Both sides prove that they know the password, without saying it.",
+            "Both sides prove that they know the password, without sending it.",
             &[],
         ),
         (
             "xor-password",
-            "IRATI's challenge: the enrollee proves that it knows the password; listeners learn it.",
+            "IRATI's challenge: the enrollee proves that it knows the password; an eavesdropper \
+             learns it.",
             &[],
         ),
         (
@@ -368,7 +369,7 @@ const AUTHENTICATION: Component = Component {
             &[(
                 "allowed",
                 "",
-                "public keys that are let in beside those of the member's own list: \
+                "public keys that are allowed in addition to those of the member's own list: \
                  lines `ed25519 KEY NAME` separated by `;`",
             )],
         ),
@@ -379,16 +380,17 @@ const COMPRESS: (&str, &str, &str) = ("compress", "none", "none or lz4");
 const LIFETIME: (&str, &str, &str) = (
     "lifetime_ms",
     "0",
-    "longest time in the N-1 flow beyond the fastest PDU's, at most 60000; 0 for any",
+    "most ms that a PDU may be slower in the N-1 flow than the fastest one, at most 60000; 0: \
+     no limit",
 );
 
 const PROTECTION: Component = Component {
     name: "sdu-protection",
     policies: &[
-        ("none", "PDUs go as they are.", &[]),
+        ("none", "PDUs are sent unchanged.", &[]),
         (
             "crc32",
-            "A checksum detects PDUs that were damaged on the way.",
+            "A checksum detects PDUs that were damaged in transit.",
             &[COMPRESS, LIFETIME],
         ),
         (

@@ -14,7 +14,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum ShimError {
     /// The VLAN id is out of range.
-    #[error("VLAN id {id}; 1 to {max} are possible, or 0 for frames without tag")]
+    #[error("VLAN id {id}: must be 1 to {max}, or 0 for frames without tag")]
     Vlan {
         /// The configured id.
         id: u16,
@@ -32,7 +32,7 @@ pub enum ShimError {
         min: usize,
     },
     /// The port of a graph does not support an MTU of this size.
-    #[error("the MTU of the port is {mtu}; {most} are possible")]
+    #[error("the MTU of the port is {mtu}; at most {most} is possible")]
     PortMtu {
         /// The requested MTU in bytes.
         mtu: usize,
@@ -52,7 +52,7 @@ pub enum ShimError {
     #[error("interface {0} is down, or nothing is connected to it")]
     Down(String),
     /// The configured longest SDU is out of range.
-    #[error("the longest SDU is {bytes} bytes; 64 to {limit} are possible over UDP")]
+    #[error("the longest SDU is set to {bytes} bytes; over UDP it must be 64 to {limit}")]
     SduMax {
         /// The configured length in bytes.
         bytes: usize,
@@ -97,7 +97,7 @@ impl From<ShimError> for BuildError {
 #[derive(Debug, Error)]
 pub(crate) enum AddressError {
     /// The host in the table's entry cannot be resolved.
-    #[error("the address {host} of {name}: {source}")]
+    #[error("looking up {host}, the address of {name}: {source}")]
     Table {
         name: String,
         host: String,
@@ -105,7 +105,8 @@ pub(crate) enum AddressError {
     },
     /// The table has no entry for the name, and no host has this name.
     #[error(
-        "the address of {name} is unknown: it is not in `peers`, and as the name of a host: {source}"
+        "the address of {name} is unknown: it is not in `peers`, and looking it up as a host \
+         name failed: {source}"
     )]
     Unknown { name: String, source: io::Error },
     /// The connection to the address failed.

@@ -23,7 +23,7 @@ impl HvShim {
         HvShim {
             commands: CommandHandle::new(ipcp, commands),
             peer_names: BTreeSet::new(),
-            link: Err("the peer has not been there yet".to_owned()),
+            link: Err("the peer has not connected yet".to_owned()),
         }
     }
 

@@ -34,7 +34,7 @@ impl NetworkShim {
             kind,
             offered,
             commands: CommandHandle::new(ipcp, commands),
-            link: Err("the interface has not been looked at yet".to_owned()),
+            link: Err("the interface has not been checked yet".to_owned()),
         }
     }
 }

@@ -126,10 +126,10 @@ impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CaptureError::Foreign([0x1f, 0x8b, ..]) => {
-                f.write_str("a gzip file: unpack it with gunzip")
+                f.write_str("the file is compressed with gzip: unpack it with gunzip")
             }
             CaptureError::Foreign([0x28, 0xb5, 0x2f, 0xfd]) => {
-                f.write_str("a zstd file: unpack it with unzstd")
+                f.write_str("the file is compressed with zstd: unpack it with unzstd")
             }
             CaptureError::Foreign([a, b, c, d]) => write!(
                 f,
@@ -141,7 +141,8 @@ impl fmt::Display for CaptureError {
             CaptureError::Empty => f.write_str("the file is empty"),
             CaptureError::Cut(rest) => write!(
                 f,
-                "the file is cut: it ends within a packet or block, of which {rest} bytes are there"
+                "the file is cut: it ends within a packet or block, of which it has only {rest} \
+                 bytes"
             ),
         }
     }

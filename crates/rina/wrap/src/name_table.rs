@@ -41,7 +41,10 @@ pub enum NameTableError {
     #[error("{0:?} is no name of a host: it has 1 to 253 letters, digits, '.', '-' and '_'")]
     Name(String),
     /// Every address is in use.
-    #[error("the table of names {path} has {NAMES_MAX} names, which is the most; remove the file")]
+    #[error(
+        "the table of names {path} has {NAMES_MAX} names, which is the maximum; remove the \
+        file"
+    )]
     Full {
         /// The file.
         path: PathBuf,

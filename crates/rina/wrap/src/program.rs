@@ -32,7 +32,7 @@ pub enum ProgramError {
         error: io::Error,
     },
     /// It is a directory, or has no permission to be run.
-    #[error("{0} is not a file that may be run")]
+    #[error("{0} is not an executable file")]
     NotExecutable(PathBuf),
     /// It runs as another user or group than its caller.
     #[error(
@@ -254,7 +254,7 @@ mod tests {
         assert!(of("b", b"", 0o755).contains("neither"));
         assert!(of("c", &elf(1, 3, None), 0o755).contains("32 bits"));
         assert!(of("d", &elf(2, 243, None), 0o755).contains("machine 243"));
-        assert!(of("e", &elf(2, MACHINE, None), 0o644).contains("not a file that may be run"));
+        assert!(of("e", &elf(2, MACHINE, None), 0o644).contains("not an executable file"));
         assert!(of("f", &elf(2, MACHINE, None), 0o4755).contains("set-user-ID"));
         let itself = d.path().join("g").display().to_string();
         assert!(of("g", format!("#!{itself}\n").as_bytes(), 0o755).contains("more than 5 times"));

@@ -153,12 +153,12 @@ fn errors_have_a_position_and_a_remedy() {
             "eth x 0Mbps a b\ndif n a x\nset n hop_limit=9\nset n max_pdu=99999999\n\
              set n keepalive_ms=900",
             "line 4, column 7",
-            "max-pdu is 128 to 65535",
+            "max-pdu must be 128 to 65535",
         ),
         (
             "eth x 0Mbps a b\ndif n a x\ncube n p id=1\ncube n q id=1\nset n hop_limit=9",
             "line 4, column 8",
-            "ids are 1 or more, each once",
+            "ids must be 1 or more, and unique",
         ),
         (
             "eth x 0Mbps a b\ndif n a x dialect=irati\npolicy n address-assignment known-addresses \

@@ -158,8 +158,11 @@ fn a_configuration_that_is_wrong_somewhere_is_not_done_in_part() {
             "[dif.config.policies.rmt-queu]\nname = \"red\"".into(),
             "rmt-queu",
         ),
-        ([cube("a"), cube("b")].concat(), "each once"),
-        ("[dif.config]\nmax_pdu = 70000".into(), "max-pdu is 128"),
+        ([cube("a"), cube("b")].concat(), "and unique"),
+        (
+            "[dif.config]\nmax_pdu = 70000".into(),
+            "max-pdu must be 128",
+        ),
         ("auth = \"password:/no/file\"".into(), "/no/file"),
     ] {
         let config: String = config;

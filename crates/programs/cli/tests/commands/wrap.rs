@@ -210,7 +210,7 @@ fn programs_that_cannot_be_wrapped_are_refused_with_the_reason() {
             3,
             "there is no such program in PATH",
         ),
-        (&[], "/etc/passwd", 3, "not a file that may be run"),
+        (&[], "/etc/passwd", 3, "not an executable file"),
         (&[], &set_id, 3, "set-user-ID"),
         (&[], &text, 3, "neither an ELF program nor a script"),
         (&["--rule", "*.vm"], "/bin/true", 2, "has no \"->\""),

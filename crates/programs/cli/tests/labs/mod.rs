@@ -30,8 +30,8 @@ fn a_file_that_up_would_refuse_does_not_pass() {
     let file = directory.path().join("wrong.lab");
     let net = "eth x 0Mbps a b\ndif n a x\ndif n b x\n";
     for (line, words) in [
-        ("set n max_pdu=99999999", "max-pdu is 128"),
-        ("cube n p id=1\ncube n q id=1", "each once"),
+        ("set n max_pdu=99999999", "max-pdu must be 128"),
+        ("cube n p id=1\ncube n q id=1", "and unique"),
         ("set n auth=password:/no/file", "/no/file"),
         ("set n auth=ed25519:/no/key,/no/list", "/no/key"),
     ] {

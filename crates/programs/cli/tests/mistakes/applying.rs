@@ -58,7 +58,7 @@ const REFUSED: [(&str, &str); 8] = [
     ),
     (
         "[[dif]]\nname = \"other\"\nrole = \"create\"\nover = [\"inet\"]\n",
-        "other is the name of a DIF that is a shim's",
+        "other is the name of an existing shim DIF",
     ),
     (
         "[[dif]]\nname = \"up\"\nrole = \"join\"\nover = [\"inet\"]\nauth = \"password:/no/file\"\n",
@@ -72,7 +72,7 @@ const REFUSED: [(&str, &str); 8] = [
     (
         "[[ipcp]]\nname = \"e1\"\ntype = \"eth\"\ndif = \"e\"\ninterface = \"x0\"\nvlan = 0\n\
          [[ipcp]]\nname = \"e2\"\ntype = \"eth\"\ndif = \"f\"\ninterface = \"x0\"\nvlan = 0\n",
-        "IPCP e2: frames without tag on x0 are IPCP e1's",
+        "IPCP e2: frames without tag on x0 already belong to IPCP e1",
     ),
     ("[[dif]]\nname = \"up\"\nrole = \"creat\"\n", "line 15"),
     (

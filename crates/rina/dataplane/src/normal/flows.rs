@@ -428,7 +428,7 @@ impl Normal {
         let Some(ends) = flow.links else {
             return;
         };
-        let over = || Close::Failed("the flow is over".to_owned());
+        let over = || Close::Failed("the flow has ended".to_owned());
         links.close(ends.to_flow, flow.ending.unwrap_or_else(over));
         let lost = links.disconnect(ends.from_flow);
         self.row.add(Value::DropFlowEnded, lost as u64);

@@ -108,7 +108,7 @@ impl Normal {
         let is_offered = |flow: &NormalFlow| flow.state == FlowState::Offered;
         let Some(key) = key.filter(|key| self.flow(*key).is_some_and(is_offered)) else {
             // The peer has cancelled the request in the meantime; the manager knows that.
-            ends.refuse("the request is gone".to_owned(), links);
+            ends.refuse("the request no longer exists".to_owned(), links);
             self.ports.remove(port);
             return;
         };

@@ -48,17 +48,18 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
     let descriptor = Descriptor {
         component: component::ADDRESS_ASSIGNMENT,
         name: KNOWN_ADDRESSES,
-        help: "Dialect irati: a table that every member is given.",
+        help: "Dialect irati: a table of addresses in the configuration of every member.",
         params: alloc::vec![
             param(
                 "addresses",
                 "",
-                "NAME=ADDRESS of members, separated by commas; NAME|INSTANCE is possible too.",
+                "NAME=ADDRESS of members, separated by commas; a name may also be NAME|INSTANCE.",
             ),
             param(
                 "prefixes",
                 "*=1-65535",
-                "PART=FIRST-LAST, separated by commas: addresses of members whose name has PART in it; `*` is in every name.",
+                "PART=FIRST-LAST, separated by commas: addresses of members whose name has PART \
+                 in it; `*` matches every name.",
             ),
         ],
         is_live: false,
@@ -113,10 +114,7 @@ impl fmt::Display for AddressError {
                 name,
                 address,
                 owner,
-            } => write!(
-                f,
-                "address {address} of {name:?} belongs to {owner:?} at present"
-            ),
+            } => write!(f, "address {address} of {name:?} now belongs to {owner:?}"),
             AddressError::NoEntry { name } => write!(
                 f,
                 "no address is known for {name:?}: policy address-assignment has no entry \
@@ -150,7 +148,7 @@ impl fmt::Display for TableError {
             ),
             TableError::Twice(address) => write!(
                 f,
-                "known-addresses: address {address} is there twice in `addresses`"
+                "known-addresses: address {address} appears twice in `addresses`"
             ),
             TableError::Range(entry) => write!(
                 f,

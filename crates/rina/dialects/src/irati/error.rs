@@ -84,7 +84,10 @@ impl fmt::Display for Refusal {
             Refusal::Expelled(name) => write!(f, "{name:?} was expelled from the DIF"),
             Refusal::Denied(name) => write!(f, "{name:?} may not join; see policy access-control"),
             Refusal::Authentication { wanted, offered } => {
-                write!(f, "authentication is {wanted}, not {offered:?}")
+                write!(
+                    f,
+                    "this member authenticates with {wanted}, not {offered:?}"
+                )
             }
             Refusal::N1(error) => error.fmt(f),
             Refusal::Neighbour(name) => write!(f, "{name:?} is a neighbour already"),
@@ -123,11 +126,12 @@ impl fmt::Display for AddressRefused {
         match self {
             AddressRefused::Outside(address) => write!(
                 f,
-                "address {address}, which the member gave, does not fit the DIF's addresses"
+                "the member assigned address {address}, which does not fit the DIF's addresses"
             ),
             AddressRefused::Other { given, own } => write!(
                 f,
-                "the member wants this one to have address {given} instead of {own}"
+                "the member assigned address {given} to this IPCP, which is configured with \
+                 {own}"
             ),
         }
     }

@@ -27,8 +27,9 @@ impl Irati {
         let is_own = |name: &String| *name == self.own || *name == self.address.to_string();
         let result = match (member.filter(|name| !is_own(name)), op) {
             (Some(member), _) => Err(format!(
-                "the RIB of {member:?} cannot be asked for: members of an irati DIF read only \
-                 their neighbours' enrollment; ask at its own system"
+                "the RIB of {member:?} cannot be read from here: members of an irati DIF read \
+                 only their neighbours' enrollment; run the command on the system of that \
+                 member"
             )
             .into()),
             (
@@ -46,7 +47,7 @@ impl Irati {
                 let component = path.strip_prefix("/policies/").unwrap_or(&path);
                 let _ = fields;
                 Err(format!(
-                    "{component:?} cannot be changed while an irati DIF runs: every member has \
+                    "{component:?} cannot be changed while an irati DIF runs: each member takes \
                      it from its own configuration"
                 )
                 .into())

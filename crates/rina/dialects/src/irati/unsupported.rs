@@ -42,8 +42,7 @@ impl fmt::Display for Unsupported {
                 parameter,
             } => write!(
                 f,
-                "{component}: parameter {parameter:?} cannot be set in dialect irati, which lays \
-                 it down"
+                "{component}: parameter {parameter:?} cannot be set: dialect irati fixes it"
             ),
         }
     }

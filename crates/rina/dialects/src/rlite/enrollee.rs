@@ -246,7 +246,10 @@ impl Rlite {
             }
         };
         if let Err(reason) = followed {
-            let text = format!("{peer} tells a policy that is not followed: {reason}");
+            let text = format!(
+                "{peer} announces a policy that this member does not follow: \
+                {reason}"
+            );
             self.log.notice("policy", &text);
         }
     }

@@ -92,8 +92,8 @@ impl fmt::Display for Refusal {
             Refusal::Name(name) => write!(f, "{name:?} cannot be the name of another IPCP"),
             Refusal::OtherSource { source, name } => write!(
                 f,
-                "the N-1 flow is from {source:?}, and the IPCP calls itself {name:?}: they have \
-                 to be the same"
+                "the N-1 flow is from {source:?}, but the IPCP calls itself {name:?}: both \
+                 names must be the same"
             ),
         }
     }

@@ -42,8 +42,11 @@ impl fmt::Display for CubeError {
         f.write_str(match self {
             CubeError::Retransmission(true) => "the DIF has no QoS cube with retransmission",
             CubeError::Retransmission(false) => "the DIF has no QoS cube without retransmission",
-            CubeError::MaxLoss => "too many SDUs may be lost without max_sdu_gap 0",
-            CubeError::Rate => "flow control by rate is not spoken in an rlite DIF here",
+            CubeError::MaxLoss => {
+                "a limit on max_loss needs retransmission; request it with \
+                max_sdu_gap 0"
+            }
+            CubeError::Rate => "Carina has no rate-based flow control in rlite DIFs",
         })
     }
 }

@@ -51,10 +51,18 @@ const COMPONENTS: [Component; 3] = [
         here: component::ROUTING,
         policies: &[
             ("link-state", "Every member knows all lower flows."),
-            ("link-state-lfa", "The same, with loop-free alternates."),
+            (
+                "link-state-lfa",
+                "Every member knows all lower flows, and computes loop-free \
+                alternates.",
+            ),
         ],
         params: &[
-            ("age-incr-intval", "How often ages grow, such as 10s."),
+            (
+                "age-incr-intval",
+                "Interval at which members increase the ages of lower flows, \
+                such as 10s.",
+            ),
             (
                 "age-max",
                 "Age at which a lower flow is forgotten, such as 900s.",
@@ -67,18 +75,18 @@ const COMPONENTS: [Component; 3] = [
         policies: &[
             (
                 "distributed",
-                "The enroller draws an address; others may object.",
+                "The enroller draws an address at random; other members may object.",
             ),
             ("static", "Members are configured with their addresses."),
         ],
         params: &[
             (
                 "nack-wait",
-                "Wait for objections to an address, such as 1000ms; 4s when absent.",
+                "Time to wait for objections to an address, such as 1000ms (default: 4s).",
             ),
             (
                 ADDRESS,
-                "Of static: the address of this member, 1 when absent.",
+                "Address of this member under policy static (default: 1).",
             ),
         ],
     },
@@ -142,7 +150,7 @@ impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PolicyError::Component(name) => {
-                write!(f, "no component {name:?} of an rlite DIF has policies here")
+                write!(f, "component {name:?} has no policies in an rlite DIF")
             }
             PolicyError::Policy {
                 component,
@@ -153,11 +161,15 @@ impl fmt::Display for PolicyError {
                 let known = known.join(", ");
                 write!(
                     f,
-                    "{component}: no policy {name:?} in an rlite DIF here; there are: {known}"
+                    "{component}: there is no policy {name:?} in an rlite DIF; there are: \
+                     {known}"
                 )
             }
             PolicyError::Parameter { component, name } => {
-                write!(f, "{component}: no parameter {name:?} in an rlite DIF here")
+                write!(
+                    f,
+                    "{component}: there is no parameter {name:?} in an rlite DIF"
+                )
             }
             PolicyError::Address(value) => write!(
                 f,

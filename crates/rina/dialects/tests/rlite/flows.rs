@@ -92,7 +92,7 @@ fn an_unknown_application_is_refused_at_once() {
     };
     let refused = net.member("b").allocate(now, "client", "app", lossless);
     let reason = refused.expect_err("no such").to_string();
-    assert!(reason.contains("too many SDUs may be lost"), "{reason}");
+    assert!(reason.contains("needs retransmission"), "{reason}");
     // The application is unregistered, but the caller does not know yet.
     net.wires[0].loss = 100;
     net.order("a", Command::Unregister { name: "app".into() });

@@ -126,14 +126,18 @@ impl fmt::Display for SettingsError {
                 component::PCI_CHECKSUM,
                 dialect.name()
             ),
-            SettingsError::CubeCount { most } => write!(f, "a DIF has 1 to {most} QoS cubes"),
+            SettingsError::CubeCount { most } => write!(
+                f,
+                "a DIF must have 1 to {most} QoS \
+                cubes"
+            ),
             SettingsError::CubeId(id) => {
-                write!(f, "QoS cube {id}: ids are 1 or more, each once")
+                write!(f, "QoS cube {id}: ids must be 1 or more, and unique")
             }
             SettingsError::CubeIdWidth(id) => write!(f, "QoS cube {id}: the id needs 2 bytes"),
             SettingsError::Cube { id, error } => write!(f, "QoS cube {id}: {error}"),
             SettingsError::MaxPdu { least, most } => {
-                write!(f, "max-pdu is {least} to {most} bytes, or 0")
+                write!(f, "max-pdu must be {least} to {most} bytes, or 0")
             }
             SettingsError::WidthsInUse => {
                 f.write_str("field widths cannot be changed while the DIF runs")
@@ -223,8 +227,8 @@ impl fmt::Display for N1Error {
                 needs,
             } => write!(
                 f,
-                "N-1 flow {} in {dif} carries PDUs of {has} bytes at most, but the DIF's are up \
-                 to {needs} bytes long",
+                "N-1 flow {} in {dif} carries PDUs of {has} bytes at most, but PDUs of the DIF \
+                 have up to {needs} bytes",
                 n1.0
             ),
         }

@@ -414,6 +414,6 @@ mod tests {
         );
         let other = catalogue.make::<u32>("rmt-queue", &spec("one", &[]));
         let error = other.unwrap_err().to_string();
-        assert!(error.contains("registered as something else"), "{error}");
+        assert!(error.contains("registered with another type"), "{error}");
     }
 }

@@ -114,7 +114,7 @@ impl fmt::Display for PolicyError {
             ),
             PolicyError::OtherProduct { component, policy } => write!(
                 f,
-                "{component}: policy {policy} was registered as something else than this \
+                "{component}: policy {policy} was registered with another type than this \
                  component uses"
             ),
             PolicyError::Value {

@@ -34,7 +34,8 @@ fn scheduling(catalogue: &mut Catalogue) {
         };
     add(
         "strict-priority",
-        "Serves the most urgent class first (cube field `priority`), equal ones by arrival.",
+        "Serves the most urgent class first (cube field `priority`); classes of equal priority \
+         in order of arrival.",
         vec![],
         |_| Ok(Box::new(StrictPriority)),
     );
@@ -80,12 +81,14 @@ fn queueing(catalogue: &mut Catalogue) {
                 param(
                     "own-pdus",
                     "128",
-                    "PDUs in a class at which own flows wait, 1 to 1000000.",
+                    "Queue length of a class in PDUs at which this member's own flows wait, 1 \
+                     to 1000000.",
                 ),
                 param(
                     "own-bytes",
                     "262144",
-                    "Bytes in a class at which own flows wait, 1024 to 2^32.",
+                    "Queue length of a class in bytes at which this member's own flows wait, \
+                     1024 to 2^32.",
                 ),
             ];
             params.extend::<Vec<Param>>(own);

@@ -24,13 +24,14 @@ impl fmt::Display for StoreFull {
         match self {
             StoreFull::Member => write!(
                 f,
-                "this member has {PER_ORIGIN_MAX}, the most that one member may have; end some, or \
-                 do it at another member"
+                "this member has {PER_ORIGIN_MAX} replicated entries, the maximum for one \
+                 member; end some registrations, or register at another member"
             ),
             StoreFull::Dif => write!(
                 f,
-                "the DIF has {ENTRIES_MAX} replicated entries, the most there may be, those that \
-                 ended in the last {} s among them; end those not in use and wait that long",
+                "the DIF has {ENTRIES_MAX} replicated entries, the maximum, including those \
+                 that ended in the last {} s; end registrations that are not in use, and wait \
+                 that long",
                 TOMBSTONE_TIME.as_secs()
             ),
         }

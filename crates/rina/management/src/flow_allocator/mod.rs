@@ -171,7 +171,14 @@ impl Management {
                 members.retain(|member| !is_own || *member != self.own);
                 members.truncate(CANDIDATES_MAX - usize::from(is_own));
                 members.extend(is_own.then(|| self.own.clone()));
-                self.request_flow(now, key, members, "no member with it can be reached", dt);
+                self.request_flow(
+                    now,
+                    key,
+                    members,
+                    "no member that has registered the name \
+                    can be reached",
+                    dt,
+                );
             }
             Err(error) => self.allocation_failed(now, key, error.to_string(), dt),
         }
@@ -274,7 +281,7 @@ impl Management {
                     requester.address,
                     &name,
                     false,
-                    "no request waits for it",
+                    "no request waits for this answer",
                     dt,
                 );
             }
@@ -368,7 +375,10 @@ impl Management {
                 let others = core::mem::take(others);
                 let reason = match flow.unreachable {
                     None => format!("{} does not answer", flow.member),
-                    Some(_) => format!("there is no route to {}, which has it", flow.member),
+                    Some(_) => format!(
+                        "there is no route to {}, which has registered the name",
+                        flow.member
+                    ),
                 };
                 let (address, name) = (flow.address, flow.name.clone());
                 // The member may have accepted the flow, with its answer lost.

@@ -105,7 +105,7 @@ impl fmt::Display for AttemptError {
             AttemptError::EndedEarly => {
                 f.write_str("authentication failed: the other side ended it too early")
             }
-            AttemptError::Malformed => f.write_str("it is malformed"),
+            AttemptError::Malformed => f.write_str("a message of the other side is malformed"),
             AttemptError::Policy(error) => error.fmt(f),
             AttemptError::Settings(error) => error.fmt(f),
             AttemptError::NotMember => f.write_str("this IPCP is no member any more"),
@@ -157,7 +157,8 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Version { theirs, ours } => write!(
                 f,
-                "version {theirs} of management is spoken there, version {ours} here"
+                "the other side speaks version {theirs} of the management protocol, this member \
+                 version {ours}"
             ),
             Refusal::Dif { ours, theirs } => write!(f, "this is DIF {ours:?}, not {theirs:?}"),
             Refusal::OwnName(name) => {
@@ -167,8 +168,8 @@ impl fmt::Display for Refusal {
             Refusal::NotMember(dif) => write!(f, "this IPCP is no member of DIF {dif:?} yet"),
             Refusal::OtherDif(dif) => write!(
                 f,
-                "this is another DIF with the name {dif:?}, made by another bootstrap; \
-                 let one of them leave and join"
+                "this is another DIF with the same name {dif:?}, bootstrapped separately; let \
+                 the members of one leave it and join the other"
             ),
             Refusal::Expelled { name, minutes } => write!(
                 f,

@@ -403,7 +403,11 @@ impl Management {
         n1: N1Port,
         dt: &mut dyn DataTransfer,
     ) {
-        self.end_membership(now, "there is a DIF of this name already; joining it", dt);
+        self.end_membership(
+            now,
+            "a DIF of this name exists already; this IPCP joins it",
+            dt,
+        );
         self.enroll_through(now, n1, dt);
     }
 }

@@ -144,7 +144,7 @@ fn expelled_member_leaves_and_stays_away() {
     net.order("b", expel(1));
     net.run(5 * SECOND);
     assert!(net.is_member("c"));
-    assert!(net.notices("b")[0].contains("may not make others leave"));
+    assert!(net.notices("b")[0].contains("may not expel members"));
     let answered = |net: &Net, at: &str, id: u64| {
         let answers = net.told(at, |event| match event {
             Event::Answer { id: of, result } if *of == id => Some(result.clone()),

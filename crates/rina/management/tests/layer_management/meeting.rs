@@ -178,7 +178,7 @@ fn two_difs_of_one_name_stay_apart_and_say_so() {
         assert!(
             notices
                 .iter()
-                .any(|text| text.contains("another bootstrap")),
+                .any(|text| text.contains("bootstrapped separately")),
             "{notices:?}"
         );
     }

@@ -7,7 +7,7 @@ use carina_wire::FlowSpec;
 
 use crate::layer_management::net::{MS, Net, SECOND, chain, config};
 
-const TAKEN: &str = "\"a\" is the name of another member, which lives; choose another";
+const TAKEN: &str = "\"a\" is the name of another member that is alive; choose another name";
 
 /// The reasons for which an IPCP ceased to be a member.
 fn departures(net: &Net, at: &str) -> Vec<String> {

@@ -46,7 +46,7 @@ fn more_applications_than_a_member_may_have_are_refused() {
     };
     assert_eq!(name, "app-4096");
     assert!(
-        reason.contains("4096, the most that one member may have"),
+        reason.contains("4096 replicated entries, the maximum for one member"),
         "{reason}"
     );
     assert_eq!(said(&net, "b", "app-4095"), [Ok(())]);

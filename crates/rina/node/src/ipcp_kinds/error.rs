@@ -22,37 +22,49 @@ pub(crate) enum SpecError {
     },
     #[error("`side`, `pci` and `socket` belong to IPCPs of type \"hv\"")]
     KeyOfHv,
-    #[error("`pci` and `socket` are both given; a VM has a device, another process a socket")]
+    #[error(
+        "`pci` and `socket` are both given; use `pci` inside a VM, and `socket` in another \
+        process"
+    )]
     PciAndSocket,
-    #[error("the host side of a VM is made by a [[vm]]; write that, or `side = \"guest\"` in a VM")]
+    #[error(
+        "the host side of a VM comes from a [[vm]] table; use one, or set `side = \
+        \"guest\"` inside a VM"
+    )]
     HostSide,
-    #[error("a member of a normal DIF is made by a [[dif]]")]
+    #[error("use a [[dif]] table to make a member of a normal DIF")]
     Normal,
     #[error("type \"eth\" needs `interface = \"NAME\"`, or a `port`")]
     NoInterface,
-    #[error("`interface` and `port` are both given; an interface can be named in the port")]
+    #[error("`interface` and `port` are both given; name the interface in the `port`")]
     InterfaceAndPort,
-    #[error("`mac` belongs to a `port`; an interface has one of its own")]
+    #[error("`mac` belongs to a `port`; an `interface` has a MAC address of its own")]
     MacOfInterface,
-    #[error("`mac` is {0:?}; one of a single station is expected, such as \"02:00:00:00:00:01\"")]
+    #[error(
+        "`mac` is {0:?}; it must be the address of a single station, such as \
+        \"02:00:00:00:00:01\""
+    )]
     Mac(String),
     /// The configuration of the graph's port is invalid.
     #[error("port: {0}")]
     Port(String),
-    #[error("`vlan` is {0}; 1 to {VLAN_MAX} are possible, or 0 for frames without tag")]
+    #[error("`vlan` is {0}; it must be 1 to {VLAN_MAX}, or 0 for frames without tag")]
     Vlan(u16),
     #[error(
-        "`vlan` is {vlan} and the DIF is {dif}; the VLAN id is the DIF's name, or 0 for frames \
-         without tag, or the DIF's name is no number"
+        "`vlan` is {vlan} and the DIF is {dif}; when the name of the DIF is a number, `vlan` \
+         must be that number, or 0 for frames without tag"
     )]
     VlanIsNotTheDif { vlan: u16, dif: u16 },
-    #[error("DIF {0} stands for a VLAN id, which is 1 to {VLAN_MAX}, or 0 for frames without tag")]
+    #[error(
+        "the name of DIF {0} is used as VLAN id, which must be 1 to {VLAN_MAX}, or 0 for \
+        frames without tag"
+    )]
     DifIsNoVlan(u16),
     #[error(
         "`listen` is {text:?}; ADDRESS:PORT is expected, such as \"{default}\" or \"[::]:3359\""
     )]
     Listen { text: String, default: &'static str },
-    #[error("{key} is {ms}; 0 to {max} are possible")]
+    #[error("{key} is {ms}; it must be 0 to {max}")]
     Delay {
         key: &'static str,
         ms: f64,

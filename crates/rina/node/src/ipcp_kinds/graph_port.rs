@@ -126,7 +126,7 @@ fn app(port: &Port) -> Result<Arc<dyn AnyConfig>, SpecError> {
 fn app(port: &Port) -> Result<Arc<dyn AnyConfig>, SpecError> {
     let kind = port.get("kind").and_then(Value::as_str).unwrap_or_default();
     Err(SpecError::Port(format!(
-        "kind = {kind:?}: this program has no ports of graphs, as that of guests; name an interface"
+        "kind = {kind:?}: the program for guests has no ports of graphs; set `interface`"
     )))
 }
 

@@ -128,7 +128,8 @@ pub(super) fn check_alone<'a>(
         vlan => format!("VLAN {vlan}"),
     };
     let what = format!(
-        "IPCP {}: {frames} on {interface} are IPCP {}'s, of DIF {}; another VLAN can be another DIF",
+        "IPCP {}: {frames} on {interface} already belong to IPCP {} of DIF {}; use another VLAN \
+         for another DIF",
         create.name, other.name, other.dif
     );
     Err(ErrorBody::new(ErrorCode::Conflict, what))
@@ -158,8 +159,7 @@ pub(super) fn check_listener<'a>(
     };
     let listen = create.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
     let what = format!(
-        "IPCP {}: IPCP {} listens on {listen} already; another port or address can be given as \
-         `listen`",
+        "IPCP {}: IPCP {} listens on {listen} already; set `listen` to another port or address",
         create.name, other.name
     );
     Err(ErrorBody::new(ErrorCode::Conflict, what))
@@ -410,7 +410,10 @@ mod tests {
         for twin in ["x", "10"] {
             let error = check_alone(&eth(twin), &there).unwrap_err();
             assert_eq!(error.code, ErrorCode::Conflict);
-            assert!(error.message.contains("are IPCP e's"), "{error}");
+            assert!(
+                error.message.contains("already belong to IPCP e "),
+                "{error}"
+            );
         }
         let elsewhere = IpcpCreate {
             interface: Some("eth1".to_owned()),

@@ -335,7 +335,7 @@ mod tests {
         };
         assert_eq!(join(Dialect::Native, None), Ok(None));
         let refused = join(Dialect::Native, Some(&given)).unwrap_err();
-        assert!(refused.contains("those that join learn"), "{refused}");
+        assert!(refused.contains("members that join learn"), "{refused}");
         assert_eq!(join(Dialect::Rlite, None), Ok(None));
         assert!(join(Dialect::Rlite, Some(&given)).unwrap().is_some());
         assert!(join(Dialect::Irati, None).unwrap().is_some());

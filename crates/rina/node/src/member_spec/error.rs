@@ -65,8 +65,8 @@ pub enum MemberSpecError {
     Key(#[from] KeyError),
     /// A member that joins has `config`, although it gets the configuration at enrollment.
     #[error(
-        "`config` is for the first member; those that join learn it (in the dialects rlite and \
-         irati every member has its own)"
+        "`config` is for the first member; members that join learn it from the DIF (in the \
+         dialects rlite and irati every member has its own)"
     )]
     ConfigOfJoining,
     /// A field of the PCI cannot have this width in this dialect.

@@ -97,7 +97,7 @@ impl Core {
             member.wanted_n1.extend(contacts.into_iter().map(wanted));
         }
         let name = self.ipcps[id].name.clone();
-        let what = format!("{over} is an N-1 DIF of it from here on");
+        let what = format!("the member now uses N-1 DIF {over}");
         self.journal.note(EventKind::Notice, &name, what);
         let below: Vec<IpcpId> = self.ipcps.ids();
         for below in below {

@@ -52,7 +52,10 @@ impl Core {
                 None => {}
                 Some(Registrant::Ipcp(_)) => continue,
                 Some(Registrant::App(_)) => {
-                    let what = format!("an application has taken the name {name} below");
+                    let what = format!(
+                        "an application has registered the name {name} in the \
+                        N-1 DIF"
+                    );
                     self.journal.note(EventKind::Notice, &own, what);
                     continue;
                 }

@@ -44,7 +44,7 @@ impl Core {
             }
         }
         let name = self.ipcps[id].name.clone();
-        let what = format!("{below} is no N-1 DIF of it from here on");
+        let what = format!("the member no longer uses N-1 DIF {below}");
         self.journal.note(EventKind::Notice, &name, what);
         self.unregister_names_in(id, below);
         if let Some(Process::Normal(shim)) = self.ipcps.get(id).map(|ipcp| &ipcp.process) {
@@ -78,8 +78,8 @@ impl Core {
         }
         if over.len() == 1 {
             let what = format!(
-                "DIF {dif} is over nothing but {below} here; extend it over another DIF first, or \
-                 leave it"
+                "{below} is the only N-1 DIF of DIF {dif} here; extend the DIF over another one \
+                 first, or leave the DIF"
             );
             return Err(ErrorBody::new(ErrorCode::Conflict, what));
         }

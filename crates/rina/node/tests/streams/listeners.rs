@@ -95,7 +95,7 @@ fn flows_are_refused_until_the_program_listens() {
         asked
             .error()
             .message
-            .contains("only a registration with \"streams\" listens")
+            .contains("only a registration with \"streams\" can listen")
     );
 }
 

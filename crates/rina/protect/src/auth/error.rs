@@ -29,7 +29,7 @@ pub enum AuthError {
     #[error("the other side has another authentication policy")]
     OtherPolicy,
     /// The message is not the expected one.
-    #[error("authentication message {given} came where {due} is due")]
+    #[error("authentication message {given} came instead of message {due}")]
     Order {
         /// Number of the received message.
         given: u8,
@@ -37,7 +37,7 @@ pub enum AuthError {
         due: u8,
     },
     /// The fields of the message have a wrong length.
-    #[error("authentication message {number} has {given} bytes in place of {due}")]
+    #[error("authentication message {number} has {given} bytes instead of {due}")]
     Length {
         /// Number of the message.
         number: u8,
@@ -47,7 +47,7 @@ pub enum AuthError {
         due: usize,
     },
     /// The proof of the other side is wrong.
-    #[error("the other side has another password, or means another DIF or member")]
+    #[error("the other side has another password, or names another DIF or member")]
     Proof,
     /// The list of allowed keys does not contain the key of the other side.
     #[error("the key `{key}` of the other side is not on the list of allowed ones")]
@@ -71,7 +71,7 @@ pub enum AuthError {
         name: String,
     },
     /// The MAC is wrong: the signature belongs to another exchange.
-    #[error("`{name}` has signed an exchange that is not this one")]
+    #[error("`{name}` has signed another exchange than this one")]
     OtherExchange {
         /// Name of the key.
         name: String,

@@ -46,8 +46,7 @@ impl Authenticator for Nobody {
                 identity: String::new(),
             },
             Some(_) => AuthStep::Fail(
-                "the other side wants authentication, and this one \
-                                       has the policy `none`"
+                "the other side requires authentication, but this side has the policy `none`"
                     .into(),
             ),
         }

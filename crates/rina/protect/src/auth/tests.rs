@@ -336,7 +336,7 @@ fn an_allowed_key_cannot_sign_the_exchange_of_another() {
     assert!(a.done.is_some() && b.done.is_none());
     let reason = b.failed.expect("refused");
     assert!(
-        reason.contains("`mallory` has signed an exchange"),
+        reason.contains("`mallory` has signed another exchange"),
         "{reason}"
     );
 }

@@ -77,7 +77,7 @@ fn draw(count: usize, random: &mut dyn Random) -> Result<Vec<u8>, CryptoError> {
 impl Authenticator for XorPassword {
     fn step(&mut self, _now: Instant, message: Option<&[u8]>) -> AuthStep {
         if self.is_over {
-            return AuthStep::Fail("this authentication is over already".into());
+            return AuthStep::Fail("this authentication has ended already".into());
         }
         let done = |last| AuthStep::Done {
             last,

@@ -39,7 +39,7 @@ fn errors_say_what_and_where() {
     for (text, words) in [
         (
             format!("{line}\n\n{line}"),
-            "list:3: this key is there twice",
+            "list:3: this key appears twice",
         ),
         (format!("# x\nrsa {key} m"), "list:2: `ed25519 KEY NAME`"),
         (format!("ed25519 {key}"), "list:1: the key has no name"),

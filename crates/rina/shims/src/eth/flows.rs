@@ -162,7 +162,8 @@ impl Eth {
     fn close_guessed(&mut self, links: &mut Links) {
         for at in self.flows.indices() {
             if self.is_guessed(at) {
-                let text = "the station may mean an IPCP that was registered since";
+                let text = "the station may want to reach an IPCP that was registered after the \
+                    flow began";
                 self.close_flow(at, Close::Graceful(text.to_owned()), links);
             }
         }
@@ -209,8 +210,8 @@ impl Eth {
         {
             if flow.stage == Stage::Open && !is_guessed {
                 let reason = format!(
-                    "{} is at {from}, with which there is a flow already (from {} to {}); \
-                     Ethernet has one per pair of stations",
+                    "{} is at {from}, with which a flow exists already (from {} to {}); the \
+                     shim has one flow per pair of stations",
                     names.remote, flow.names.local, flow.names.remote
                 );
                 self.flows.close(at, Close::Refused(reason), links);
@@ -260,8 +261,10 @@ impl Eth {
         }
         if sdu_bytes_max < before {
             let label = self.nic.label();
-            let reason =
-                format!("{label} carries {sdu_bytes_max} bytes from here on, not {before}");
+            let reason = format!(
+                "{label} now carries SDUs of at most {sdu_bytes_max} bytes, before \
+                    {before}"
+            );
             self.fail_all(&reason, links);
         }
         self.flows.restate_credit(self.credit(), links);

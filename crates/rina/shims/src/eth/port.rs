@@ -76,7 +76,7 @@ impl PortPlan {
         if mtu > MTU_MAX {
             return Err(ShimError::PortMtu { mtu, most: MTU_MAX });
         }
-        let at = |error| ShimError::system("the port's counters")(error);
+        let at = |error| ShimError::system("creating the counter file of the port")(error);
         let counters = Counters {
             file: CounterFile::create(&port.counters).map_err(at)?,
             path: port.counters.clone(),
@@ -105,7 +105,7 @@ impl PortPlan {
             frames: FRAMES,
             frame_bytes: (self.mtu + HEADER_BYTES_MAX).max(PoolConfig::default().frame_bytes),
         })?;
-        let system = |error| ShimError::system("a graph of frames")(error);
+        let system = |error| ShimError::system("creating the graph of the port")(error);
         let counters = self.counters.file.clone();
         let mut network = Network::new(pool.clone(), counters).map_err(system)?;
         let mut graph = Graph::new();

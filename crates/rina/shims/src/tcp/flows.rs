@@ -95,7 +95,7 @@ impl Tcp {
                     match made {
                         Ok(Some(id)) => self.join(at, id),
                         Ok(None) => {
-                            let text = "no descriptor is left".to_owned();
+                            let text = "no file descriptor is free".to_owned();
                             self.flows.close(at, Close::Refused(text), links);
                         }
                         Err(error) => {

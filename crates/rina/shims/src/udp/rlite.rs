@@ -138,7 +138,8 @@ impl Udp {
             let local = flow.filter(|flow| flow.is_passive);
             let local = local.map(|flow| flow.names.local.clone());
             if local.is_some_and(|local| !self.flows.connectable.has(&local)) {
-                let text = "the peer may mean an IPCP that was registered since";
+                let text = "the peer may want to reach an IPCP that was registered after the \
+                    flow began";
                 self.close_flow(at, Close::Graceful(text.to_owned()), links);
             }
         }

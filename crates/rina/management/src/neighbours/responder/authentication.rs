@@ -135,8 +135,8 @@ impl Management {
         {
             let name = responder.peer.name;
             let text = format!(
-                "{name:?} broke the authentication off: this member did not prove \
-                 what it should; check the credentials of both IPCPs"
+                "{name:?} ended the authentication because this member's proof was wrong; check \
+                 the credentials of both IPCPs"
             );
             self.log.notice(&name, &text);
         }
