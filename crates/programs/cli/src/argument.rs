@@ -9,10 +9,13 @@ use carina_wire::dif::Dialect;
 #[non_exhaustive]
 pub(crate) enum ArgumentError {
     /// The text is not a comparison with a severity of alarms.
-    #[error("{0:?}: is:V, below:V or above:V is expected; V is warning, minor, major or critical")]
+    #[error(
+        "{0:?}: must be is:V, below:V or above:V, where V is warning, minor, major or \
+        critical"
+    )]
     Severity(String),
     /// The path of a RIB object does not begin with `/`.
-    #[error("it begins with `/`: /{0}")]
+    #[error("the name of an object begins with `/`: write /{0}")]
     NotRooted(String),
     /// A condition on RIB objects lacks its field or its value.
     #[error("it must be FIELD=VALUE, without `&`")]
@@ -21,10 +24,10 @@ pub(crate) enum ArgumentError {
     #[error("dialect {0} is unknown; valid values are {names}", names = dialects())]
     Dialect(String),
     /// The text is not a range of two numbers.
-    #[error("{0} is no range of seeds; 0..1000 is one")]
+    #[error("{0} is not a range of seeds; a range looks like 0..1000")]
     Seeds(String),
     /// The range of seeds is empty.
-    #[error("{0} holds no seed")]
+    #[error("the range {0} has no seeds; the first number must be less than the second")]
     NoSeed(String),
     /// The address of a peer lacks the peer's name or the host.
     #[error("NAME=HOST or NAME=HOST:PORT is expected")]
@@ -37,14 +40,15 @@ pub(crate) enum ArgumentError {
     Name(#[from] NameError),
     /// The Ethertype is not a number, or below 0x0600.
     #[error(
-        "{0:?} is no Ethertype; 0x0600 to 0xffff are, such as {TAG_INNER:#06x} and {TAG_USUAL:#06x}"
+        "{0:?} is not an Ethertype; it must be 0x0600 to 0xffff, such as {TAG_INNER:#06x} and \
+         {TAG_USUAL:#06x}"
     )]
     Ethertype(String),
     /// `--join` lacks the DIF that the member joins.
     #[error("DIF or DIF=MEMBER is expected")]
     Join,
     /// A policy lacks its component or name, or a parameter has no value.
-    #[error("it has the form COMPONENT=NAME,PARAM=VALUE")]
+    #[error("the form is COMPONENT=NAME,PARAM=VALUE")]
     Policy,
     /// An item of an impairment is unknown, or its value is wrong.
     #[error("{0}")]

@@ -12,19 +12,19 @@ use carina_text::duration::{DurationError, parse_ns};
 pub(crate) struct SpecArg(pub FlowSpec);
 
 /// Help text of every option that takes a flow specification.
-pub(crate) const SPEC_HELP: &str = "\
-The flow specification: `reliable` (every SDU, once, whole and in order), `unreliable` \
-(no requirement) or `flow-controlled` (in order, and the receiver is not overrun; lost SDUs are \
-not sent again). Fields that differ follow: max_sdu_gap=COUNT, max_loss=SHARE, \
-max_delay=TIME, max_jitter=TIME, avg_bandwidth=RATE, in_order=true|false, as in \
-`unreliable,max_sdu_gap=2,max_loss=1%`. A shim over a network offers no reliable flow";
+pub(crate) const SPEC_HELP: &str = "The flow specification: `reliable` (every SDU, once, whole \
+and in order), `unreliable` (no requirement) or `flow-controlled` (in order, and the receiver \
+is not overrun; lost SDUs are not retransmitted). Append fields that differ from it: \
+max_sdu_gap=COUNT, max_loss=SHARE, max_delay=TIME, max_jitter=TIME, avg_bandwidth=RATE, \
+in_order=true|false, as in `unreliable,max_sdu_gap=2,max_loss=1%`. A shim over a network offers \
+no reliable flow";
 
 /// Why a text is not a flow specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SpecError {
     /// The text begins with none of the three names.
-    #[error("{0:?} is not one of reliable, unreliable and flow-controlled")]
+    #[error("{0:?} must be reliable, unreliable or flow-controlled")]
     Name(String),
     /// A part has no `=`.
     #[error("{0:?} must be FIELD=VALUE")]
@@ -44,16 +44,16 @@ pub(crate) enum SpecError {
     )]
     UnknownField,
     /// The value is not a number of SDUs.
-    #[error("{0:?} is neither a number of SDUs nor `any`")]
+    #[error("{0:?} must be a number of SDUs, or `any`")]
     Gap(String),
     /// The rate is in SDUs per second, but must be in bits per second.
-    #[error("bits per second are expected, as 10Mbit")]
+    #[error("must be in bits per second, such as 10Mbit")]
     NotBits,
     /// The value is neither `true` nor `false`.
-    #[error("{0:?} is neither true nor false")]
+    #[error("{0:?} must be true or false")]
     NotABool(String),
     /// The time is below 1 µs or does not fit into the field (2^32 − 1 µs).
-    #[error("{0} is not between 1us and 4294s")]
+    #[error("{0} must be between 1us and 4294s")]
     TimeRange(String),
     /// The value is not a duration.
     #[error(transparent)]
@@ -190,7 +190,7 @@ mod tests {
             ("reliable,max_delay=0s", "max_delay: 0s"),
             ("reliable,max_delay=2h", "10ms"),
             ("reliable,avg_bandwidth=10pps", "bits per second"),
-            ("reliable,in_order=perhaps", "neither true nor false"),
+            ("reliable,in_order=perhaps", "must be true or false"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.to_string().contains(words), "{text}: {error}");

@@ -64,7 +64,11 @@ pub(crate) const TAKING_SIGNALS: &str = "waiting for signals";
 /// # Errors
 /// The kernel refuses.
 pub(crate) fn end_with_signal(json: bool) -> io::Result<()> {
-    end_with_signal_saying(json, "interrupted; what it had started has ended")
+    end_with_signal_saying(
+        json,
+        "interrupted; the processes that the command had started have \
+        ended",
+    )
 }
 
 /// Like [`end_with_signal`], with another message.

@@ -83,14 +83,14 @@ pub struct Shared {
     /// Print the result as JSON, for scripts [default: text for people]
     #[arg(long, global = true)]
     pub json: bool,
-    /// Run directory of the node to talk to, such as /run/carina: it has the node's sockets and
-    /// counters [default: $CARINA_RUN, else /run/carina for root, else $XDG_RUNTIME_DIR/carina,
-    /// else /tmp/carina-UID]
+    /// Run directory of the daemons to use (`carina node`, `carina vnet agent`), such as
+    /// /run/carina: it has their sockets and counters [default: $CARINA_RUN, else /run/carina for
+    /// root, else $XDG_RUNTIME_DIR/carina, else /tmp/carina-UID]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
-    /// Longest time to wait, such as 30s, for a node to start, a DIF to be joined, a name to be
-    /// registered, or a node or guest to answer [default: no waiting for what does not exist yet;
-    /// 20 s for an answer]. A running node always has at least 5 s to answer
+    /// Longest time to wait, such as 30s, until `carina node` runs, a DIF is joined, a name is
+    /// registered, or a daemon or guest answers [default: no waiting for what does not exist yet;
+    /// 20 s for an answer]. A running `carina node` always has at least 5 s to answer
     #[arg(long, global = true, value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     pub wait: Option<u64>,
 }
@@ -155,7 +155,8 @@ const ANSWER_LIMIT_MIN: Duration = Duration::from_secs(5);
 /// Time between two attempts to connect to a node that is still starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-const ENVIRONMENT: &str = "Environment:\n  CARINA_RUN  run directory of the node, as --run\n  \
+const ENVIRONMENT: &str = "Environment:\n  \
+    CARINA_RUN  run directory of `carina node`, as --run\n  \
     CARINA_LOG  what is logged on standard error: a level, or levels by target,\n              \
     as CARINA_LOG=info,carina::efcp=debug [default: info]";
 
@@ -381,8 +382,8 @@ pub fn definitions() -> [clap::Command; 3] {
     ]
 }
 
-const ABOUT_TOOLS: &str = "Measure, simulate and convert. carina starts this program for bench, demo, \
-    dissect, import and sim";
+const ABOUT_TOOLS: &str = "Measure, simulate and convert. carina starts this program for bench, \
+    demo, dissect, import and sim";
 
 /// Parses the command line of this process and runs the command. `run` returns whether `--json` is
 /// given, and the outcome of the command.

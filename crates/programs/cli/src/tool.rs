@@ -99,8 +99,8 @@ fn start_program<Args>(_: &Shared, _: Args) -> Outcome {
     let own = std::env::current_exe().attempt("finding this program")?;
     let Some(tools) = beside(&own, TOOLS) else {
         return Err(failed(format!(
-            "this command is of the program {TOOLS}, which is not beside {}: install it there, or \
-             build it with \"make build\"",
+            "this command is part of the program {TOOLS}, which is not beside {}: install the \
+             program there, or build it with \"make build\"",
             own.display()
         )));
     };

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let Some(directory) = std::env::args_os().nth(1) else {
-        eprintln!("carina-pages: no directory is given; use \"carina-pages DIRECTORY\"");
+        eprintln!("carina-pages: no output directory is given; usage: \"carina-pages DIRECTORY\"");
         return ExitCode::from(2);
     };
     let directory = Path::new(&directory);

@@ -12,8 +12,8 @@ use crate::report::{print_json, print_line};
 /// Change the running node so that it matches a configuration file, without a restart
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  carina apply node.toml\n\nThe file is judged first and applied \
-    as one step or not at all; exit code 3: it is refused, and\nnothing was changed."
+    after_help = "Example:\n  carina apply node.toml\n\nThe node checks the file first, and \
+    applies all of it or nothing. Exit code 3: the node refused\nthe file and changed nothing."
 )]
 pub(crate) struct ApplyArgs {
     /// TOML file in the format of `carina node --config`; `-` reads standard input

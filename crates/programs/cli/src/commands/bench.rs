@@ -34,9 +34,11 @@ use self::arguments::{
 pub(crate) enum BenchCommand {
     /// Measure messages between a VM and its host over each VMPI device; for comparison: bare rings
     /// in the same memory, and UDP over virtio-net and e1000
-    #[command(after_help = "Examples:\n  carina bench hv --json > hv.json\n  \
-        carina bench hv --sizes 64,4000,1M --runs 7 --time 1s\n\nBoots one VM. As root, or where \
-        user namespaces are allowed, the other systems are measured in the same boot.")]
+    #[command(
+        after_help = "Examples:\n  carina bench hv --json > hv.json\n  carina bench hv \
+        --sizes 64,4000,1M --runs 7 --time 1s\n\nBoots one VM. As root, or where user \
+        namespaces are allowed, the command also measures the other systems in that VM."
+    )]
     Hv(HvArgs),
     /// Measure flows between two processes of this host; for comparison: a bare ring, Unix sockets,
     /// UDP and TCP
@@ -46,9 +48,9 @@ pub(crate) enum BenchCommand {
     /// Measure how many frames graphs of apps forward on one core; for comparison: DPDK's testpmd
     /// between null devices
     #[command(
-        after_help = "Examples:\n  carina bench engine --json > engine.json\n  \
-        carina bench engine --cases source-sink,hop-1 --runs 9\n\nFrames have 64 bytes without \
-        --sizes; a third of the time goes before each measurement, to warm up. DPDK is measured \
+        after_help = "Examples:\n  carina bench engine --json > engine.json\n  carina bench \
+        engine --cases source-sink,hop-1 --runs 9\n\nWithout --sizes, frames have 64 bytes. A \
+        warm-up of a third of the measuring time precedes each measurement. DPDK is measured \
         where dpdk-testpmd is installed (Debian: dpdk, dpdk-dev)."
     )]
     Engine(CaseArgs),
@@ -56,43 +58,47 @@ pub(crate) enum BenchCommand {
     /// long it takes to load a million softwires; for comparison: DPDK's testpmd between null
     /// devices
     #[command(
-        after_help = "Examples:\n  carina bench lwaftr --json > lwaftr.json\n  \
-        carina bench lwaftr --cases few-encap,few-decap --sizes 64 --runs 9\n\nFrames have 64, \
-        550 and 1500 bytes on the side of IPv4 without --sizes; a third of the time goes before \
-        each measurement, to warm up. DPDK is measured where dpdk-testpmd is installed (Debian: \
+        after_help = "Examples:\n  carina bench lwaftr --json > lwaftr.json\n  carina bench \
+        lwaftr --cases few-encap,few-decap --sizes 64 --runs 9\n\nWithout --sizes, frames on \
+        the IPv4 side have 64, 550 and 1500 bytes. A warm-up of a third of the measuring time \
+        precedes each measurement. DPDK is measured where dpdk-testpmd is installed (Debian: \
         dpdk, dpdk-dev)."
     )]
     Lwaftr(CaseArgs),
     /// Measure how many frames pass the rings of a vhost-user port; for comparison: DPDK's
     /// net_vhost. DPDK's virtio-user is the front end of both
-    #[command(after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  \
-        carina bench vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nFrames have \
-        64, 512, 1500 and 4000 bytes without --sizes; a third of the time goes before each \
-        measurement, to warm up. It needs dpdk-testpmd (Debian: dpdk, dpdk-dev) and two \
-        processors, and no privilege.")]
+    #[command(
+        after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  carina bench \
+        vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nWithout --sizes, frames \
+        have 64, 512, 1500 and 4000 bytes. A warm-up of a third of the measuring time precedes \
+        each measurement. The command needs dpdk-testpmd (Debian: dpdk, dpdk-dev) and two \
+        processors, but no privilege."
+    )]
     Vhost(CaseArgs),
     /// Measure the network card of an unmodified guest over Carina's vhost-user back end; for
     /// comparison: a tap interface of QEMU
-    #[command(after_help = "Examples:\n  carina bench guest --json > guest.json\n  \
-        carina bench guest --cases udp-guest-to-host --sizes 64 --runs 9\n\nCases: \
-        udp-guest-to-host, udp-host-to-guest, tcp-guest-to-host, tcp-host-to-guest; payloads have \
-        64 and 1400 bytes without --sizes. As root, or where user namespaces are allowed.")]
+    #[command(
+        after_help = "Examples:\n  carina bench guest --json > guest.json\n  carina bench \
+        guest --cases udp-guest-to-host --sizes 64 --runs 9\n\nCases: udp-guest-to-host, \
+        udp-host-to-guest, tcp-guest-to-host, tcp-host-to-guest; without --sizes, payloads have \
+        64 and 1400 bytes. The command needs root, or a system that allows user namespaces."
+    )]
     Guest(GuestArgs),
     /// Measure Carina's drivers for e1000e and virtio-net in the user space of a guest; for
     /// comparison: the drivers of the guest's kernel
     #[command(
-        after_help = "Examples:\n  carina bench drivers --json > drivers.json\n  \
-        carina bench drivers --cases e1000e-send --sizes 64 --runs 9\n\nCases: e1000e-send, \
-        e1000e-receive, virtio-send, virtio-receive; frames have 64 and 1500 bytes without \
-        --sizes. Boots one VM; needs no privilege."
+        after_help = "Examples:\n  carina bench drivers --json > drivers.json\n  carina bench \
+        drivers --cases e1000e-send --sizes 64 --runs 9\n\nCases: e1000e-send, e1000e-receive, \
+        virtio-send, virtio-receive; without --sizes, frames have 64 and 1500 bytes. The \
+        command boots one VM and needs no privilege."
     )]
     Drivers(DriversArgs),
     /// Measure how many packets a guest's card loses, and how long it is without packets, while the
     /// guest reboots, its back end is killed, or the guest moves to another QEMU
     #[command(
-        after_help = "Examples:\n  carina bench restart --json > restart.json\n  \
-        carina bench restart --cases migration-split --runs 3\n\nAs root, or where user \
-        namespaces are allowed."
+        after_help = "Examples:\n  carina bench restart --json > restart.json\n  carina bench \
+        restart --cases migration-split --runs 3\n\nThe command needs root, or a system that \
+        allows user namespaces."
     )]
     Restart(RestartArgs),
     /// Measure how fast many flows through one normal DIF are allocated, and how much memory they
@@ -108,9 +114,11 @@ pub(crate) enum BenchCommand {
     },
     /// Repeat the measurements of Vrijders and others (2016) and Grasa and others (2017): VMs on
     /// one host and on two, the cost of a DIF, routing, mobility, an impaired network
-    #[command(after_help = "Examples:\n  carina bench paper --json > paper.json\n  \
-        carina bench paper --cases fig16.14 --runs 7 --out figures\n\nAs root, or where user \
-        namespaces are allowed: every system is a network namespace or a VM.")]
+    #[command(
+        after_help = "Examples:\n  carina bench paper --json > paper.json\n  carina bench \
+        paper --cases fig16.14 --runs 7 --out figures\n\nThe command needs root, or a system \
+        that allows user namespaces: every measured system is a network namespace or a VM."
+    )]
     Paper(PaperArgs),
     /// Client of `carina bench paper` in another system: reads a request in JSON, and prints each
     /// measurement as a line of JSON

@@ -32,18 +32,15 @@ use crate::report::{print_json, print_line, progress};
 /// Send packets at one port, measure which come back: loss, reordering, latency
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  carina blast eth1 eth2 --rate 100kpps --for 10s\n  \
-    carina blast eth1 --size 64x7,594x3,1500 --flows 1000\n  \
-    carina blast eth1 eth2 --replay traffic.pcap --rate 1Gbit\n  \
-    carina blast eth1 eth2 --find --trial 2s --json\n  \
-    carina blast eth1 eth2 --to 2001:db8::/64 --size 80\n  \
-    carina blast loop --for 1s\n\n\
-    A port is INTERFACE, a PCI address such as 0000:00:04.0, or KIND:NAME with options behind, as \
-    docs/reference/ports.md has them; loop sends straight to the receiver, which shows how fast \
-    both are. \
-    Packets that are made are UDP over IPv4 or IPv6 and carry a number and the time when they \
-    left; those of a file are sent as they are, and only counted. Lengths and rates are without \
-    FCS. Ctrl-C ends it and prints what was found."
+    after_help = "Examples:\n  carina blast eth1 eth2 --rate 100kpps --for 10s\n  carina blast \
+    eth1 --size 64x7,594x3,1500 --flows 1000\n  carina blast eth1 eth2 --replay traffic.pcap \
+    --rate 1Gbit\n  carina blast eth1 eth2 --find --trial 2s --json\n  carina blast eth1 eth2 \
+    --to 2001:db8::/64 --size 80\n  carina blast loop --for 1s\n\nA port is INTERFACE, a PCI \
+    address such as 0000:00:04.0, or KIND:NAME followed by options (docs/reference/ports.md); \
+    port loop sends directly to the receiver, which shows how fast sender and receiver are. \
+    Generated packets are UDP over IPv4 or IPv6, and carry a number and the time of sending. \
+    Packets of a file (--replay) are sent unchanged, and only counted. Lengths and rates are \
+    without FCS. Ctrl-C ends the command, which then prints its results."
 )]
 pub(crate) struct BlastArgs {
     /// Port that sends the packets, such as eth1 (see below)
@@ -130,7 +127,7 @@ pub(crate) struct BlastArgs {
 pub(crate) fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
     let blaster = blaster(args)?;
     if args.find && args.resolution < RESOLUTION_MIN {
-        return Err(usage("--resolution: at least 0.01% is possible"));
+        return Err(usage("--resolution: must be at least 0.01%"));
     }
     say(&blaster.packets.notes, args);
     let interrupt = Interrupt::take().attempt("taking signals")?;
@@ -163,7 +160,7 @@ pub(crate) fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
 fn say(notes: &FileNotes, args: &BlastArgs) {
     if notes.skipped.total() > 0 {
         progress(format!(
-            "packets of the file that are not sent: {}",
+            "packets of the file that the command does not send: {}",
             notes.skipped
         ));
     }
@@ -209,7 +206,12 @@ fn blaster(args: &BlastArgs) -> Result<Blaster, Failure> {
         .map_err(usage)?,
     };
     let tx = match args.tx.as_str() {
-        LOOP if args.rx.is_some() => return Err(usage("loop has no other port")),
+        LOOP if args.rx.is_some() => {
+            return Err(usage(
+                "port loop cannot be combined with \
+            another port",
+            ));
+        }
         LOOP => None,
         text => Some(text.parse::<PortSpec>().map_err(usage)?),
     };
@@ -289,7 +291,8 @@ fn find(shared: &Shared, args: &BlastArgs, run: &mut Run, rate: Option<f64>) -> 
     progress(line(&first, is_lossless(&first)));
     if first.received == 0 && !is_ended {
         return Err(failed(format!(
-            "{} packets left and none came back; is what is measured there, and does it send here?",
+            "{} packets were sent and none came back; check that the measured system runs, and \
+             that it forwards to the receiving port",
             first.sent
         )));
     }
@@ -339,7 +342,9 @@ fn find(shared: &Shared, args: &BlastArgs, run: &mut Run, rate: Option<f64>) -> 
         ))?;
     }
     if is_ended {
-        Err(Failure::Interrupted("the search was not over".to_owned()))
+        Err(Failure::Interrupted(
+            "interrupted before the search had ended".to_owned(),
+        ))
     } else {
         Ok(())
     }

@@ -22,12 +22,12 @@ use crate::{LOOK_AGAIN, Shared};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina bridge --listen echo --listen-dif rlite.DIF --to echo \
-    --to-dif irati.DIF\n  carina bridge --listen files --register-as files/backup --to files.store \
-    --to-dif net --local gate\n\nFor each incoming flow the bridge allocates a flow to --to with \
-    the same specification. When that\nis refused, the incoming flow is refused; \
-    with --wait, an unknown name is first retried for that time.\n\
-    SDUs keep their boundaries, and a slow reader holds back the writer.\nTwo \
-    bridges, one each way, make a name of either DIF known in the other."
+    --to-dif irati.DIF\n  carina bridge --listen files --register-as files/backup --to \
+    files.store --to-dif net --local gate\n\nFor each incoming flow the bridge allocates a flow \
+    to --to with the same specification. If that\nfails, the bridge refuses the incoming flow; \
+    with --wait TIME, it first retries an unknown name for that\ntime. SDUs keep their \
+    boundaries, and a slow reader slows the writer down.\nTo make a name of each DIF known in \
+    the other, run two bridges, one for each direction."
 )]
 pub(crate) struct BridgeArgs {
     /// Application name to register; flows to it are forwarded
@@ -64,7 +64,8 @@ pub(crate) fn run(shared: &Shared, args: BridgeArgs) -> Outcome {
     let is_loop = args.listen == args.to || args.register_as.contains(&args.to);
     if is_loop && (args.listen_dif.is_none() || args.listen_dif == args.to_dif) {
         return Err(usage(format!(
-            "{} would go on to itself; --listen-dif and --to-dif must be different DIFs",
+            "the bridge would forward flows to {} to itself; --listen-dif and --to-dif must be \
+             different DIFs",
             args.to
         )));
     }
@@ -299,7 +300,7 @@ impl<'a> Bridge<'a> {
         };
         self.pairs.insert(pair, waits);
         let words = format!(
-            "{} in {} goes on to {} in {}",
+            "flow of {} in {} is forwarded to {} in {}",
             request.remote, request.dif, to.remote, to.dif
         );
         let event = json!({
@@ -316,7 +317,10 @@ impl<'a> Bridge<'a> {
         self.doors[door]
             .refuse(request, reason)
             .attempt("refusing a flow")?;
-        let words = format!("refused {} in {}: {reason}", request.remote, request.dif);
+        let words = format!(
+            "refused a flow of {} in {}: {reason}",
+            request.remote, request.dif
+        );
         let event = json!({
             "event": "refused", "caller": request.remote, "dif": request.dif, "reason": reason,
         });
@@ -366,7 +370,7 @@ impl<'a> Bridge<'a> {
             None => "ended".to_owned(),
         };
         let words = format!(
-            "{} has {how}; {} SDUs there, {} back",
+            "flow of {} has {how}; {} SDUs forward, {} back",
             pair.caller, there.sdus, back.sdus
         );
         let event = json!({
@@ -397,8 +401,8 @@ impl<'a> Bridge<'a> {
             ways: [there, back],
         } = &self.totals;
         let words = format!(
-            "{pairs} flows carried, {refused} refused, {failed} failed\n\
-             there: {} SDUs, {} bytes, {} too large\nback: {} SDUs, {} bytes, {} too large",
+            "{pairs} flows carried, {refused} refused, {failed} failed\nforward: {} SDUs, {} \
+             bytes, {} too large\nback: {} SDUs, {} bytes, {} too large",
             there.sdus, there.bytes, there.too_large, back.sdus, back.bytes, back.too_large
         );
         let event = json!({

@@ -15,8 +15,10 @@ use crate::report::{print_bytes, progress};
 
 /// Copy standard input into a flow and the flow to standard output, like nc
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  carina cat --listen files > copy\n  \
-    carina cat files < original\n\nEach side ends when both directions have ended.")]
+#[command(
+    after_help = "Examples:\n  carina cat --listen files > copy\n  carina cat files < \
+    original\n\nEach side exits when both directions have ended."
+)]
 pub(crate) struct CatArgs {
     /// Application name to connect to, or with --listen to register
     name: AppName,
@@ -50,7 +52,7 @@ pub(crate) fn run(shared: &Shared, args: CatArgs) -> Outcome {
             "--sdu-size is 0; SDUs of no bytes never carry any input",
         ));
     }
-    let words = "interrupted; the flow may not have carried everything";
+    let words = "interrupted; the flow may not have carried all data";
     end_with_signal_saying(shared.json, words).attempt(TAKING_SIGNALS)?;
     let (mut sender, receiver) = open(shared, &args)?.split();
     let sdu_size = args.sdu_size.map(|size| size as usize);

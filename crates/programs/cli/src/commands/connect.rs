@@ -20,13 +20,12 @@ use crate::report::{print_bytes, print_json, print_line};
 /// Make a name reachable by a socket: each connection becomes a flow to it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  carina connect ssh.vm1 --tcp 127.0.0.1:2222\n  \
-    carina connect app --unix /run/app.sock\n  \
-    carina connect dns --udp 127.0.0.1:5353\n  \
-    ssh -o ProxyCommand='carina connect ssh.vm1 --stdio' user@vm1\n  \
-    ssh -o ProxyUseFdpass=yes -o ProxyCommand='carina connect ssh.vm1 --fdpass' user@vm1\n\n\
-    With --tcp, --unix and --udp the command runs until Ctrl-C. Connections of TCP and of Unix \
-    sockets do not pass through it, and stay when it ends."
+    after_help = "Examples:\n  carina connect ssh.vm1 --tcp 127.0.0.1:2222\n  carina connect \
+    app --unix /run/app.sock\n  carina connect dns --udp 127.0.0.1:5353\n  ssh -o \
+    ProxyCommand='carina connect ssh.vm1 --stdio' user@vm1\n  ssh -o ProxyUseFdpass=yes -o \
+    ProxyCommand='carina connect ssh.vm1 --fdpass' user@vm1\n\nWith --tcp, --unix and --udp the \
+    command runs until Ctrl-C. The data of TCP and Unix connections does not pass through the \
+    command, and the connections continue when it ends."
 )]
 pub(crate) struct ConnectArgs {
     /// The name to reach
@@ -111,7 +110,7 @@ fn serve(shared: &Shared, args: ConnectArgs, listen: Endpoint) -> Outcome {
     if shared.json {
         print_json(&serde_json::json!({ "listening": listening, "name": name }))?;
     } else {
-        print_line(format!("{listening} leads to {name}"))?;
+        print_line(format!("{listening} is connected to {name}"))?;
     }
     Ok(gateway.run(stop)?)
 }
@@ -139,7 +138,7 @@ fn pass_descriptor(shared: &Shared, args: &ConnectArgs) -> Outcome {
 
 /// Carries standard input and output until both directions of the flow have ended.
 fn carry(shared: &Shared, args: &ConnectArgs) -> Outcome {
-    let words = "interrupted; the flow may not have carried everything";
+    let words = "interrupted; the flow may not have carried all data";
     end_with_signal_saying(shared.json, words).attempt(TAKING_SIGNALS)?;
     let socket = UnixStream::from(allocate(shared, args)?);
     let writing = socket.try_clone().attempt("sending")?;

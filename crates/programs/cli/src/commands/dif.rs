@@ -37,18 +37,22 @@ pub(crate) enum DifCommand {
         Without --wait the first failed attempt ends the command and removes the member.")]
     Join(make::JoinArgs),
     /// Add an N-1 DIF to this system's member of a normal DIF, to reach neighbours there
-    #[command(after_help = "Examples:\n  carina dif extend net --over udp0\n  \
-        carina dif extend net --over udp0 --via net.host2\n\nThe member allocates an N-1 \
-        flow to a neighbour there, and accepts those of others. When one path\nto a neighbour \
-        fails, PDUs take another. The command is refused when the N-1 DIF does not carry\nthe \
-        longest PDU of the DIF.")]
+    #[command(
+        after_help = "Examples:\n  carina dif extend net --over udp0\n  carina dif extend \
+        net --over udp0 --via net.host2\n\nThe member allocates an N-1 flow to a neighbour in \
+        the new N-1 DIF, and accepts N-1 flows of others.\nWhen one path to a neighbour fails, \
+        PDUs take another. The node refuses the command when the N-1\nDIF does not carry the \
+        longest PDU of the DIF."
+    )]
     Extend(extend::ExtendArgs),
     /// Remove an N-1 DIF from this system's member of a normal DIF; the member stays in its DIF
-    #[command(after_help = "Examples:\n  carina dif retract net --over udp0\n  \
-        carina --wait 10s dif retract net --over udp0\n\nNeighbours there are informed before the \
-        N-1 flows end, and PDUs take the other paths; flows of\napplications go on. \
-        With --wait it ends when no N-1 flow is left there. It is refused when the member\ndoes \
-        not use that N-1 DIF, or uses no other.")]
+    #[command(
+        after_help = "Examples:\n  carina dif retract net --over udp0\n  carina --wait \
+        10s dif retract net --over udp0\n\nThe member informs its neighbours before the N-1 \
+        flows end; PDUs take other paths, and flows of\napplications continue. With --wait, the \
+        command ends when no N-1 flow is left in the N-1 DIF. The node\nrefuses the command \
+        when the member does not use that N-1 DIF, or uses no other."
+    )]
     Retract(retract::RetractArgs),
     /// Leave a normal DIF: this system's member ends, and so do the flows that use it
     #[command(
@@ -64,8 +68,8 @@ pub(crate) enum DifCommand {
     /// Remove another member from a DIF; other members refuse to admit it for five minutes
     #[command(
         after_help = "Example:\n  carina dif expel net net.host2\n\nPolicy access-control \
-        (parameter `expel`) of both members decides whether it is allowed. A member of\ndialect \
-        irati expels neighbours only; dialect rlite has no message for it."
+        (parameter `expel`) of both members decides whether a member may be expelled.\nA member \
+        of dialect irati can expel only neighbours; dialect rlite cannot expel members."
     )]
     Expel {
         /// Name of the DIF

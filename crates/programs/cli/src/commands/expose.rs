@@ -17,10 +17,10 @@ use crate::report::{print_json, print_line};
 /// Make a server reachable by a name: each flow becomes a connection to it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  carina expose tcp 127.0.0.1:22 --as ssh.vm1\n  \
-    carina expose unix /run/app.sock --as app --dif net\n  \
-    carina expose udp 127.0.0.1:53 --as dns\n\nThe command runs until Ctrl-C. Connections of TCP \
-    and of Unix sockets do not pass through it, and stay when it ends."
+    after_help = "Examples:\n  carina expose tcp 127.0.0.1:22 --as ssh.vm1\n  carina expose \
+    unix /run/app.sock --as app --dif net\n  carina expose udp 127.0.0.1:53 --as dns\n\nThe \
+    command runs until Ctrl-C. The data of TCP and Unix connections does not pass through the \
+    command, and the connections continue when it ends."
 )]
 pub(crate) struct ExposeArgs {
     /// What the server listens on

@@ -26,16 +26,16 @@ use crate::report::{print_json, print_line, progress};
 
 /// Forward Ethernet frames between ports: like a wire, a learning bridge, or a router
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  carina forward eth1 eth2\n  \
-    carina forward eth1 --hops 1\n  \
-    carina forward --by mac eth1 eth2 tap:inside,mtu=1500\n  \
-    carina forward --by route eth1 eth2 --route 10.1.0.0/16=eth1 --route 0.0.0.0/0=eth2 \
-    --address eth1=10.1.0.1 --next eth1=10.1.0.2 --address eth2=10.2.0.1 --next eth2=10.2.0.2\n\n\
-    A port is INTERFACE, a PCI address such as 0000:00:04.0, or KIND:NAME with options behind, as \
-    docs/reference/ports.md has them. The kernel uses the interface as well: remove its \
-    IP addresses if it is for the forwarder alone. \
-    Needs CAP_NET_RAW; a tap needs CAP_NET_ADMIN. Ctrl-C ends the command and removes the \
-    taps that it made.")]
+#[command(
+    after_help = "Examples:\n  carina forward eth1 eth2\n  carina forward eth1 --hops \
+    1\n  carina forward --by mac eth1 eth2 tap:inside,mtu=1500\n  carina forward --by route \
+    eth1 eth2 --route 10.1.0.0/16=eth1 --route 0.0.0.0/0=eth2 --address eth1=10.1.0.1 --next \
+    eth1=10.1.0.2 --address eth2=10.2.0.1 --next eth2=10.2.0.2\n\nA port is INTERFACE, a PCI \
+    address such as 0000:00:04.0, or KIND:NAME followed by options (docs/reference/ports.md). \
+    The kernel uses an interface as well: remove its IP addresses if only the forwarder is to \
+    use it. Needs CAP_NET_RAW; a tap needs CAP_NET_ADMIN. Ctrl-C ends the command and removes \
+    the taps that the command made."
+)]
 pub(crate) struct ForwardArgs {
     /// Ports to forward between, such as eth1 or tap:inside,mtu=1500 (see below)
     #[arg(required = true, value_name = "PORT")]

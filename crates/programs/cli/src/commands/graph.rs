@@ -184,7 +184,7 @@ fn report(runner: &GraphRunner, stopped: &mut BTreeMap<String, String>) {
         }
     }
     if missed > 0 {
-        progress(format!("{missed} lines of apps were not kept"));
+        progress(format!("{missed} messages of apps were lost"));
     }
 }
 
@@ -197,7 +197,7 @@ fn follow(
 ) {
     let (graph, files) = match read(file) {
         Ok(read) => read,
-        Err(failure) => return progress(format!("{failure}; the graph stays as it was")),
+        Err(failure) => return progress(format!("{failure}; the graph was not changed")),
     };
     match runner.configure(&graph) {
         Ok(steps) => {
@@ -209,7 +209,10 @@ fn follow(
                 progress(steps);
             }
         }
-        Err(error) => progress(format!("{}: {error}; it stays as it was", file.display())),
+        Err(error) => progress(format!(
+            "{}: {error}; the graph was not changed",
+            file.display()
+        )),
     }
 }
 

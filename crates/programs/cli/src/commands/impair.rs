@@ -13,12 +13,12 @@ use crate::failure::{Outcome, usage};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  carina impair veth1 veth2 --loss 1% --delay 10ms\n  \
-    carina impair eth1 eth2 --delay 20ms --jitter 5ms --rate 100Mbit -t 60s --json\n\n\
-    Every frame of one interface leaves at the other; addresses on the two interfaces themselves \
-    are not used. The same impairment is applied in both directions, with random numbers of its \
-    own in each; the same seed repeats them. Frames that a kernel has left unsegmented are cut \
-    first, so that frames are lost as on a wire. Needs CAP_NET_RAW. SIGINT and SIGTERM end it; it \
-    prints what has passed."
+    carina impair eth1 eth2 --delay 20ms --jitter 5ms --rate 100Mbit -t 60s --json\n\nEvery \
+    frame of one interface leaves at the other; the two interfaces need no addresses. The \
+    impairment is the same in both directions, but each direction draws its own random numbers, \
+    which the same seed repeats. Frames that a kernel has left unsegmented are segmented first, \
+    so that frames are lost as on a wire. Needs CAP_NET_RAW. SIGINT and SIGTERM end the command, \
+    which then prints its counters."
 )]
 pub(crate) struct ImpairArgs {
     /// First interface, such as eth1
@@ -63,9 +63,7 @@ pub(crate) fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
         None => 0,
         Some(Rate::Bits(bps)) => bps as u64,
         Some(Rate::Sdus(_)) => {
-            return Err(usage(
-                "--rate: bits per second are expected, such as 100Mbit",
-            ));
+            return Err(usage("--rate: must be in bits per second, such as 100Mbit"));
         }
     };
     let plan = FaultPlan {

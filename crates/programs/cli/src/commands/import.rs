@@ -110,7 +110,7 @@ fn write(shared: &Shared, draft: &Draft, output: &Output) -> Outcome {
     let is_empty = draft.shims.is_empty() && draft.members.is_empty();
     let outcome = || {
         if is_empty && !draft.notes.is_empty() {
-            Err(failed("nothing was carried over"))
+            Err(failed("the file has nothing that can be carried over"))
         } else {
             Ok(())
         }

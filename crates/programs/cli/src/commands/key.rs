@@ -13,10 +13,10 @@ use crate::report::{print_json, print_line};
 pub(crate) enum KeyCommand {
     /// Make a private key, and print its public line for the ALLOWEDFILE of other members
     #[command(
-        after_help = "Example:\n  carina key generate /etc/carina/net.key --name net.host\n\nThe \
-        line printed goes into the ALLOWEDFILE of --auth ed25519:KEYFILE,ALLOWEDFILE of the \
-        others. The name\nin it has to be that of the IPCP which has the key: DIF.SYSTEM unless \
-        --ipcp is given."
+        after_help = "Example:\n  carina key generate /etc/carina/net.key --name \
+        net.host\n\nAdd the printed line to the ALLOWEDFILE (--auth \
+        ed25519:KEYFILE,ALLOWEDFILE) of the other members. NAME\nmust be the name of the IPCP \
+        that uses the key: DIF.SYSTEM unless --ipcp names it."
     )]
     Generate {
         /// File to create for the private key, readable by its owner only; an existing file is an

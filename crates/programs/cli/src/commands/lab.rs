@@ -28,17 +28,17 @@ use text::{dry_run_text, status_text, topology_text};
 pub(crate) enum LabCommand {
     /// Make the lab that a file describes, and leave it running
     #[command(
-        after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  \
-        carina lab up examples/labs/vm-to-vm.lab --name vms --keep\n\nThe lab stays until \
-        `carina lab down`. For an ordinary user it is made in a user namespace.\nSIGINT and \
-        SIGTERM during `up` remove what was made, unless --keep."
+        after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  carina lab up \
+        examples/labs/vm-to-vm.lab --name vms --keep\n\nThe lab stays until `carina lab down`. \
+        An ordinary user's lab is made in a user namespace.\nSIGINT and SIGTERM during `up` \
+        remove the unfinished lab, unless --keep."
     )]
     Up(UpArgs),
     /// Make a lab, run one command in it, and remove it again
     #[command(
-        after_help = "Example:\n  carina lab run examples/labs/paper-routing.lab A \
-        carina ping rina.apps.echotime\n\nThe exit code is that of the command.\n\
-        SIGINT and SIGTERM end the command and remove the lab (exit code 130)."
+        after_help = "Example:\n  carina lab run examples/labs/paper-routing.lab A carina ping \
+        rina.apps.echotime\n\nThe exit code is the exit code of the command.\nSIGINT and \
+        SIGTERM end the command and remove the lab (exit code 130)."
     )]
     Run(RunArgs),
     /// Remove a lab and everything in it, even if it was not made completely
@@ -59,7 +59,7 @@ pub(crate) enum LabCommand {
     #[command(
         after_help = "Examples:\n  carina lab exec a carina ping rina.apps.echotime\n  \
         carina lab exec --lab two-systems b sh\n\nIn a VM the command has no standard input; its \
-        output comes as it is produced."
+        output is printed as it is produced."
     )]
     Exec(ExecArgs),
     /// Show systems, members, neighbours and applications of a running lab
@@ -155,7 +155,7 @@ impl From<carina_lab::Error> for Failure {
         match error {
             carina_lab::Error::WhichLab(_) => usage(error),
             carina_lab::Error::Interrupted => {
-                Failure::Interrupted("interrupted; what was made of the lab is removed".to_owned())
+                Failure::Interrupted("interrupted; the unfinished lab is removed".to_owned())
             }
             error => failed(error),
         }
@@ -235,7 +235,7 @@ fn make(shared: &Shared, args: UpArgs) -> Outcome {
     let name = options.name.clone();
     let lab = up(&topology, options).map_err(|error| match error {
         carina_lab::Error::Interrupted if args.keep => Failure::Interrupted(format!(
-            "interrupted; what was made stays (--keep) until `carina lab down {name}`"
+            "interrupted; the unfinished lab stays (--keep) until `carina lab down {name}`"
         )),
         error => error.into(),
     })?;
@@ -321,7 +321,7 @@ fn down(shared: &Shared, labs: &Labs, name: Option<&str>, all: bool) -> Outcome 
             return if shared.json {
                 print_json(&serde_json::json!({ "removed": [] }))
             } else {
-                print_line(format!("there is nothing of a lab {name}"))
+                print_line(format!("there is no lab {name}, and nothing of it is left"))
             };
         }
         if gone.is_empty() {

@@ -41,15 +41,16 @@ pub(crate) enum LwaftrCommand {
         Needs CAP_NET_RAW for an interface, CAP_NET_ADMIN for a tap. Exit code 3: the file is wrong.")]
     Run(Box<running::RunArgs>),
     /// Check a configuration; or run the frames of two captures through it and compare the output
-    #[command(after_help = "Examples:\n  \
-        carina lwaftr check lwaftr.conf\n  \
-        carina lwaftr check lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n  \
-        carina lwaftr check --write lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n\n\
-        Exit code 3: the configuration is wrong, as for lwaftr run; 1: something else left, or was \
-        counted. Frames come at the times of their \
-        captures, each counted from its first frame. Packets that were captured without MAC \
-        addresses are sent to those of the configuration; what leaves is compared with Ethernet \
-        frames. Files with packets that are not whole are refused.")]
+    #[command(
+        after_help = "Examples:\n  carina lwaftr check lwaftr.conf\n  carina lwaftr check \
+        lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n  carina lwaftr check \
+        --write lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n\nExit code 3: the \
+        configuration is wrong, as for lwaftr run. Exit code 1: the output or a counter differs \
+        from the expected one. Frames arrive at the times in their captures, relative to the \
+        first frame of each capture. Packets that were captured without MAC addresses get those \
+        of the configuration; the expected output must be Ethernet frames. The command refuses \
+        captures with truncated packets."
+    )]
     Check(CheckArgs),
     #[cfg(feature = "tools")]
     /// Forward the frames of two captures repeatedly on one core, and print the rates
@@ -99,8 +100,10 @@ pub(crate) enum LwaftrCommand {
     ///
     /// Each of the three is a network namespace on this machine, with the kernel's network stack.
     /// The command removes them when it ends.
-    #[command(after_help = "Example:\n  carina lwaftr demo --out .\n\n\
-        Writes lwaftr.svg and lwaftr.json. As root, or where user namespaces are allowed.")]
+    #[command(
+        after_help = "Example:\n  carina lwaftr demo --out .\n\nWrites lwaftr.svg and \
+        lwaftr.json. The command needs root, or a system that allows user namespaces."
+    )]
     Demo(demo::DemoArgs),
     /// List alarms of an AFTR; acknowledge, compress or purge them
     #[command(
@@ -230,7 +233,7 @@ fn load(conf: &Path, way: Way) -> Result<Loaded, Failure> {
     }
     let text = String::from_utf8(file).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        refused(format!("{name}: byte {at} is no text: UTF-8 is expected"))
+        refused(format!("{name}: byte {at} is not valid UTF-8"))
     })?;
     // `FILE:LINE: fault`, as compilers print it, so that editors can find the place.
     let loaded = read(&text, as_snabb)

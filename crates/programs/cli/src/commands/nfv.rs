@@ -47,11 +47,12 @@ pub(crate) enum NfvCommand {
         over: u64,
     },
     /// Print what connects a virtual machine to a port: arguments for QEMU, or elements for libvirt
-    #[command(after_help = "Examples:\n  \
-        qemu-system-x86_64 -m 1G … $(carina nfv args web --memory 1G)\n  \
-        carina nfv args web --libvirt\n  \
-        carina nfv args web --file ports.toml\n\n\
-        QEMU has to share the guest's memory: --memory SIZE, as -m has it, adds what that takes.")]
+    #[command(
+        after_help = "Examples:\n  qemu-system-x86_64 -m 1G … $(carina nfv args web \
+        --memory 1G)\n  carina nfv args web --libvirt\n  carina nfv args web --file \
+        ports.toml\n\nQEMU must share the guest's memory: --memory SIZE (the SIZE of -m) adds \
+        the arguments for that."
+    )]
     Args(attach::AttachArgs),
     #[cfg(feature = "tools")]
     /// Boot two VMs behind four ports; test pings, a rate limit and a filter; draw rates by hops
@@ -60,9 +61,11 @@ pub(crate) enum NfvCommand {
     /// adds and removes a filter, while pings continue. It then measures how the forwarding rate
     /// depends on the number of hops, on the host and in a VM, and draws it like figure 4 of K.
     /// Mathiazhagan, "Network Function Virtualization with Snabb".
-    #[command(after_help = "Example:\n  carina nfv demo --out .\n\n\
-        Writes fig4.svg and fig4.json. Needs QEMU and busybox, and no root. Exit code 1: \
-        something was seen otherwise than it should be, such as a ping that was lost.")]
+    #[command(
+        after_help = "Example:\n  carina nfv demo --out .\n\nWrites fig4.svg and \
+        fig4.json. Needs QEMU and busybox, but not root. Exit code 1: a result is not as \
+        expected, such as a lost ping."
+    )]
     Demo(demo::DemoArgs),
 }
 

@@ -17,15 +17,15 @@ use crate::report::{print_json, print_line};
 pub(crate) enum NicCommand {
     /// List network cards, their kernel driver and interface, and Carina's driver for them
     #[command(
-        after_help = "Example:\n  carina nic list\n\nA card with a driver here can stand wherever \
-        a port can: carina forward 0000:00:04.0 eth1."
+        after_help = "Example:\n  carina nic list\n\nA card for which Carina has a driver can \
+        be used as a port: carina forward 0000:00:04.0 eth1."
     )]
     List,
     /// Take a card from its kernel driver, and keep it until `nic restore`
     #[command(
-        after_help = "Example:\n  carina nic bind 0000:00:04.0\n\nA command that uses a card takes \
-        it by itself, and gives it back when it ends. A card that is\nkept is there at once for \
-        the next one."
+        after_help = "Example:\n  carina nic bind 0000:00:04.0\n\nA command that uses a card \
+        takes the card itself, and gives it back when the command ends. A card\nthat is bound \
+        stays taken, so that the next command can use it at once."
     )]
     Bind {
         /// PCI address of the card, such as 0000:00:04.0
@@ -37,8 +37,9 @@ pub(crate) enum NicCommand {
     },
     /// Give a card back to the kernel driver that had it
     #[command(
-        after_help = "Examples:\n  carina nic restore 0000:00:04.0\n  carina nic restore\n\nFor \
-        cards that were kept, or whose process was killed together with its guardian."
+        after_help = "Examples:\n  carina nic restore 0000:00:04.0\n  carina nic restore\n\nUse \
+        it for cards that `nic bind` took, and for cards whose process was killed together with \
+        its guardian."
     )]
     Restore {
         /// PCI address of the card [default: all cards that Carina took and no process uses]
@@ -55,7 +56,7 @@ pub(crate) enum NicCommand {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?}: the address of a card looks like 0000:00:04.0")]
+#[error("{0:?} is not the address of a card, which looks like 0000:00:04.0")]
 struct NoAddress(String);
 
 fn address(text: &str) -> Result<String, NoAddress> {
@@ -142,7 +143,7 @@ fn as_json(card: &PciDevice) -> Value {
 fn restore(shared: &Shared, wanted: Option<&str>) -> Outcome {
     let addresses = match wanted {
         Some(address) => vec![address.to_owned()],
-        None => binding::recorded().attempt("reading what was taken")?,
+        None => binding::recorded().attempt("reading which cards are taken")?,
     };
     let (mut done, mut failure) = (Vec::new(), None);
     for address in addresses {

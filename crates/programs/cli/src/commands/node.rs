@@ -20,15 +20,12 @@ use crate::report::{print_json, print_line};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
-    carina node --config /etc/carina.toml --check\n  \
-    carina node --guest\n\nSIGTERM and SIGINT end the node. The next one \
-    takes over the VMs that run.\nThe node runs on when its terminal is closed and when its \
-    log cannot be written.\n\n\
-    CARINA_LOG sets the log on standard error: a level (error, warn, info, debug; default:\n\
-    info), or levels of targets:\n  \
-    CARINA_LOG=debug carina node\n  \
-    CARINA_LOG=info,carina::flow_allocator=debug carina node\n\
-    Fields of events: ipcp, dif, flow (a port-id), app, vm, reason."
+    carina node --config /etc/carina.toml --check\n  carina node --guest\n\nSIGTERM and SIGINT \
+    end the node. The next node takes over the VMs that run.\nThe node keeps running when its \
+    terminal is closed and when its log cannot be written.\n\nCARINA_LOG sets the log on \
+    standard error: a level (error, warn, info, debug; default:\ninfo), or levels of targets:\n  \
+    CARINA_LOG=debug carina node\n  CARINA_LOG=info,carina::flow_allocator=debug carina \
+    node\nFields of events: ipcp, dif, flow (a port-id), app, vm, reason."
 )]
 pub(crate) struct NodeArgs {
     /// TOML file with the node's IPCPs, VM ports and DIFs; an unknown key is an error [default: no
@@ -62,7 +59,7 @@ pub(crate) fn run(shared: &Shared, args: NodeArgs) -> Outcome {
     let filter = log_filter(&std::env::var("CARINA_LOG").unwrap_or_default())?;
     if let Some(nice) = args.nice {
         // Threads inherit the priority, so it is set before the first one starts.
-        setpriority_process(None, nice).attempt("taking the precedence of --nice")?;
+        setpriority_process(None, nice).attempt("setting the scheduling priority of --nice")?;
     }
     let (log, _last_lines) = log_writer::start(std::io::stderr()).attempt("starting the log")?;
     let lines = tracing_subscriber::fmt::layer()

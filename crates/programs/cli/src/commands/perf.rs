@@ -29,17 +29,15 @@ pub(crate) const PERF_SERVER: &str = "rina.apps.perf";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina perf --listen\n  carina perf -s 1400 -t 10s\n  \
-    carina perf --echo -s 64 -c 100000\n  carina perf --dif 10 --spec unreliable \
-    --control-dif inet -s 1400 --rate 50kpps\n  \
-    carina perf --sweep 0..4000:250 -t 1s --json\n  \
-    carina perf -s uniform:64..1500 --rate 10kpps --arrivals poisson -t 30s --interval 1s\n\n\
-    SDUs of 16 bytes or more carry a sequence number, from which the receiver counts loss, \
-    duplicates and reordering; shorter ones are only counted.\n\n\
-    The time of -t holds also when the flow stalls: what arrived is reported as soon as nothing \
-    has come for 3 s after it, or 10 s after it when SDUs still come. With -c alone, a flow has \
-    stalled on which nothing moves for 30 s. The exit code is 1 when a flow stalled, or a \
-    reliable one lost or damaged \
-    SDUs; in JSON, \"ending\" of each side and \"stall\" say so."
+    carina perf --echo -s 64 -c 100000\n  carina perf --dif 10 --spec unreliable --control-dif \
+    inet -s 1400 --rate 50kpps\n  carina perf --sweep 0..4000:250 -t 1s --json\n  carina perf -s \
+    uniform:64..1500 --rate 10kpps --arrivals poisson -t 30s --interval 1s\n\nSDUs of 16 bytes \
+    or more carry a sequence number, from which the receiver counts loss, duplicates and \
+    reordering; shorter ones are only counted.\n\nThe time of -t also limits a flow that \
+    stalls: after that time, the command reports as soon as no SDU has arrived for 3 s, and \
+    after 10 s at the latest. With -c alone, a flow counts as stalled when nothing moves for 30 \
+    s. The exit code is 1 when a flow stalled, or when a reliable flow lost or damaged SDUs; in \
+    JSON, \"ending\" of each side and \"stall\" tell which."
 )]
 pub(crate) struct PerfArgs {
     /// Name of the server

@@ -27,11 +27,11 @@ pub(crate) const ECHO_SERVER: &str = "rina.apps.echotime";
 /// Send SDUs to an echo server over a flow and time its answers, or be the server
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  carina ping --listen\n  carina ping rina.apps.echotime -c 10 -s 1400\n  \
-    carina ping --flood -c 100000 -q\n  carina ping --dif 10 --spec unreliable\n\n\
-    Every byte of every answer is compared with what was sent. \
-    The exit code is 1 when an answer was missing or damaged. \
-    SIGINT and SIGTERM end it; it prints what it has measured. The server ends with exit code 0."
+    after_help = "Examples:\n  carina ping --listen\n  carina ping rina.apps.echotime -c 10 -s \
+    1400\n  carina ping --flood -c 100000 -q\n  carina ping --dif 10 --spec unreliable\n\nPing \
+    compares every byte of every answer with what it sent. The exit code is 1 when an answer \
+    was missing or damaged. SIGINT and SIGTERM end ping, which then prints its results. They \
+    end the server (--listen) with exit code 0."
 )]
 pub(crate) struct PingArgs {
     /// Name of the echo server

@@ -38,11 +38,11 @@ pub(crate) enum PolicyCommand {
     #[command(
         after_help = "Examples:\n  carina policy set rmt-scheduling=weighted-fair --dif net\n  \
         carina policy set rmt-queue=red,least=50,most=200 --dif net --member net.host2\n  \
-        carina policy set rmt-scheduling=strict-priority --dif net --all\n\n\
-        The change applies to one member: that of this system, or --member. With --all it is \
-        written to every\nmember that is known here, and each decides whether it accepts it; \
-        those that do not are listed, and the\nexit code is 1 (3 when no member could: the value \
-        is wrong, or cannot change while the DIF runs)."
+        carina policy set rmt-scheduling=strict-priority --dif net --all\n\nThe change applies \
+        to one member: the one of this system, or --member. With --all it is sent to every\nmember \
+        that is known here, and each member accepts or refuses it. The command lists the \
+        members that\nrefuse; the exit code is then 1 (3 when none can accept: the value is \
+        wrong, or is fixed while the DIF runs)."
     )]
     Set {
         /// Component, policy and parameters, such as rmt-queue=red,least=50,most=200

@@ -62,12 +62,16 @@ pub(crate) fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
             .attempt("waiting for flows")?;
         if let Some(request) = request {
             registration
-                .refuse(&request, "this name is only held by `carina register`")
+                .refuse(
+                    &request,
+                    "`carina register` only reserves this name and accepts no \
+                    flows",
+                )
                 .attempt("refusing a flow")?;
             if shared.json {
                 print_json(&serde_json::json!({ "refused": request.remote }))?
             } else {
-                print_line(format!("refused a flow asked for by {}", request.remote))?
+                print_line(format!("refused a flow request of {}", request.remote))?
             }
         }
     }

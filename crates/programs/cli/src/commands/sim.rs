@@ -24,28 +24,32 @@ use crate::report::{print_json, print_line};
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
     /// Run one scenario: a DIF grows, carries traffic through faults, recovers and is checked
-    #[command(after_help = "Examples:\n  carina sim run --seed 7\n  \
-        carina sim run --seed 7 --trace > events.txt\n  \
-        carina sim run --dialect rlite --seed 7\n  \
-        carina sim run --seed 7 --keep-members 0-2 --keep-faults none --keep-calls 3\n\n\
-        The same seed gives the same run, byte for byte, and so the same hash.")]
+    #[command(
+        after_help = "Examples:\n  carina sim run --seed 7\n  carina sim run --seed 7 \
+        --trace > events.txt\n  carina sim run --dialect rlite --seed 7\n  carina sim run \
+        --seed 7 --keep-members 0-2 --keep-faults none --keep-calls 3\n\nThe same seed repeats \
+        the same run, byte for byte, so that its hash is the same."
+    )]
     Run(RunArgs),
     /// Run many scenarios on all CPUs, and print the seeds of those that fail
-    #[command(after_help = "Examples:\n  carina sim soak --seeds 0..10000\n  \
-        carina sim soak --dialect irati --seeds 0..1000\n\nThe first ten scenarios that fail are \
-        run again with fewer members, faults and calls, as long as they fail\nin the same way; \
-        the command that plays the smallest is printed.")]
+    #[command(
+        after_help = "Examples:\n  carina sim soak --seeds 0..10000\n  carina sim soak \
+        --dialect irati --seeds 0..1000\n\nThe first ten scenarios that fail are run again with \
+        fewer members, faults and calls, as long as they fail\nin the same way. The command \
+        line that repeats the smallest scenario is printed."
+    )]
     Soak(SoakArgs),
     /// Compare one DIF of a thousand members with the same systems in small stacked DIFs
     #[command(after_help = "Examples:\n  carina sim scale\n  \
         carina sim scale --systems 200 --regions 8 --json > scale.json")]
     Scale(scale::ScaleArgs),
     /// Simulate virtual networks whose operators, providers and hosts are killed at any step
-    #[command(after_help = "Examples:\n  carina sim vnet --seeds 0..1000\n  \
-        carina sim vnet --seeds 7..8 --trace > events.txt\n  \
-        carina sim vnet --scale large --seeds 0..10\n\n\
-        Nothing may ever carry more than it has; each network ends ready or refused with a \
-        reason;\nwhen all are removed, nothing is left.")]
+    #[command(
+        after_help = "Examples:\n  carina sim vnet --seeds 0..1000\n  carina sim vnet \
+        --seeds 7..8 --trace > events.txt\n  carina sim vnet --scale large --seeds \
+        0..10\n\nChecks: no host or link ever carries more than its capacity; each network ends \
+        ready, or refused with a\nreason; when all networks are removed, nothing is left."
+    )]
     Vnet(vnets::VnetArgs),
 }
 

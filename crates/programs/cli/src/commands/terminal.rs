@@ -25,7 +25,7 @@ pub(super) fn connect(path: &Path, what: &str, limit: Duration) -> Outcome {
     let connected = carina_sys::connect_stream(path, limit);
     let socket = connected.attempt(format!("connecting the console of {what}"))?;
     let stop = StopSignal::or_hangup().attempt(TAKING_SIGNALS)?;
-    progress("connected; Ctrl-] leaves");
+    progress("connected; Ctrl-] leaves the console");
     let raw = RawTerminal::enter();
     let outcome = relay(socket, &stop);
     drop(raw);

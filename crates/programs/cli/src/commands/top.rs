@@ -22,10 +22,11 @@ use crate::report::{print_json, print_line};
 /// Show live rates of IPCPs, flows and VM channels, and of links and apps of graphs
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  carina top\n  carina top --once\n  carina top --json --interval 5s\
-    \n\nReads shared memory only: it costs the node nothing and works on a node that is stuck or \
-    dead. Graphs show their links, with packets as SDUs, and the apps that have counted \
-    something. Arrows and page keys scroll, q ends it. With --json one line per interval."
+    after_help = "Examples:\n  carina top\n  carina top --once\n  carina top --json --interval \
+    5s\n\nThe command only reads shared memory: it does not slow the node down, and works when \
+    the node is stuck or dead. For graphs it shows the links, whose packets count as SDUs, and \
+    the apps with counters above 0. Arrows and page keys scroll, q quits. With --json, the \
+    command prints one line per interval."
 )]
 pub(crate) struct TopArgs {
     /// Interval over which each rate is averaged, at least 10ms

@@ -80,7 +80,10 @@ pub(crate) fn copy_links(
     let packets = sink.packets();
     progress(match sink.missed() {
         Some(missed) => format!("{packets} frames of {name}, {missed} missed"),
-        None => format!("{packets} frames of {name}, cut before it said how many were missed"),
+        None => format!(
+            "{packets} frames of {name}, the stream ended before the number of \
+            missed frames arrived"
+        ),
     });
     Ok(())
 }
@@ -94,7 +97,7 @@ fn choose(shared: &Shared, name: Option<&str>) -> Result<GraphEntry, Failure> {
     if graphs.is_empty() {
         let run = run.path().display();
         return Err(failed(format!(
-            "no graph runs below {run} that this user may trace"
+            "below {run} runs no graph that this user may trace"
         )));
     }
     let names: Vec<&str> = graphs.iter().map(|graph| graph.name.as_str()).collect();
@@ -109,13 +112,16 @@ fn choose(shared: &Shared, name: Option<&str>) -> Result<GraphEntry, Failure> {
         (1, _) => Ok(graphs.remove(0)),
         (0, name) => {
             let name = name.unwrap_or_default();
-            Err(failed(format!("no graph {name} runs; there are {all}")))
+            Err(failed(format!(
+                "no graph {name} runs; running graphs: {all}"
+            )))
         }
         (_, None) => Err(usage(format!(
             "several graphs run: {all}; choose with --graph"
         ))),
         (_, Some(name)) => Err(usage(format!(
-            "several graphs have the name {name}; give --graph the path of the file of one"
+            "several graphs have the name {name}; set --graph to the path of the file of one of \
+             them"
         ))),
     }
 }

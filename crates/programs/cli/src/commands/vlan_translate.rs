@@ -13,12 +13,13 @@ use crate::failure::{Outcome, usage};
 /// Join two Ethernet interfaces and translate the Ethertype of VLAN tags between them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  carina vlan-translate eth1 eth2 --inner 0x7100 --outer 0x8100\n\n\
-    IF1 is in a network that drops frames tagged as usual, so that its systems tag with another \
-    type; IF2 is in one with usual tags. Frames without such a tag pass unchanged. A kernel lets \
-    frames with the usual tag be 4 bytes longer than the MTU, but none with another type: where \
-    systems send frames of full length, IF1 needs an MTU that is 4 larger. Needs CAP_NET_RAW. \
-    SIGINT and SIGTERM end it; it prints what has passed."
+    after_help = "Example:\n  carina vlan-translate eth1 eth2 --inner 0x7100 --outer \
+    0x8100\n\nIF1 is in a network that drops frames with the usual VLAN tag, so its systems use \
+    a tag of another type; IF2 is in a network with usual tags. Frames without such a tag pass \
+    unchanged. A kernel allows frames with the usual tag to be 4 bytes longer than the MTU, but \
+    not frames with a tag of another type: if systems send frames of full length, set an MTU on \
+    IF1 that is 4 larger. Needs CAP_NET_RAW. SIGINT and SIGTERM end the command, which then \
+    prints its counters."
 )]
 pub(crate) struct VlanTranslateArgs {
     /// Interface to the network whose VLAN tags have the Ethertype of --inner

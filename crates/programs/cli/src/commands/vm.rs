@@ -30,11 +30,12 @@ use crate::report::{print_json, print_line, progress};
 pub(crate) enum VmCommand {
     /// Boot a VM with a Carina node inside, attached to the running node of this system
     #[command(
-        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi virtqueue\n  carina vm run a --command \"carina ping --listen --wait 10s &\"\n  \
-          \
-        carina vm run web --disk debian.qcow2 --memory 2048 --qemu-args \"-vga std\"\n\nThe VM \
-        runs on when the command ends; `carina vm stop` ends it. SIGINT and SIGTERM before the \
-        VM runs\nremove it and its new port (exit code 130)."
+        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm \
+          run a --vmpi virtqueue\n  carina vm run a --command \"carina ping --listen --wait 10s \
+          &\"\n  carina vm run web --disk debian.qcow2 --memory 2048 --qemu-args \"-vga \
+          std\"\n\nThe VM keeps running when the command ends; `carina vm stop` ends the VM. \
+          SIGINT and SIGTERM before the\nVM runs remove the VM and its new port (exit code \
+          130)."
     )]
     Run(RunArgs),
     /// Connect this terminal to the serial console of a VM
@@ -44,11 +45,13 @@ pub(crate) enum VmCommand {
         name: LocalName,
     },
     /// Run a command in a VM that Carina has booted, and exit with the command's exit code
-    #[command(after_help = "Examples:\n  carina vm exec a carina ping echo.host\n  \
-        carina vm exec a sh -c 'carina ping --listen >/tmp/echo.log 2>&1 &'\n\nThe command has no \
-        standard input. Its output comes as it is produced; after an hour the command is killed, \
-        as it is by\nSIGINT and SIGTERM. The guest has 180 s to answer, one from --disk 30 s; \
-        --wait sets another time.")]
+    #[command(
+        after_help = "Examples:\n  carina vm exec a carina ping echo.host\n  carina vm \
+        exec a sh -c 'carina ping --listen >/tmp/echo.log 2>&1 &'\n\nThe command has no \
+        standard input. Its output is printed as it is produced. SIGINT, SIGTERM and a limit of \
+        one hour\nkill it. The guest must answer within 180 s (a guest from --disk within 30 \
+        s); --wait sets another limit."
+    )]
     Exec {
         /// Name of the VM
         name: LocalName,
@@ -74,10 +77,10 @@ pub(crate) enum VmCommand {
     },
     /// Print the QEMU arguments that attach a VM which you start yourself
     #[command(
-        after_help = "Examples:\n  qemu-system-x86_64 ... $(carina vm args a)\n  \
-        carina vm args a --libvirt\n  carina vm args c --socket /run/c/vmpi\n\nMakes the VM's port \
-        in the node when it is not there. With --socket it prints the command for the node of the \
-        other process or container, which needs no device."
+        after_help = "Examples:\n  qemu-system-x86_64 ... $(carina vm args a)\n  carina vm args \
+        a --libvirt\n  carina vm args c --socket /run/c/vmpi\n\nThe command creates the VM's \
+        port in the node if it does not exist. With --socket, it prints the command for the \
+        node in the other process or container, which needs no device."
     )]
     Args {
         /// Name of the VM
@@ -222,7 +225,8 @@ fn port_of(
     let vmpi = port.vmpi.map(VmpiKind::from).or(queues);
     match node.vm(name.as_str()) {
         Ok(info) if vmpi.is_some_and(|vmpi| vmpi != info.vmpi) => Err(failed(format!(
-            "VM {name} has a port already, with VMPI over {:?}; carina vm stop {name} removes it",
+            "VM {name} has a port already, with VMPI over {:?}; carina vm stop {name} removes \
+             the port",
             info.vmpi
         ))),
         Ok(info) => Ok((info, false)),
@@ -339,8 +343,8 @@ fn card(shared: &Shared, vm: &LocalName, number: usize, nic: &NicArg) -> Result<
         && port.is_client
     {
         return Err(refused(format!(
-            "--nic {}: port {} has client = true, so that QEMU would have to make the socket; \
-             without that key the port makes it",
+            "--nic {}: port {} has client = true, so that QEMU would have to create the socket; \
+             remove that key, so that the port creates the socket",
             socket.display(),
             port.name
         )));
@@ -549,14 +553,18 @@ fn args(
 ) -> Outcome {
     let socket = match socket {
         // The node has another working directory, so the path is made absolute.
-        Some(socket) => Some(std::path::absolute(socket).attempt("finding the socket's place")?),
+        Some(socket) => Some(std::path::absolute(socket).attempt(
+            "finding the absolute path of \
+            the socket",
+        )?),
         None => None,
     };
     let (info, _) = port_of(&shared.control(), &name, socket.clone(), port)?;
     if let Some(socket) = socket {
         if info.listen_socket.as_ref() != Some(&socket) {
             return Err(failed(format!(
-                "VM {name} has a port already, and not at {}; carina vm stop {name} removes it",
+                "VM {name} has a port already, at another place than {}; carina vm stop {name} \
+                 removes the port",
                 socket.display()
             )));
         }

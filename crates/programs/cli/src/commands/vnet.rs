@@ -92,8 +92,8 @@ pub(crate) enum VnetCommand {
     },
     /// Show where nodes run on this host: namespaces, processes, ports
     #[command(
-        after_help = "Examples:\n  carina vnet where\n  carina vnet where r1 --vnet demo\n\n\
-        It reads records: the agent need not run."
+        after_help = "Examples:\n  carina vnet where\n  carina vnet where r1 --vnet demo\n\nThe \
+        command reads records on disk: the agent need not run."
     )]
     Where {
         /// Name of the node [default: all nodes]
@@ -124,17 +124,21 @@ pub(crate) enum VnetCommand {
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// Run a command in a node, and exit with the command's exit code
-    #[command(after_help = "Examples:\n  carina vnet exec r1 ip address\n  \
-        carina vnet exec --vnet demo r1 ping -c 3 10.0.0.2\n\nThe command has no standard \
-        input. Its output comes as it is produced, whatever its length; with --json, too, it is \
-        passed on as it is,\nand only errors of this command are JSON. Ctrl-C, and a closed \
-        standard output, end the command.")]
+    /// Run a command in a VM or namespace of a virtual network; exit with the command's exit code
+    #[command(
+        after_help = "Examples:\n  carina vnet exec r1 ip address\n  carina vnet exec \
+        --vnet demo r1 ping -c 3 10.0.0.2\n\nThe command has no standard input. Its output is \
+        printed unchanged as it is produced, whatever its length, also with --json:\nonly \
+        errors of `carina vnet exec` itself are JSON. Ctrl-C or a closed standard output ends \
+        the command.\n\nWithout --vno, the agent of this host runs the command. With --vno and \
+        --keys, the virtual network\noperator (VNO) checks your certificate, and the \
+        host of the node runs the command."
+    )]
     Exec(inside::ExecArgs),
     /// Connect this terminal to the console of a node
     #[command(
-        after_help = "Example:\n  carina vnet console r1\n\nCtrl-] leaves the console. \
-        Several can watch; who types first writes."
+        after_help = "Example:\n  carina vnet console r1\n\nCtrl-] leaves the console. Several \
+        users can watch a console; the first one who types can write."
     )]
     Console {
         /// Name of the node
@@ -175,8 +179,8 @@ pub(crate) enum VnetCommand {
     /// All virtual machines pause at the same time, and resume after the save. Of a node that is a
     /// namespace, only its entry in the document is saved.
     #[command(
-        after_help = "Example:\n  carina vnet save demo demo.saved\n\nThe directory is for its \
-        owner alone: the memory of machines is in it."
+        after_help = "Example:\n  carina vnet save demo demo.saved\n\nOnly the owner can read \
+        the directory, because it contains the memory of machines."
     )]
     Save {
         /// Name of the network to save
@@ -199,33 +203,36 @@ pub(crate) enum VnetCommand {
     /// Frames that the node sends are copied before the link limits their rate; frames that it
     /// receives are copied as they arrive. The link does not wait for the capture: frames that are
     /// not read in time are missing from it, and are counted.
-    #[command(after_help = "Examples:\n  carina vnet capture r1:eth0\n  \
-        carina vnet capture r1,r2 --write link.pcapng --for 10s\n  \
-        carina vnet capture 0 --write - | tshark -r -\n\nA link is its number, one of its ends \
-        (NODE:INTERFACE), or its nodes (NODE,NODE); the first is where it is looked at. Ctrl-C \
-        ends it.")]
+    #[command(
+        after_help = "Examples:\n  carina vnet capture r1:eth0\n  carina vnet capture \
+        r1,r2 --write link.pcapng --for 10s\n  carina vnet capture 0 --write - | tshark -r \
+        -\n\nName a link by its number, one of its ends (NODE:INTERFACE), or its nodes \
+        (NODE,NODE). The capture is taken at the first end. Ctrl-C ends the capture."
+    )]
     Capture(capture::CaptureArgs),
     /// Show live rates of the links of a network, in each direction
     #[command(
         after_help = "Examples:\n  carina vnet top\n  carina vnet top demo --once\n  \
-        carina --json vnet top --interval 5s\n\nArrows and page keys scroll, q ends it. With \
-        --json one line per interval."
+        carina --json vnet top --interval 5s\n\nArrows and page keys scroll, q quits. With \
+        --json, the command prints one line per interval."
     )]
     Top(top::LinkTopArgs),
     /// Follow echo requests from one node to another, hop by hop, and show where they are dropped
     ///
     /// The command watches all ports of the network. It prints a row for each interface that an
     /// echo passes, and the counters of a link that dropped one.
-    #[command(after_help = "Examples:\n  carina vnet trace r1 r3\n  \
-        carina vnet trace r1 r3 --count 20\n\nExit code 1: not all were answered.")]
+    #[command(
+        after_help = "Examples:\n  carina vnet trace r1 r3\n  carina vnet trace r1 r3 \
+        --count 20\n\nExit code 1: a probe was not answered."
+    )]
     Trace(trace::TraceArgs),
     /// Impair a link on purpose (delay, loss, lower rate and others), or show the impaired links
     #[command(
-        after_help = "Examples:\n  carina vnet impair r1,r2 delay=20ms loss=1%\n  \
-        carina vnet impair r1:eth0 rate=1Mbps --one-way\n  carina vnet impair r1,r2 --clear\n  \
-        carina vnet impair\n\nA link is its number, one of its ends (NODE:INTERFACE), or its nodes \
-        (NODE,NODE). Words: delay, jitter, loss, duplicate, reorder, rate. The words replace the \
-        previous impairment of the link, and hold until --clear."
+        after_help = "Examples:\n  carina vnet impair r1,r2 delay=20ms loss=1%\n  carina vnet \
+        impair r1:eth0 rate=1Mbps --one-way\n  carina vnet impair r1,r2 --clear\n  carina vnet \
+        impair\n\nName a link by its number, one of its ends (NODE:INTERFACE), or its nodes \
+        (NODE,NODE). Words: delay, jitter, loss, duplicate, reorder, rate. The words replace \
+        the previous impairment of the link, and hold until --clear."
     )]
     Impair(impair::ImpairArgs),
     /// Stop a node; it stays off until `start`
@@ -240,16 +247,16 @@ pub(crate) enum VnetCommand {
     Stop(switching::NodeArgs),
     /// Start a node that is stopped or has ended, and wait until it runs
     #[command(
-        after_help = "Examples:\n  carina vnet start r1\n  carina --json vnet start r1 \
-        --vnet demo\n\nExit code 1: there is no such node, or it does not come to run."
+        after_help = "Examples:\n  carina vnet start r1\n  carina --json vnet start r1 --vnet \
+        demo\n\nExit code 1: there is no such node, or it does not start."
     )]
     Start(switching::NodeArgs),
     /// End a node and start it again, and wait until it runs
     ///
     /// A virtual machine boots from its current disk. Other nodes keep running.
     #[command(
-        after_help = "Examples:\n  carina vnet restart r1\n  carina --json vnet restart \
-        r1 --vnet demo\n\nExit code 1: there is no such node, or it does not come to run."
+        after_help = "Examples:\n  carina vnet restart r1\n  carina --json vnet restart r1 \
+        --vnet demo\n\nExit code 1: there is no such node, or it does not start."
     )]
     Restart(switching::NodeArgs),
     /// Take a link down, or up again
@@ -265,10 +272,10 @@ pub(crate) enum VnetCommand {
     /// A grant replaces an earlier grant to the same delegate. It ends when its network is removed.
     #[command(
         after_help = "Examples:\n  carina vnet grant demo --to bob --may exec,console --node r1 \
-        --vno 127.0.0.1:7099 --keys operator\n  carina vnet grant demo --to bob --withdraw --vno \
-        127.0.0.1:7099 --keys operator\n  carina vnet exec --vno acme=127.0.0.1:7099 --keys bob \
-        r1 uptime\n\n`carina vnet keys issue KEYS delegate bob` makes the certificate. test, \
-        apply and remove include see; console includes watch."
+        --vno 127.0.0.1:7099 --keys operator\n  carina vnet grant demo --to bob --withdraw \
+        --vno 127.0.0.1:7099 --keys operator\n  carina vnet exec --vno acme=127.0.0.1:7099 \
+        --keys bob r1 uptime\n\n`carina vnet keys issue KEYS delegate bob` makes the \
+        certificate. The rights test, apply and remove include see; console includes watch."
     )]
     Grant(roles::grants::GrantArgs),
     /// List the rights that delegates have on a network of a VNO
@@ -304,14 +311,16 @@ pub(crate) enum VnetCommand {
     /// `dif`, the command also runs a Carina node, in its run directory, as a member of the
     /// network's DIF.
     #[command(
-        after_help = "Examples:\n  carina vnet join eyJhbGciOiJFZERTQSJ9...\n  \
-        carina vnet join - < token\n  carina --run /run/club vnet join - < token\n\n\
-        It needs root. Exit code 3: the token is refused or has \
-        expired; the error says why, and what helps."
+        after_help = "Examples:\n  carina vnet join eyJhbGciOiJFZERTQSJ9...\n  carina vnet join \
+        - < token\n  carina --run /run/club vnet join - < token\n\nThe command needs root. Exit \
+        code 3: the token is refused or has expired; the error tells the reason and the remedy."
     )]
     Join(join::JoinArgs),
     /// Probe all links of a network, and run the tests of its document
-    #[command(after_help = "Example:\n  carina vnet test demo\n\nExit code 1: one does not hold.")]
+    #[command(
+        after_help = "Example:\n  carina vnet test demo\n\nExit code 1: a test does not \
+        hold."
+    )]
     Test {
         /// Name of the network [default: the only one]
         name: Option<String>,
@@ -333,14 +342,14 @@ pub(crate) enum VnetCommand {
     /// Parts of networks that a PIP orders may have links to other hosts, over the underlay. The
     /// agent owns the outer addresses of these links, and answers ARP for them.
     #[command(
-        after_help = "Examples:\n  carina vnet agent\n  carina vnet agent --host h1 \
-        --underlay eth1\n\n`carina vnet up` starts one where none runs."
+        after_help = "Examples:\n  carina vnet agent\n  carina vnet agent --host h1 --underlay \
+        eth1\n\n`carina vnet up` starts an agent if none runs."
     )]
     Agent(agent::AgentArgs),
     /// Serve roles of virtual networks: any set of PIPs, VNPs and VNOs that a file names
     #[command(
-        after_help = "Example:\n  carina vnet serve roles.toml\n\ndocs/reference/vnet-roles.md lists \
-        the keys of the file. Ctrl-C ends the roles; the networks keep running."
+        after_help = "Example:\n  carina vnet serve roles.toml\n\ndocs/reference/vnet-roles.md \
+        lists the keys of the file. Ctrl-C ends the roles; the networks keep running."
     )]
     Serve {
         /// TOML file that names the roles to serve

@@ -23,16 +23,17 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 /// Rules say which connections become flows. The kernel has every connection that no rule fits.
 /// The program's children are wrapped as well, but for static programs that a dynamic one starts.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
-    carina wrap --as web.vm nginx -g 'daemon off;'     its port 80 is the name web.vm:80\n  \
-    carina wrap curl http://web.vm.dif.internal/       a flow to web.vm:80\n  \
-    carina wrap --rule '*.vm -> dif' ssh db.vm         a flow to db.vm:22\n  \
-    carina wrap --rule '10.9.0.0/16 -> dif' ./static   a static program, by address\n\n\
-    A rule is HOST[:PORTS] -> TARGET. HOST is *, a name with wildcards, an address or\n\
-    ADDRESS/LENGTH. PORTS is 80 or 80-89. TARGET is dif [DIF] [as NAME], kernel or refuse.\n\
-    In NAME, {host} and {port} are replaced, and {name} by the host without .dif.internal;\n\
-    without NAME it is {host}:{port}. A rule that begins with `listen` is for the addresses\n\
-    on which the program listens. The first rule that fits decides.")]
+#[command(
+    after_help = "Examples:\n  carina wrap --as web.vm nginx -g 'daemon off;'     its \
+    port 80 is the name web.vm:80\n  carina wrap curl http://web.vm.dif.internal/       a flow \
+    to web.vm:80\n  carina wrap --rule '*.vm -> dif' ssh db.vm         a flow to db.vm:22\n  \
+    carina wrap --rule '10.9.0.0/16 -> dif' ./static   a static program, by address\n\nA rule is \
+    HOST[:PORTS] -> TARGET. HOST is *, a name with wildcards, an address or\nADDRESS/LENGTH. \
+    PORTS is 80 or 80-89. TARGET is dif [DIF] [as NAME], kernel or refuse.\nIn NAME, {host} and \
+    {port} are replaced, and {name} by the host without .dif.internal;\nwithout NAME it is \
+    {host}:{port}. A rule that begins with `listen` is for the addresses\non which the program \
+    listens. The first rule that matches applies."
+)]
 pub(crate) struct WrapArgs {
     /// A rule, as '*.vm -> dif net'; give the option once for each rule
     /// [default: '*.dif.internal -> dif as {name}:{port}']
@@ -81,7 +82,7 @@ pub(crate) fn run(shared: &Shared, args: WrapArgs) -> Outcome {
         }
         (Linkage::Static, Some(Kind::Preload)) => {
             return Err(refused(format!(
-                "{}: a static program loads no library; leave out --kind preload",
+                "{}: a static program cannot load a library; omit --kind preload",
                 program.display()
             )));
         }
@@ -117,8 +118,9 @@ fn supervise(shared: &Shared, args: &WrapArgs, program: &Path) -> Outcome {
         Ok(code) => std::process::exit(code.into()),
         Err(StartError::Command(error)) => Err(failed(format!("starting {shown}: {error}"))),
         Err(StartError::Supervised) => Err(refused(format!(
-            "{shown} is not started: this command runs under another seccomp supervisor (perhaps \
-             another `carina wrap`), and Linux allows one; start it outside of that"
+            "{shown} is not started: this command runs under another seccomp supervisor \
+             (perhaps another `carina wrap`), and Linux allows only one; start the program \
+             outside of that supervisor"
         ))),
         Err(StartError::Kernel(release)) => Err(refused(format!(
             "{shown} is not started: Linux {release} has no seccomp notifications that pass \
@@ -144,7 +146,7 @@ fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
     let mut rules = args.rules.clone();
     if let Some(at) = unreachable(&rules) {
         return Err(usage(format!(
-            "rule {:?} is never used: a rule before it fits everything that it fits",
+            "rule {:?} is never used: an earlier rule matches everything that it matches",
             rules[at].to_string()
         )));
     }
@@ -239,8 +241,9 @@ fn library() -> Result<PathBuf, Failure> {
     match candidates.iter().find(|candidate| candidate.is_file()) {
         Some(found) => checked(found.canonicalize().attempt("finding the library")?),
         None => Err(failed(format!(
-            "the library that is put into programs, libcarina_preload.so, is neither beside {} nor \
-             in {}; install carina whole, or set {LIBRARY_VARIABLE} to the file",
+            "the library that is loaded into programs, libcarina_preload.so, is neither beside \
+             {} nor in {}; reinstall carina, or set {LIBRARY_VARIABLE} to the path of the \
+             library",
             program.display(),
             candidates[2].display(),
         ))),
@@ -255,7 +258,7 @@ fn checked(library: PathBuf) -> Result<PathBuf, Failure> {
     }
     if bytes.iter().any(|byte| b": ".contains(byte)) {
         return Err(failed(format!(
-            "{}: the dynamic linker takes no path with a space or a colon",
+            "{}: the dynamic linker does not accept a path with a space or a colon",
             library.display()
         )));
     }

@@ -295,14 +295,14 @@ fn traced_link_is_a_file_that_tshark_reads() {
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("there is no link hope.output; there are hop.output"));
     let output = trace(&["--graph", "other.toml"]);
-    assert!(text(&output.stderr).contains("no graph other.toml runs; there are chain.toml"));
+    assert!(text(&output.stderr).contains("no graph other.toml runs; running graphs: chain.toml"));
     // One that was killed is not taken for one that runs.
     running.0.kill().unwrap();
     running.0.wait().unwrap();
     let output = trace(&[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        text(&output.stderr).contains("no graph runs below"),
+        text(&output.stderr).contains("runs no graph that this user may trace"),
         "{}",
         text(&output.stderr)
     );

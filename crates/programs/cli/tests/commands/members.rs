@@ -171,7 +171,10 @@ fn slips_are_answered_with_what_is_right() {
     let file = site.directory.path().join("passwd");
     std::fs::write(&file, "root:x:0:0:root:/root:/bin/bash\n").unwrap();
     let said = site.fails(&["import", "rlite-ctl", file.to_str().unwrap()], 1);
-    assert!(said.contains("nothing was carried over"), "{said}");
+    assert!(
+        said.contains("has nothing that can be carried over"),
+        "{said}"
+    );
     let said = site.fails(&["dissect", file.to_str().unwrap()], 1);
     assert!(said.contains("neither a pcap nor a pcapng file"), "{said}");
     std::fs::write(&file, "").unwrap();

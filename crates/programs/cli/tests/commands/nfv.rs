@@ -278,7 +278,7 @@ fn guests_meet_the_network_as_filters_and_vlans_have_it() {
     // What is wrong changes nothing.
     site.write("[[ports]]\nname = \"a\"\nvlan = 5000\n");
     ports.reload();
-    let said = ports.says("the ports stay as they were");
+    let said = ports.says("the ports were not changed");
     assert!(
         said.contains("ports.toml:3: vlan = \"5000\": must be 1 to 4094"),
         "{said}"

@@ -267,7 +267,7 @@ pub(crate) fn chosen<T: Copy>(
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
         let known: Vec<&str> = all.iter().map(name_of).collect();
         return Err(usage(format!(
-            "no {kind} {unknown}; there are {}",
+            "there is no {kind} {unknown}; there are: {}",
             known.join(", ")
         )));
     }

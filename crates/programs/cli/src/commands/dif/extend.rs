@@ -79,7 +79,7 @@ fn wait(
     stop: &Interrupt,
 ) -> Result<IpcpInfo, Failure> {
     loop {
-        let ipcps = node.ipcps().attempt("asking how far it is")?;
+        let ipcps = node.ipcps().attempt("reading the state of the member")?;
         let found = ipcps.into_iter().find(|ipcp| ipcp.name == made.name);
         let Some(found) = found.filter(|ipcp| ipcp.member.is_some()) else {
             return Err(failed(format!("{} no longer exists", made.name)));
@@ -90,14 +90,14 @@ fn wait(
             return Ok(found);
         }
         if let Some(n1) = here.iter().find(|n1| n1.state == N1State::Refused) {
-            let why = n1.reason.as_deref().unwrap_or("it does not fit");
+            let why = n1.reason.as_deref().unwrap_or("the node gave no reason");
             return Err(crate::failure::refused(format!("DIF {}: {why}", made.dif)));
         }
         if Instant::now() >= until {
             let why = here.iter().find_map(|n1| n1.reason.clone());
             let why = why.unwrap_or_else(|| "no member has answered yet".to_owned());
             return Err(failed(format!(
-                "DIF {}: no neighbour over {over} ({why}); it goes on asking",
+                "DIF {}: no neighbour over {over} yet ({why}); the member keeps trying",
                 made.dif
             )));
         }
@@ -106,8 +106,8 @@ fn wait(
             .attempt("waiting for signals")?
         {
             return Err(Failure::Interrupted(format!(
-                "{0} goes on asking there; `carina dif retract {1} --over {over} --ipcp {0}` \
-                 takes {over} back",
+                "{0} keeps trying over {over}; `carina dif retract {1} --over {over} --ipcp \
+                 {0}` removes that N-1 DIF",
                 made.name, made.dif
             )));
         }

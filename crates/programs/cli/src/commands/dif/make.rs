@@ -40,7 +40,8 @@ pub(crate) struct JoinArgs {
 /// gives its own.
 #[derive(Debug, clap::Args)]
 #[command(
-    next_help_heading = "Configuration, for the first member (dialects rlite and irati: for each)"
+    next_help_heading = "Configuration of the DIF, set by its first member (dialects rlite and \
+        irati: set for each member)"
 )]
 struct ConfigArgs {
     /// Longest PDU in bytes [default: the longest that all N-1 DIFs carry without fragmenting]
@@ -134,7 +135,7 @@ impl MemberArgs {
 /// mistake than intended. A second member can only join: a second `create` would make another DIF
 /// of the same name.
 fn is_new(node: &Client, request: &DifCreate) -> Outcome {
-    let ipcps = node.ipcps().attempt("asking which IPCPs there are")?;
+    let ipcps = node.ipcps().attempt("listing IPC processes")?;
     let is_one = |ipcp: &&IpcpInfo| {
         let member = ipcp.member.as_ref();
         ipcp.dif == request.name && member.is_some_and(|member| member.state != MemberState::Left)
@@ -142,9 +143,9 @@ fn is_new(node: &Client, request: &DifCreate) -> Outcome {
     match ipcps.iter().find(is_one) {
         Some(ipcp) if request.ipcp.is_none() || request.role == DifRole::Create => {
             Err(refused(format!(
-                "this system is in DIF {0} already, as {1}; `carina dif extend` lets that member \
-                 use another N-1 DIF, and `carina dif join {0} --via {1} --ipcp NAME` makes a \
-                 second member",
+                "this system is in DIF {0} already, as {1}; `carina dif extend` adds an N-1 DIF \
+                 to that member, and `carina dif join {0} --via {1} --ipcp NAME` makes a second \
+                 member",
                 request.name, ipcp.name
             )))
         }
@@ -227,7 +228,7 @@ struct WaitPolicy {
 fn wait(node: &Client, made: &IpcpInfo, policy: &WaitPolicy) -> Result<MemberInfo, Failure> {
     let mut said = String::new();
     loop {
-        let ipcps = node.ipcps().attempt("asking how far it is")?;
+        let ipcps = node.ipcps().attempt("reading the state of the member")?;
         let found = ipcps.into_iter().find(|ipcp| ipcp.name == made.name);
         let Some(member) = found.and_then(|ipcp| ipcp.member) else {
             return Err(failed(format!("{} no longer exists", made.name)));
@@ -268,7 +269,7 @@ fn wait(node: &Client, made: &IpcpInfo, policy: &WaitPolicy) -> Result<MemberInf
             .attempt("waiting for signals")?
         {
             return Err(Failure::Interrupted(format!(
-                "{0} goes on by itself: {said}; `carina dif leave {1} --ipcp {0}` takes it back",
+                "{0} keeps trying: {said}; `carina dif leave {1} --ipcp {0}` removes it",
                 made.name, made.dif
             )));
         }

@@ -32,7 +32,10 @@ pub(super) fn run(shared: &Shared, args: &RetractArgs) -> Outcome {
     let ipcp = args.ipcp.as_ref().map(LocalName::as_str);
     let retracted = node
         .retract_dif(args.name.as_str(), args.over.as_str(), ipcp)
-        .attempt(format!("taking {} away from DIF {}", args.over, args.name))?;
+        .attempt(format!(
+            "removing N-1 DIF {} from DIF {}",
+            args.over, args.name
+        ))?;
     let member = match shared.wait {
         Some(_) => wait(
             &node,
@@ -64,7 +67,7 @@ fn wait(
             return Err(failed(what));
         }
         std::thread::sleep(LOOK_AGAIN);
-        let ipcps = node.ipcps().attempt("asking how far it is")?;
+        let ipcps = node.ipcps().attempt("reading the state of the member")?;
         let found = ipcps.into_iter().find(|ipcp| ipcp.name == member.name);
         member = found.ok_or_else(|| failed(format!("{} no longer exists", member.name)))?;
     }

@@ -81,7 +81,7 @@ pub(super) fn status_text(status: &Status) -> String {
 /// Tables of systems, links, DIFs and applications.
 #[expect(clippy::too_many_lines, reason = "one table after the other")]
 pub(super) fn topology_text(topology: &Topology) -> String {
-    let mut systems = Table::new(["SYSTEM", "IS", "DIFS"]);
+    let mut systems = Table::new(["SYSTEM", "KIND", "DIFS"]);
     for system in &topology.systems {
         let is = match &system.vm {
             None => "namespace".to_owned(),

@@ -21,9 +21,11 @@ use crate::report::{print_json, print_line};
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Print a part of the configuration
-    #[command(after_help = "Examples:\n  carina lwaftr config get aftr1\n  \
-        carina lwaftr config get aftr1 /softwire-config/internal-interface/mtu\n\n\
-        The AFTR is named by the name in its configuration, or by its process.")]
+    #[command(
+        after_help = "Examples:\n  carina lwaftr config get aftr1\n  carina lwaftr config \
+        get aftr1 /softwire-config/internal-interface/mtu\n\nAFTR is the name in the \
+        configuration of the AFTR, or its process id."
+    )]
     Get(Part),
     /// Print counters
     #[command(after_help = "Example:\n  \
@@ -51,11 +53,12 @@ pub(crate) enum ConfigCommand {
         file: PathBuf,
     },
     /// Send requests from standard input, one line of JSON each, and print the answers
-    #[command(after_help = "Example:\n  \
-        echo '{\"id\": 1, \"verb\": \"get\", \"path\": \"/softwire-config/name\"}' | \
-        carina lwaftr config listen aftr1\n\nVerbs: get, get-state, set, add, remove, load, \
-        monitor, shutdown, and of alarms: alarms, set-alarms, compress-alarms, purge-alarms. The \
-        AFTR answers the requests in their order.")]
+    #[command(
+        after_help = "Example:\n  echo '{\"id\": 1, \"verb\": \"get\", \"path\": \
+        \"/softwire-config/name\"}' | carina lwaftr config listen aftr1\n\nVerbs: get, \
+        get-state, set, add, remove, load, monitor, shutdown; for alarms: alarms, set-alarms, \
+        compress-alarms, purge-alarms. The AFTR answers the requests in order."
+    )]
     Listen {
         /// The AFTR: the name in its configuration, or its process id
         id: String,
@@ -189,11 +192,11 @@ fn socket(shared: &Shared, id: Option<&str>) -> Result<PathBuf, Failure> {
             listed(&running)
         ))),
         ([], None) => Err(failed(format!(
-            "no AFTR runs that has its files in {}",
+            "no running AFTR has its files in {}",
             shared.run_dir().path().display()
         ))),
         (several, _) => Err(failed(format!(
-            "{} AFTRs can be meant: name one of the processes {}",
+            "{} AFTRs match: name one of the processes {}",
             several.len(),
             listed(&running)
         ))),

@@ -156,7 +156,7 @@ pub(super) fn query(shared: &Shared, part: &str) -> Outcome {
     }
     if found.is_empty() {
         return Err(failed(format!(
-            "no AFTR runs that keeps its counters in {}",
+            "no running AFTR keeps its counters in {}",
             shared.run_dir().path().display()
         )));
     }

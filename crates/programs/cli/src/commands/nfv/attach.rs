@@ -43,7 +43,7 @@ pub(crate) struct AttachArgs {
 
 /// The text is not a size of memory.
 #[derive(Debug, thiserror::Error)]
-#[error("digits with K, M, G or T behind, such as 512M")]
+#[error("must be a number followed by K, M, G or T, such as 512M")]
 struct SizeError;
 
 fn size(text: &str) -> Result<String, SizeError> {
@@ -72,10 +72,13 @@ pub(super) fn run(shared: &Shared, args: &AttachArgs) -> Outcome {
         return print_json(&json!({ "qemu": arguments }));
     }
     if args.memory.is_none() {
-        progress("QEMU has to share the guest's memory: --memory SIZE adds what that takes");
+        progress("QEMU must share the guest's memory: --memory SIZE adds the arguments for that");
     }
     if !args.emulated && !Path::new("/dev/kvm").exists() {
-        progress("there is no KVM here: --emulated adds what QEMU 7.2 needs without it");
+        progress(
+            "this system has no KVM: --emulated adds the arguments that QEMU 7.2 needs \
+            without KVM",
+        );
     }
     let pairs = arguments.chunks(2).map(|pair| pair.join(" "));
     print_line(pairs.collect::<Vec<_>>().join("\n"))
@@ -101,7 +104,8 @@ fn find(shared: &Shared, args: &AttachArgs) -> Result<TrafficPort, Failure> {
             let records = record::all(shared);
             if records.is_empty() {
                 return Err(usage(
-                    "no process of `carina nfv run` runs here; --file FILE names a file of ports",
+                    "`carina nfv run` does not run on this system; --file FILE names a file of \
+                     ports",
                 ));
             }
             let mut found = None;

@@ -89,22 +89,25 @@ fn seen(report: &Report) -> Table {
         format!("{:.1} Mb/s", rate.limited_mbps),
     ]);
     table.row([
-        "the same without the limit".to_owned(),
+        "download without the limit".to_owned(),
         format!("{:.0} Mb/s", rate.unlimited_mbps),
     ]);
     for (when, is_served) in [
         ("port 80 of the server", block.served_before),
-        ("port 80, blocked by a filter", block.served_meanwhile),
-        ("port 80, the filter gone", block.served_after),
+        (
+            "port 80 of the server, blocked by a filter",
+            block.served_meanwhile,
+        ),
+        ("port 80 of the server, filter removed", block.served_after),
     ] {
         table.row([when, served(is_served)]);
     }
     table.row([
-        "pings through the same port meanwhile".to_owned(),
+        "pings through the same port during the block".to_owned(),
         pings(&block.same_port),
     ]);
     table.row([
-        "pings through the other ports meanwhile".to_owned(),
+        "pings through the other ports during the block".to_owned(),
         pings(&block.other_ports),
     ]);
     for port in report.ports["ports"].as_array().into_iter().flatten() {

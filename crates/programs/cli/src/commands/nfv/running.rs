@@ -76,7 +76,7 @@ impl Process {
     fn follow(&mut self, shared: &Shared, source: &Source) {
         let wanted = match source.read(shared) {
             Ok(wanted) => wanted,
-            Err(failure) => return progress(format!("{failure}; the ports stay as they were")),
+            Err(failure) => return progress(format!("{failure}; the ports were not changed")),
         };
         let changes = Changes::between(&self.traffic, &wanted);
         warn(&source.file, &wanted);
@@ -92,7 +92,7 @@ impl Process {
             Ok(_) => progress(changes),
             Err(failure) => {
                 let file = source.file.display();
-                return progress(format!("{file}: {failure}; the ports stay as they were"));
+                return progress(format!("{file}: {failure}; the ports were not changed"));
             }
         }
         self.traffic = wanted;
@@ -180,7 +180,7 @@ pub(super) fn show(shared: &Shared, over: u64) -> Outcome {
     }
     let begin = Instant::now();
     if looks.is_empty() {
-        progress("no process of `carina nfv run` runs here");
+        progress("`carina nfv run` does not run on this system");
     } else {
         std::thread::sleep(std::time::Duration::from_nanos(over));
     }

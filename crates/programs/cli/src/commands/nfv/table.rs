@@ -37,12 +37,12 @@ impl Period<'_> {
     pub(super) fn table(&self) -> String {
         let mut table = Table::new([
             "port",
-            "from it, Mpps",
+            "from port, Mpps",
             "Gb/s",
-            "to it, Mpps",
+            "to port, Mpps",
             "Gb/s",
-            "packets from it",
-            "to it",
+            "packets from port",
+            "packets to port",
             "dropped",
         ]);
         let mpps = |before, after| short(self.rate(before, after) / 1e6);

@@ -85,7 +85,7 @@ fn write_all(node: &Client, write: &RibWrite, members: Vec<Member>) -> Vec<Row> 
                     Row {
                         member,
                         taken: false,
-                        reason: Some("no way leads to it now".to_owned()),
+                        reason: Some("there is no route to this member now".to_owned()),
                         is_final: false,
                     }
                 });
@@ -120,7 +120,7 @@ fn write_one(node: &Client, write: &RibWrite, member: String) -> Row {
 }
 
 fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new(["MEMBER", "TAKEN", "REASON"]);
+    let mut table = Table::new(["MEMBER", "ACCEPTED", "REASON"]);
     for row in rows {
         table.row([
             row.member.as_str(),
@@ -134,7 +134,7 @@ fn table(rows: &[Row]) -> Table {
 fn verdict(rows: &[Row]) -> Result<(), Failure> {
     let without = rows.iter().filter(|row| !row.taken).count();
     let text = format!(
-        "{without} of {} members did not take it; those that did keep it",
+        "{without} of {} members did not accept the change; the others keep it",
         rows.len()
     );
     match without {

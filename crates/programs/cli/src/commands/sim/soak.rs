@@ -41,7 +41,7 @@ pub(super) fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
                 failure,
                 command,
             } = &failing;
-            progress(format!("seed {seed}: {failure}\n  again: {command}"));
+            progress(format!("seed {seed}: {failure}\n  repeat with: {command}"));
             bad.push(failing);
         }
         if done.is_multiple_of(1_000) {
@@ -68,7 +68,8 @@ pub(super) fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
         Ok(())
     } else {
         Err(failed(format!(
-            "seeds that failed: {seeds:?}; look, with --trace for every event, with\n  {}",
+            "seeds that failed: {seeds:?}; to repeat them, with --trace to print every event, \
+             run\n  {}",
             commands.join("\n  ")
         )))
     }
@@ -108,7 +109,7 @@ fn failure_of(scenario: &Scenario) -> Option<String> {
 fn make_smaller(scenario: &Scenario, failure: &str, limit: Duration) -> Shrunk {
     let seed = scenario.seed;
     progress(format!(
-        "seed {seed}: {failure}; making it smaller, {} s at most",
+        "seed {seed}: {failure}; reducing the scenario, for at most {} s",
         limit.as_secs()
     ));
     let began = Instant::now();

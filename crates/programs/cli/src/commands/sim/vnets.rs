@@ -157,7 +157,7 @@ pub(super) fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
     match bad.first() {
         None => Ok(()),
         Some(first) => Err(failed(format!(
-            "{first}\n  look with: carina sim vnet {}--seeds {}..{} --trace",
+            "{first}\n  repeat with: carina sim vnet {}--seeds {}..{} --trace",
             args.size_words(),
             first.seed,
             first.seed + 1

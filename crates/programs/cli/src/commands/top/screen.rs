@@ -116,7 +116,8 @@ pub(crate) fn run<L: Live>(interval: Duration, live: &L) -> Outcome {
     let before = (Instant::now(), live.look()?);
     if !std::io::stdout().is_terminal() {
         return Err(failed(
-            "standard output is no terminal; --once prints one table, --json a line per interval",
+            "standard output is not a terminal; --once prints one table, --json a line per \
+             interval",
         ));
     }
     let screen = Screen {
@@ -187,7 +188,7 @@ impl<L: Live> Screen<'_, L> {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(failed("nothing reads keys and signals any more"));
+                    return Err(failed("the thread that reads keys and signals has ended"));
                 }
             }
             let after = (Instant::now(), self.live.look()?);

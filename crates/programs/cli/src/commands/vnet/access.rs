@@ -76,7 +76,7 @@ pub(super) fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
     let UserArgs { name, access, user } = &args.of;
     let lease_s = args.lease.duration().as_nanos() / 1_000_000_000;
     if lease_s == 0 {
-        return Err(usage("--for: a lease is at least 1s"));
+        return Err(usage("--for: the time must be at least 1s"));
     }
     let rights = args.rights.iter().copied().collect();
     let what = format!("making a token for access point {access} of network {name}");

@@ -175,7 +175,7 @@ impl Drop for Page {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            progress(format!("the page: {error}"));
+            progress(format!("serving the page: {error}"));
         }
     }
 }
@@ -193,7 +193,7 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
         Some(lock) => lock,
         None if args.transient => {
             // The command that started this agent finds the other one.
-            progress("another agent has the run directory");
+            progress("another agent uses the run directory");
             return Ok(());
         }
         None => {
@@ -204,9 +204,13 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
         }
     };
     let provider = args.provider(shared)?;
-    let agent = Arc::new(args.agent(&run_dir).attempt("taking up networks")?);
+    let agent = Arc::new(
+        args.agent(&run_dir)
+            .attempt("taking over existing networks")?,
+    );
     if args.moves.is_some_and(|at| at.ip().is_unspecified()) {
-        let what = "--moves: give the address at which other hosts reach this one";
+        let what = "--moves: must be an address at which other hosts reach this host, not \
+            0.0.0.0 or ::";
         return Err(usage(what));
     }
     let orders = provider.map(|it| {
@@ -235,7 +239,7 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let (serves, keeps) = (Arc::clone(&agent), Arc::clone(&agent));
     std::thread::spawn(move || {
         if let Err(error) = keeps.keep_ready(pool) {
-            progress(format!("no machines stand ready: {error}"));
+            progress(format!("the pool of ready machines is not filled: {error}"));
         }
     });
     let serving = std::thread::spawn(move || {
@@ -389,7 +393,9 @@ impl Started {
     }
 
     fn has_ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
-        self.child.try_wait().attempt("looking after the agent")
+        self.child
+            .try_wait()
+            .attempt("checking whether the agent has ended")
     }
 
     /// What the agent has written to its log since its start.

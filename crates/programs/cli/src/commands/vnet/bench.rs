@@ -35,10 +35,9 @@ pub(crate) enum VnetBenchCommand {
     /// phase
     #[command(
         after_help = "Examples:\n  carina vnet bench instantiate --json > instantiate.json\n  \
-        carina vnet bench instantiate --discovery pip --boot clone --providers 1\n  \
-        carina vnet bench instantiate --cases pip/clone/6/1,vnp/clone/6/3 --runs 30\n\nNeeds \
-        root and QEMU. Every role and every agent is a process of its own, hosts are network \
-        namespaces."
+        carina vnet bench instantiate --discovery pip --boot clone --providers 1\n  carina vnet \
+        bench instantiate --cases pip/clone/6/1,vnp/clone/6/3 --runs 30\n\nNeeds root and QEMU. \
+        Each role and each agent runs as a separate process; each host is a network namespace."
     )]
     Instantiate(InstantiateArgs),
     /// Removes the networks of `instantiate` when that process has ended
@@ -51,9 +50,9 @@ pub(crate) enum VnetBenchCommand {
     /// a bridge and tunnels of the kernel
     #[command(
         after_help = "Examples:\n  carina vnet bench forward --json > forward.json\n  \
-        carina vnet bench forward --cases flows-1,flows-6 --sizes 64 --runs 9\n\nFrames have 64 \
-        and 1500 bytes without --sizes; a third of the time goes before each measurement, to warm \
-        up. Needs root."
+        carina vnet bench forward --cases flows-1,flows-6 --sizes 64 --runs 9\n\nWithout --sizes, \
+        frames have 64 and 1500 bytes. A warm-up of a third of the measuring time precedes each \
+        measurement. Needs root."
     )]
     Forward(ForwardArgs),
 }
@@ -157,7 +156,7 @@ fn bench_instantiate(shared: &Shared, args: &InstantiateArgs) -> Outcome {
     });
     let results = match measured {
         Err(carina_bench::Error::Interrupted) => {
-            let words = "interrupted; what the bench had made is removed";
+            let words = "interrupted; the networks of the benchmark are removed";
             return Err(Failure::Interrupted(words.to_owned()));
         }
         measured => measured?,
@@ -269,11 +268,11 @@ impl EmbedArgs {
         let possible = ETA_MIN..=ETA_MAX;
         if let Some(eta) = self.eta.iter().find(|eta| !possible.contains(eta)) {
             return Err(usage(format!(
-                "--eta {eta}: rates of arrivals are {ETA_MIN} to {ETA_MAX}"
+                "--eta {eta}: the arrival rate must be {ETA_MIN} to {ETA_MAX}"
             )));
         }
         if self.requests == 0 {
-            return Err(usage("--requests 0: at least 1 comes"));
+            return Err(usage("--requests 0: must be at least 1"));
         }
         let mut topologies = chosen("topology", &Topology::ALL, |it| it.name(), &self.topology)?;
         if self.topology.is_empty() && !self.eta.is_empty() {

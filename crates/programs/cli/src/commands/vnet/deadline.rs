@@ -55,7 +55,7 @@ impl Deadline {
             return Ok(());
         }
         let waits_for = match waits_for {
-            "" => "nothing is known of what it waits for",
+            "" => "the agent does not say what the network waits for",
             words => words,
         };
         Err(failed(format!(

@@ -43,7 +43,7 @@ fn boot(text: &str) -> Result<Boot, String> {
     match text {
         "cold" => Ok(Boot::Cold),
         "clone" => Ok(Boot::Clone),
-        _ => Err("machines boot `cold`, or are a `clone`".to_owned()),
+        _ => Err("must be `cold` or `clone`".to_owned()),
     }
 }
 
@@ -122,8 +122,9 @@ fn show(shared: &Shared, reports: &[VnetReport]) -> Outcome {
     }
     print_line(table)?;
     print_line(
-        "\nHere: six nodes on this machine, with consoles and links that have answered. The paper: \
-         Xen on machines\nof 2008, up to the console; it does not say how many nodes.",
+        "\nCarina: six nodes on this machine, until all consoles and links have answered. The \
+         paper: Xen on machines\nof 2008, until the console answers; the paper does not give \
+         the number of nodes.",
     )
 }
 

@@ -35,7 +35,7 @@ impl Source {
             .or_else(|| Form::of_path(&self.file))
             .ok_or_else(|| {
                 usage(format!(
-                    "{name} ends in none of .toml, .xml, .json: give its form with --from"
+                    "{name} does not end in .toml, .xml or .json: specify its format with --from"
                 ))
             })?;
         let text = fs::read_to_string(&self.file).attempt(format!("reading {name}"))?;

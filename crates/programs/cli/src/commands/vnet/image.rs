@@ -21,10 +21,10 @@ pub(crate) enum ImageCommand {
     /// volume `cidata` (NoCloud) tells cloud-init in the node its name, and the addresses and
     /// routes of its interfaces.
     #[command(
-        after_help = "Examples:\n  carina vnet image add debian-12-nocloud-amd64.qcow2 --name debian\n  \
-        carina vnet image add disk.raw --name own --user-data user-data.yaml\n  \
+        after_help = "Examples:\n  carina vnet image add debian-12-nocloud-amd64.qcow2 --name \
+        debian\n  carina vnet image add disk.raw --name own --user-data user-data.yaml\n  \
         carina vnet image add root.qcow2 --name bare --kernel vmlinuz --initramfs initrd.img \
-        --append 'root=/dev/vda console=ttyS0'\n\nExit code 3: it cannot be an image."
+        --append 'root=/dev/vda console=ttyS0'\n\nExit code 3: the file cannot be used as an image."
     )]
     Add(AddArgs),
     /// List the disk images of this host

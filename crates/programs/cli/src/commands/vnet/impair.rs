@@ -90,7 +90,7 @@ pub(super) fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
     let named = NamedLink::find(&before, name).map_err(failed)?;
     if args.words.is_empty() && !args.clear {
         return Err(usage(format!(
-            "impair {name}: say how, as in delay=20ms loss=1%, or --clear"
+            "impair {name}: specify an impairment, such as delay=20ms loss=1%, or --clear"
         )));
     }
     let wanted = (!args.clear).then(|| together(&args.words));

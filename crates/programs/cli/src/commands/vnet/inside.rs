@@ -21,12 +21,12 @@ use crate::report::report;
 /// Options of `carina vnet exec`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
-    /// Name of the network [default: the only one]
+    /// Name of the virtual network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
-    /// Name of the node in which to run the command
+    /// Name of the virtual network's node (VM or namespace) in which to run the command
     node: String,
-    /// Command to run in the node, with its arguments
+    /// Command to run in that node, with its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
     #[command(flatten)]

@@ -62,7 +62,8 @@ pub(super) fn run(shared: &Shared, args: &JoinArgs) -> Outcome {
     let mut member = Member::make(args, &token, &key, admission)?;
     if !member.hears(&interrupt)? {
         return Err(failed(format!(
-            "access point {} has let this system in, but no tunnel comes about within {} s",
+            "access point {} has admitted this system, but the tunnel carried no packet within \
+             {} s",
             member.admission.point,
             HEARS.as_secs()
         )));
@@ -80,7 +81,7 @@ fn token_text(argument: &str) -> Result<String, Failure> {
     }
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        progress("the token, and then Ctrl-D:");
+        progress("paste the token, then press Ctrl-D:");
     }
     let mut text = String::new();
     // The limit is far longer than any token.
@@ -98,10 +99,15 @@ fn failure(token: &Token, error: &JoinError) -> Failure {
     match error {
         JoinError::Refused(refusal) => refused(refusal),
         JoinError::Silent { .. } if token.claims().exp <= unix_now() => {
-            let what = "the token has expired by the clock of this system, and no one answers";
+            let what = "the token has expired by the clock of this system, and the access point \
+                does not answer";
             refused(Refused::new(Refusal::Expired, what))
         }
-        JoinError::Interrupted => Failure::Interrupted("interrupted before it had joined".into()),
+        JoinError::Interrupted => Failure::Interrupted(
+            "interrupted before this system had \
+            joined"
+                .into(),
+        ),
         error => failed(error),
     }
 }
@@ -118,7 +124,7 @@ impl Member {
         let interface = match &args.interface {
             Some(name) if interface_exists(name) => {
                 return Err(failed(format!(
-                    "interface {name} is there already; choose another name"
+                    "interface {name} exists already; choose another name"
                 )));
             }
             Some(name) => name.clone(),
@@ -144,7 +150,7 @@ impl Member {
         }
         let runner = GraphRunner::new(PoolConfig::default(), None);
         let mut runner = runner.attempt("starting the engine")?;
-        let what = format!("making interface {interface} (it takes root)");
+        let what = format!("making interface {interface} (needs root)");
         runner.configure(&graph).attempt(what)?;
         let address = joined.address.address();
         ip(&[
@@ -269,7 +275,7 @@ impl Member {
                 self.watch.ask(Request::Join(token.text().to_owned()));
             }
             if unix_now() >= self.admission.joined.until {
-                let what = "the time of the token is over";
+                let what = "the token has expired";
                 return Err(refused(Refused::new(Refusal::Expired, what)));
             }
             let now = self.watch.heard();
@@ -281,7 +287,7 @@ impl Member {
             } else if since.elapsed() >= SILENCE {
                 since = Instant::now();
                 if !is_silent {
-                    progress("nothing is heard of the access point; asking it anew");
+                    progress("the access point is silent; sending the token again");
                 }
                 is_silent = true;
                 self.ask_anew(token, key, interrupt)?;
@@ -326,7 +332,7 @@ impl Member {
             joined,
         };
         if let Err(error) = check_way(&after) {
-            progress(format!("{error}; routes stay as they were"));
+            progress(format!("{error}; routes were not changed"));
             return Ok(());
         }
         let missing = |of: &[InterfaceAddress], among: &[InterfaceAddress]| {
@@ -342,7 +348,7 @@ impl Member {
         self.route(&new)?;
         if !(gone.is_empty() && new.is_empty()) {
             progress(format!(
-                "the network has changed: routes to {} prefixes have come, {} have gone",
+                "the network has changed: routes to {} prefixes were added, {} removed",
                 new.len(),
                 gone.len()
             ));
@@ -353,7 +359,7 @@ impl Member {
 }
 
 fn moved() -> Failure {
-    failed("the access point has moved; join again with a new token")
+    failed("the access point has another address now; join again with a new token")
 }
 
 /// Refuses a network whose routes would lead packets of the tunnel into the tunnel itself.
@@ -368,8 +374,8 @@ fn check_way(admission: &Admission) -> Result<(), Failure> {
     match admission.joined.routes.iter().find(covers) {
         None => Ok(()),
         Some(route) => Err(failed(format!(
-            "the access point is at {point}, which is within {route} of the network itself; a \
-             token with another address helps (`carina vnet token --at`)"
+            "the access point is at {point}, which is within {route} of the network itself; use \
+             a token with another address (`carina vnet token --at`)"
         ))),
     }
 }
@@ -377,7 +383,12 @@ fn check_way(admission: &Admission) -> Result<(), Failure> {
 fn free_interface() -> Result<String, Failure> {
     let mut names = (0..NAMES).map(|number| format!("carina{number}"));
     let free = names.find(|name| !interface_exists(name));
-    free.ok_or_else(|| failed("interfaces carina0 to carina99 are all there; say --interface"))
+    free.ok_or_else(|| {
+        failed(
+            "interfaces carina0 to carina99 all exist; choose another name \
+        with --interface",
+        )
+    })
 }
 
 /// Runs the program `ip`.

@@ -49,7 +49,7 @@ pub(super) fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
             let client = args.operator.pip_client(shared, pip)?;
             let vnet = args.vnet.clone();
             let request = MoveRequest {
-                vnet: vnet.ok_or_else(|| usage("--to: say by --vnet which network"))?,
+                vnet: vnet.ok_or_else(|| usage("--to: also name the network, with --vnet"))?,
                 node: args.node.clone(),
                 to: to.clone(),
                 limit_ms: args.limit.duration().as_millis(),
@@ -86,7 +86,7 @@ pub(super) fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
         return print_json(&report);
     }
     print_line(format!(
-        "{name}: saved to {}; its machines stood still for {:.1} s",
+        "{name}: saved to {}; its machines were paused for {:.1} s",
         report.path.display(),
         report.stood_still_ms / 1000.0
     ))?;
@@ -97,7 +97,7 @@ pub(super) fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
         Ok(())
     } else {
         print_line(format!(
-            "  of namespaces nothing but the document is saved: {}",
+            "  for nodes that are namespaces, only the document is saved: {}",
             report.namespaces.join(", ")
         ))
     }

@@ -49,8 +49,8 @@ impl MemberNode {
         let control = Client::new(run_dir.control_sock()).with_answer_limit(ANSWER);
         if control.ipcps().is_ok() {
             return Err(failed(format!(
-                "a node with the run directory {} runs already; say another one, for the node that \
-                 becomes a member of DIF {}: carina --run DIR vnet join TOKEN",
+                "a node with the run directory {} runs already; choose another directory for \
+                 the node that becomes a member of DIF {}: carina --run DIR vnet join TOKEN",
                 path.display(),
                 dif.name
             )));
@@ -115,7 +115,10 @@ impl MemberNode {
     /// # Errors
     /// The node has ended.
     pub(super) fn check(&mut self) -> Outcome {
-        let ended = self.child.try_wait().attempt("looking after the node")?;
+        let ended = self
+            .child
+            .try_wait()
+            .attempt("checking whether the node has ended")?;
         match ended {
             None => Ok(()),
             Some(status) => Err(self.ended(status)),

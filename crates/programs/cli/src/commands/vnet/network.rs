@@ -78,7 +78,7 @@ pub(super) fn up(shared: &Shared, args: &UpArgs) -> Outcome {
             Failure::Interrupted(_) => HASTE,
             _ => REMOVAL,
         };
-        progress(format!("removing what was made of {name}"));
+        progress(format!("removing the unfinished network {name}"));
         match client.remove(name, limit) {
             Ok(()) | Err(ClientError::Silent { .. }) => {}
             Err(error) => progress(format!("{error}; `carina vnet down {name}` removes it")),
@@ -194,7 +194,7 @@ pub(super) fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
         }
     }
     if all && !has_agent {
-        remains::remove_pool(&vnets).attempt("ending the machines that stood ready")?;
+        remains::remove_pool(&vnets).attempt("ending the ready machines of the pool")?;
     }
     match shared.json {
         true => print_json(&json!({ "removed": names })),
@@ -346,11 +346,13 @@ pub(super) fn client_with_agent(shared: &Shared) -> Result<Client, Failure> {
     let ended = format!("the agent of {} has ended", names.join(", "));
     if names.iter().any(|name| is_part_name(name)) {
         return Err(failed(format!(
-            "{ended}; start it again with the options that it had: `carina vnet agent --host HOST \
-             --pip NAME=ADDRESS --keys DIR ...` takes them up"
+            "{ended}; start the agent again with its former options, so that it takes the \
+             networks over: `carina vnet agent --host HOST --pip NAME=ADDRESS --keys DIR ...`"
         )));
     }
-    progress(format!("{ended}; another one is started and takes them up"));
+    progress(format!(
+        "{ended}; starting another agent, which takes the networks over"
+    ));
     let client = reach_or_start(shared)?;
     let deadline = Instant::now() + TAKE_UP;
     loop {

@@ -61,18 +61,18 @@ fn words(plan: &Plan) -> String {
     let counts = [
         (Action::Add, "to add"),
         (Action::Change, "to change"),
-        (Action::Replace, "to make anew"),
+        (Action::Replace, "to replace"),
         (Action::Remove, "to remove"),
     ];
     let counts = counts.map(|(action, words)| format!("{} {words}", plan.count(action)));
     let verb = if plan.is_there { "apply" } else { "up" };
     let fits = match plan.refusal {
-        None => format!("it fits: `carina vnet {verb}` does this"),
-        Some(_) => "it does not fit".to_owned(),
+        None => format!("the network fits: `carina vnet {verb}` makes these changes"),
+        Some(_) => "the network does not fit".to_owned(),
     };
     let head = format!("{}: {}; {fits}", plan.name, counts.join(", "));
     if plan.steps.is_empty() {
-        return format!("{}: nothing differs", plan.name);
+        return format!("{}: nothing to change", plan.name);
     }
     let mut table = Table::new(["", "WHAT", "WHY"]);
     for step in &plan.steps {
@@ -101,13 +101,13 @@ mod tests {
             steps: vec![step(Action::Add, "node a"), step(Action::Replace, "node b")],
         };
         let text = words(&plan);
-        let head = "x: 1 to add, 0 to change, 1 to make anew, 0 to remove; it fits";
+        let head = "x: 1 to add, 0 to change, 1 to replace, 0 to remove; it fits";
         assert!(text.starts_with(head), "{text}");
         assert!(
             text.contains("-/+") && text.contains("vnet apply"),
             "{text}"
         );
         plan.steps.clear();
-        assert_eq!(words(&plan), "x: nothing differs");
+        assert_eq!(words(&plan), "x: nothing to change");
     }
 }

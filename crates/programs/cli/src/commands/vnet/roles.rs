@@ -244,7 +244,7 @@ fn serve(configuration: &Configuration) -> Outcome {
             return Ok(());
         }
     }
-    Err(failed("the roles are served no longer"))
+    Err(failed("the roles have stopped"))
 }
 
 const LOOK: Duration = Duration::from_millis(200);

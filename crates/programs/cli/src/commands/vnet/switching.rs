@@ -76,7 +76,10 @@ pub(super) fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcom
         }
     };
     let Some(node) = report.nodes.iter().find(|it| it.name == args.node) else {
-        return Err(failed(format!("node {} is gone meanwhile", args.node)));
+        return Err(failed(format!(
+            "node {} was removed in the meantime",
+            args.node
+        )));
     };
     if shared.json {
         print_json(node)
@@ -119,7 +122,10 @@ pub(super) fn link(shared: &Shared, command: &LinkCommand) -> Outcome {
         }
     };
     let Some(link) = report.links.iter().find(|it| it.number == named.number) else {
-        return Err(failed(format!("link {} is gone meanwhile", args.link)));
+        return Err(failed(format!(
+            "link {} was removed in the meantime",
+            args.link
+        )));
     };
     if shared.json {
         print_json(link)

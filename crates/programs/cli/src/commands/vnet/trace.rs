@@ -66,13 +66,13 @@ pub(super) fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
 
 fn words(way: &Way) -> String {
     let rtt = way.rtt_ns.map_or_else(String::new, |ns| {
-        format!(", at best after {} ms", short(ns as f64 / 1e6))
+        format!(", shortest time {} ms", short(ns as f64 / 1e6))
     });
     let mut text = format!(
         "{} -> {} ({}): {} of {} echos answered{rtt}\n\n",
         way.from, way.to, way.address, way.answered, way.asked
     );
-    let mut table = Table::new(["WAY", "WHERE", "LINK", "SEEN", "AFTER, ms", ""]);
+    let mut table = Table::new(["DIRECTION", "WHERE", "LINK", "SEEN", "AFTER, ms", ""]);
     for place in &way.places {
         let verb = match place.act {
             Act::Sends => "sends",
@@ -93,7 +93,7 @@ fn words(way: &Way) -> String {
             if place.is_expected {
                 String::new()
             } else {
-                "off the network's routes".to_owned()
+                "not on the network's routes".to_owned()
             },
         ]);
     }

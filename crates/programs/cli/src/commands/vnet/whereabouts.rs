@@ -24,10 +24,10 @@ pub(super) fn run(shared: &Shared, node: Option<&str>, vnet: Option<&str>) -> Ou
     if let (Some(node), true) = (node, found.is_empty()) {
         let of = vnet.map_or_else(String::new, |vnet| format!(" of network {vnet}"));
         return Err(failed(if known.is_empty() {
-            format!("there is no node {node} here, nor any other")
+            format!("there is no node {node} on this host, which has no nodes at all")
         } else {
             format!(
-                "there is no node {node}{of} here; there are: {}",
+                "there is no node {node}{of} on this host; there are: {}",
                 known.join(", ")
             )
         }));
@@ -57,7 +57,7 @@ fn table(found: &[Whereabouts]) -> Table {
             Some(way) => format!("{interface} at {port} to {way}"),
         });
         let pid = match (it.is_there, it.pid) {
-            (false, _) => "not there".to_owned(),
+            (false, _) => "not running".to_owned(),
             (true, pid) => pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
         };
         table.row([

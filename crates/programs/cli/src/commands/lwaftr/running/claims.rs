@@ -42,8 +42,8 @@ impl RunArgs {
         if let Some((_, place)) = twice {
             let interface = &place.interface;
             return Err(usage(format!(
-                "--v4 and --v6: both are {place}; --on-a-stick {interface} has both sides on one \
-                 interface"
+                "--v4 and --v6 are both {place}; use --on-a-stick {interface} for both sides on \
+                 one interface"
             )));
         }
         Ok(places.into_iter().map(|(_, place)| place).collect())
@@ -58,7 +58,10 @@ impl RunArgs {
 pub(super) fn claim(place: &Place) -> Result<Option<Claim>, ClaimError> {
     match Claim::take(place) {
         Err(error @ ClaimError::Squatted { .. }) => {
-            progress(format!("{error}; the AFTR runs without a claim"));
+            progress(format!(
+                "{error}; the AFTR runs, but other AFTRs cannot see that it uses \
+                its interfaces"
+            ));
             Ok(None)
         }
         taken => taken.map(Some),

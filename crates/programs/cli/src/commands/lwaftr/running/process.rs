@@ -111,7 +111,7 @@ impl<'a> Process<'a> {
                 let (before, after) = (before.table.len(), after.table.len());
                 progress(format!("{what}: {after} softwires, {before} before"));
             }
-            Err(failure) => progress(format!("{failure}; the AFTR stays as it was")),
+            Err(failure) => progress(format!("{failure}; the AFTR was not changed")),
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a> Process<'a> {
             text.parse::<ConfigPath>().map_err(failed)
         };
         let value = request.value.as_deref();
-        let needed = || value.ok_or_else(|| usage("a value is needed"));
+        let needed = || value.ok_or_else(|| usage("the request needs a value"));
         let edit = match request.verb {
             Verb::Get => return self.live.get(&path()?).map_err(failed),
             Verb::GetState => return self.state(&path()?),
@@ -177,8 +177,8 @@ impl<'a> Process<'a> {
             }
             Verb::CompressAlarms => return Ok(self.alarms.compress(needed()?).to_string()),
             Verb::SetAlarms => {
-                let state: OperatorState =
-                    serde_json::from_value(json!(needed()?)).attempt("what is said")?;
+                let state: OperatorState = serde_json::from_value(json!(needed()?))
+                    .attempt("reading the operator state")?;
                 let kind = request.path.as_deref().unwrap_or_default();
                 return Ok(self.alarms.set_operator_state(kind, state).to_string());
             }

@@ -71,7 +71,7 @@ pub(crate) fn drain(shared: &Shared, args: &DrainArgs) -> Outcome {
 /// The host is not drained.
 pub(crate) fn undrain(shared: &Shared, args: &HostArgs) -> Outcome {
     let undrained = args.client(shared)?.undrain(&args.host);
-    undrained.attempt(format!("having host {} take nodes again", args.host))?;
+    undrained.attempt(format!("undraining host {}", args.host))?;
     if shared.json {
         print_json(&json!({ "host": args.host, "is_drained": false }))
     } else {

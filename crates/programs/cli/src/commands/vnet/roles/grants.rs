@@ -68,11 +68,11 @@ pub(crate) fn grant(shared: &Shared, args: &GrantArgs) -> Outcome {
             .map(|lease| unix_now() + lease.duration().as_secs()),
     });
     let done = client.grant(name, to, grant.as_ref());
-    done.attempt(format!("changing what {to} may do with network {name}"))?;
+    done.attempt(format!("changing the rights of {to} on network {name}"))?;
     match (shared.json, grant) {
         (true, grant) => print_json(&serde_json::json!({ "vnet": name, "to": to, "grant": grant })),
         (false, Some(grant)) => print_line(format!("{name}: {to} may {grant}")),
-        (false, None) => print_line(format!("{name}: {to} may do nothing")),
+        (false, None) => print_line(format!("{name}: {to} has no rights")),
     }
 }
 
@@ -85,11 +85,11 @@ pub(crate) fn grants(shared: &Shared, args: &GrantsArgs) -> Outcome {
     let client = args.operator.required(shared)?;
     let name = only(&client, args.name.as_deref())?;
     let grants = client.grants(&name);
-    let grants = grants.attempt(format!("asking who may do what with network {name}"))?;
+    let grants = grants.attempt(format!("listing the rights on network {name}"))?;
     if shared.json {
         return print_json(&grants);
     }
-    let mut table = Table::new(["DELEGATE", "MAY", "FOR"]);
+    let mut table = Table::new(["DELEGATE", "RIGHTS", "TIME LEFT"]);
     for (to, grant) in &grants {
         table.row([to.clone(), grant.to_string(), left(grant)]);
     }
@@ -101,6 +101,6 @@ fn left(grant: &Grant) -> String {
     match grant.until.map(|until| until.saturating_sub(unix_now())) {
         Some(0) => "ended".to_owned(),
         Some(left) => format!("{left} s"),
-        None => "the network's life".to_owned(),
+        None => "until removal".to_owned(),
     }
 }

@@ -117,7 +117,10 @@ pub(crate) fn capture(
     let packets = sink.packets();
     progress(match sink.missed() {
         Some(missed) => format!("{packets} frames of {near} -- {far}, {missed} missed"),
-        None => format!("{packets} frames of {near} -- {far}, cut before it said what was missed"),
+        None => format!(
+            "{packets} frames of {near} -- {far}, the stream ended before the \
+            number of missed frames arrived"
+        ),
     });
     Ok(())
 }
@@ -141,7 +144,7 @@ pub(crate) fn console(client: &Client, vnet: Option<&str>, node: &str) -> Outcom
     };
     let what = || format!("watching the console of {node}");
     let first = watch(0, Duration::ZERO).attempt(what())?;
-    progress("connected; Ctrl-] leaves");
+    progress("connected; Ctrl-] leaves the console");
     let raw = RawTerminal::enter();
     let outcome = relay(client, (&name, node, session), first, &interrupt, &watch);
     drop(raw);
@@ -194,7 +197,9 @@ fn relay(
                 has_ended,
             } = answer
             else {
-                break Err(failed("the console answers with something else"));
+                break Err(failed(
+                    "the VNO answered with something other than console output",
+                ));
             };
             if let Err(error) = print_bytes(&bytes) {
                 break Err(error);
@@ -214,7 +219,7 @@ fn relay(
         left.store(true, Ordering::Relaxed);
         let said = says
             .join()
-            .unwrap_or_else(|_| Err(failed("typing has failed")));
+            .unwrap_or_else(|_| Err(failed("the thread that sends keystrokes has failed")));
         outcome.and(said)
     })
 }

@@ -22,11 +22,13 @@ pub(crate) enum KeysCommand {
         dir: PathBuf,
     },
     /// Make a certificate and key for a role, agent, operator or delegate, signed by an authority
-    #[command(after_help = "Examples:\n  carina vnet keys issue keys pip uk\n  \
-        carina vnet keys issue keys agent h1 --to h1-keys --days 90\n\nRoles: pip, vnp, vno; \
-        agent, by the name of its host; operator, by the name of its VNO; delegate, whom operators \
-        grant rights (`carina vnet grant`). The files are copied to where the role runs, but for \
-        ca.key.")]
+    #[command(
+        after_help = "Examples:\n  carina vnet keys issue keys pip uk\n  carina vnet keys \
+        issue keys agent h1 --to h1-keys --days 90\n\nRoles: pip, vnp and vno; agent, with the \
+        name of its host; operator, with the name of its VNO; delegate, a person to whom an \
+        operator grants rights (`carina vnet grant`). Copy the files to the system where the \
+        role runs, except ca.key."
+    )]
     Issue {
         /// Directory of the authority (`carina vnet keys ca`)
         dir: PathBuf,
@@ -113,7 +115,9 @@ pub(crate) fn run(shared: &Shared, command: KeysCommand) -> Outcome {
 
 /// Prints the revoked certificates.
 fn revoked(shared: &Shared, keys: &KeyDir) -> Outcome {
-    let all = keys.revocations().attempt("reading what is revoked")?;
+    let all = keys
+        .revocations()
+        .attempt("reading the list of revoked certificates")?;
     if shared.json {
         let entry = |(serial, party, at_s): &(String, Identity, u64)| {
             let (role, name) = (party.role.word(), &party.name);
@@ -121,7 +125,7 @@ fn revoked(shared: &Shared, keys: &KeyDir) -> Outcome {
         };
         return print_json(&all.iter().map(entry).collect::<Vec<_>>());
     }
-    let mut table = Table::new(["SERIAL", "ROLE", "NAME", "SINCE 1970"]);
+    let mut table = Table::new(["SERIAL", "ROLE", "NAME", "REVOKED AT, UNIX TIME"]);
     for (serial, party, at) in all {
         let role = party.role.to_string();
         table.row([serial, role, party.name, format!("{at} s")]);

@@ -24,10 +24,11 @@ use crate::report::{print_json, print_line, progress};
 /// Options that make a command ask a VNO instead of the agent of this host.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OperatorArgs {
-    /// Ask the VNO at this ADDRESS:PORT or dif:NAME, such as 127.0.0.1:7099 [default: the agent of
-    /// this host]
+    /// Ask the virtual network operator (VNO) at this ADDRESS:PORT or dif:NAME, such as
+    /// 127.0.0.1:7099 [default: ask the agent of this host]
     ///
-    /// With a delegate's certificate, also give the VNO's name: acme=192.0.2.1:7099.
+    /// A delegate, to whom an operator has granted rights, also gives the name of the VNO:
+    /// acme=192.0.2.1:7099.
     #[arg(
         long,
         value_name = "[NAME=]ADDRESS",
@@ -35,7 +36,7 @@ pub(crate) struct OperatorArgs {
         group = "called"
     )]
     vno: Option<String>,
-    /// Directory with the certificate and key of the operator or delegate (`carina vnet keys`)
+    /// Directory with your certificate and key, as operator or delegate (`carina vnet keys`)
     #[arg(long, value_name = "DIR", requires = "called")]
     keys: Option<PathBuf>,
 }
@@ -56,7 +57,8 @@ impl OperatorArgs {
         };
         match client {
             Err(KeyError::Which { .. }) if dir.only(Role::Delegate).is_ok() => Err(usage(
-                "the certificate is a delegate's: say the VNO's name, too, --vno NAME=ADDRESS",
+                "the certificate in --keys is a delegate's: also give the name of the VNO, as \
+                 --vno NAME=ADDRESS",
             )),
             client => client.map(Some).attempt("reading the operator's keys"),
         }
@@ -69,7 +71,10 @@ impl OperatorArgs {
     pub(crate) fn required(&self, shared: &Shared) -> Result<Client, Failure> {
         let client = self.client(shared)?;
         client.ok_or_else(|| {
-            usage("rights are granted at a VNO: say which (--vno), and your keys (--keys)")
+            usage(
+                "a VNO grants rights: name it with --vno, and the directory of your keys with \
+                --keys",
+            )
         })
     }
 
@@ -79,7 +84,12 @@ impl OperatorArgs {
     /// There is no certificate of an operator.
     pub(crate) fn pip_client(&self, shared: &Shared, pip: &str) -> Result<PipClient, Failure> {
         let keys = self.keys.as_ref();
-        let keys = keys.ok_or_else(|| usage("--pip: say by --keys where the operator's are"))?;
+        let keys = keys.ok_or_else(|| {
+            usage(
+                "--pip: also name the directory of the operator's \
+            keys, with --keys",
+            )
+        })?;
         pip_client(shared, pip, keys)
     }
 }
@@ -110,12 +120,12 @@ pub(crate) fn up(
     made.attempt(format!("making network {name}"))?;
     // If this command is killed, the network stays, so its removal is explained now.
     progress(format!(
-        "the VNO keeps network {name} until `carina vnet down {name} --vno …`, also if this command \
-         is killed"
+        "the VNO keeps network {name} until `carina vnet down {name} --vno …`, even if this \
+         command is killed"
     ));
     let outcome = follow(client, name, &interrupt, deadline);
     if outcome.is_err() && !keeps {
-        progress(format!("removing what was made of {name}"));
+        progress(format!("removing the unfinished network {name}"));
         if let Err(error) = client.remove(name) {
             progress(format!("{error}; `carina vnet down {name}` removes it"));
         }
