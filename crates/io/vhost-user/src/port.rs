@@ -278,7 +278,8 @@ impl Control {
         let mut connection = match connection {
             Ok(connection) => connection,
             Err(error) => {
-                tracing::warn!(socket = %path, %error, "front end is not served");
+                tracing::warn!(socket = %path, %error, "the connection of a front end could not \
+                    be set up");
                 return true;
             }
         };
@@ -293,7 +294,8 @@ impl Control {
                 Outcome::Refused(error) => {
                     was_cut = true;
                     self.count(REFUSED);
-                    tracing::warn!(socket = %path, %error, "front end is cut off");
+                    tracing::warn!(socket = %path, %error, "front end disconnected, because it \
+                        broke the protocol");
                     break;
                 }
             }
@@ -302,7 +304,8 @@ impl Control {
         if let Some(fault) = device.take_fault() {
             was_cut = true;
             self.count(FAULTS);
-            tracing::warn!(socket = %path, %fault, "guest is cut off");
+            tracing::warn!(socket = %path, %fault, "front end disconnected, because its guest \
+                broke a ring");
         }
         device.disconnect();
         device.reset();

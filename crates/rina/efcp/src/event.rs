@@ -34,7 +34,7 @@ impl FailReason {
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
-            FailReason::NoProgress => "the other side has acknowledged no PDU for too long",
+            FailReason::NoProgress => "the other side has acknowledged nothing for too long",
             FailReason::RunBroken => "the other side lost its state before all PDUs had arrived",
             FailReason::Exhausted => "sequence numbers are used up",
             FailReason::NoBuffer => "no buffer was free for PDUs that had arrived",

@@ -214,7 +214,7 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         if name != self.own {
-            let reason = "that member is not this one";
+            let reason = "the request names another member than this one";
             return self.reject_to(now, requester, message, result::OBJECT, reason, dt);
         }
         if !self
@@ -222,7 +222,7 @@ impl Management {
             .access
             .allows(&requester.name, Operation::Expel)
         {
-            let reason = "it may not make members leave; see policy access-control";
+            let reason = "the requester may not expel members; see policy access-control";
             return self.reject_to(now, requester, message, result::ACCESS, reason, dt);
         }
         self.respond_to(now, requester, &message.answer(), dt);

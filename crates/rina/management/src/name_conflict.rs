@@ -112,7 +112,7 @@ impl Management {
                 schema::answer(message, Some(schema::encode(&value)))
             }
             None => {
-                let reason = "that member is not this one";
+                let reason = "the request names another member than this one";
                 message.answer().with_error(result::OBJECT, reason)
             }
         };

@@ -356,8 +356,8 @@ fn with_filler(
 ) -> Result<Option<StreamSocket>, ErrorBody> {
     if filler > 0 && (attached.is_none() || filler > FILLER_BYTES_MAX) {
         let what = format!(
-            "a request has {filler} bytes of filler; only one that attaches a socket has any, and \
-             at most {FILLER_BYTES_MAX}"
+            "the request has {filler} bytes of filler; only a request that attaches a socket \
+             may have filler, and at most {FILLER_BYTES_MAX} bytes"
         );
         return Err(ErrorBody::new(ErrorCode::BadRequest, what));
     }

@@ -43,7 +43,8 @@ pub(crate) fn attached_socket(
         }
         None => {
             return Err(refused(format!(
-                "a request that asks for no flow attaches {count} descriptors; none is allowed"
+                "a request for something other than a flow attaches {count} descriptors; only a \
+                 flow request may attach one"
             )));
         }
     }
@@ -62,8 +63,8 @@ pub(crate) fn stream_spec_checked(mode: Mode, spec: &FlowSpec) -> Result<(), Err
         return Ok(());
     }
     Err(refused(format!(
-        "mode stream needs a flow that loses and reorders nothing, and this one asks for \
-         max_sdu_gap {}, max_loss {}, in_order {}; 0, 0 and true are right",
+        "mode stream needs a flow that loses and reorders nothing, but this request has \
+         max_sdu_gap {}, max_loss {}, in_order {}; they must be 0, 0 and true",
         spec.max_sdu_gap, spec.max_loss, spec.in_order
     )))
 }
@@ -106,4 +107,4 @@ fn refused(what: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, what)
 }
 
-const WHAT_IS_RIGHT: &str = "a connected stream socket is right (Unix, TCP or vsock)";
+const WHAT_IS_RIGHT: &str = "it must be a connected stream socket (Unix, TCP or vsock)";

@@ -108,7 +108,7 @@ impl Captures {
 
 fn missing(id: u64) -> ErrorBody {
     let what = format!(
-        "there is no capture {id}; a capture ends when its packets are not read for a while"
+        "there is no capture {id}; a capture also ends when no one reads its packets for a while"
     );
     ErrorBody::new(ErrorCode::NotFound, what)
 }

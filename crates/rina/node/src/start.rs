@@ -88,7 +88,7 @@ impl Node {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(io_error("the runtime of signals"))?;
+            .map_err(io_error("starting the runtime that handles signals"))?;
         runtime.block_on(async {
             // Handlers are set before the node starts, so that a signal during the start is not
             // lost.
@@ -155,7 +155,7 @@ impl Node {
                 // The receiver no longer exists when the handle has stopped the node.
                 let _ = ending.send(());
             })
-            .map_err(io_error("the core's thread"))?;
+            .map_err(io_error("starting the thread of the IPC Manager"))?;
         let (stop_control, stopped) = oneshot::channel();
         let mut handle = NodeHandle {
             run_dir,
@@ -168,7 +168,7 @@ impl Node {
             ended: Some(ended),
         };
         let control = http::spawn(control_listener, control_state, stopped)
-            .map_err(io_error("the thread of control.sock"))?;
+            .map_err(io_error("starting the thread of control.sock"))?;
         handle.control = Some(control);
         Ok(handle)
     }
@@ -259,7 +259,7 @@ impl CoreParts {
         remove_stale_counters(&dir.path().join("graphs"));
         let counters = Table::create(&dir.counters()).map_err(at(&dir.counters()))?;
         let plane = DataPlane::spawn_workers(&config.node.data_plane(), counters)
-            .map_err(io_error("the data plane"))?;
+            .map_err(io_error("starting the data plane"))?;
         let listener = listen_seqpacket(&dir.ipc_sock()).map_err(at(&dir.ipc_sock()))?;
         // Access rules decide who may use the socket, not its mode.
         self.run_dir_lock.set_mode(&dir.ipc_sock(), 0o666)?;

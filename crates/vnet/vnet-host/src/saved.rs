@@ -392,6 +392,10 @@ mod tests {
         fs::write(state_of(&path, "a"), "ab").unwrap();
         assert!(words(&path).contains("2 bytes, but 3"), "{}", words(&path));
         fs::write(state_of(&path, "a"), "abc").unwrap();
-        assert!(words(&path).contains("it is damaged"), "{}", words(&path));
+        assert!(
+            words(&path).contains("the file is damaged"),
+            "{}",
+            words(&path)
+        );
     }
 }

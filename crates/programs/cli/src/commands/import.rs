@@ -26,10 +26,10 @@ pub(crate) enum ImportCommand {
     /// Translate an ipcmanager.conf of IRATI, and the DIF templates that it names
     #[command(
         after_help = "Examples:\n  carina import irati /usr/local/irati/etc/ipcmanager.conf \
-        --out node.toml\n  carina import irati ipcmanager.conf \
-        --join normal.DIF=test1.normal.DIF\n\n\
-        The file does not say which member enrolls with which: --join does.\nWhat is not carried \
-        over is listed on standard error with its line and the reason."
+        --out node.toml\n  carina import irati ipcmanager.conf --join \
+        normal.DIF=test1.normal.DIF\n\nThe file does not tell which member enrolls with which: \
+        set it with --join.\nWhat is not carried over is listed on standard error with its line \
+        and the reason."
     )]
     Irati(IratiArgs),
 }

@@ -26,8 +26,8 @@ use crate::report::progress;
   carina trace --graph router.toml --count 20
   carina trace --write - | tshark -r -
 
-A link is APP.PORT -> APP.PORT, or the port at one of its ends; `carina top` shows them all. \
-Ctrl-C ends it. Needs the rights of the user that runs the graph.")]
+Name a link by APP.PORT -> APP.PORT, or by the port at one of its ends; `carina top` lists all \
+links. Ctrl-C ends the trace. The command needs the rights of the user that runs the graph.")]
 pub(crate) struct TraceArgs {
     /// Links to copy, such as router.output or 'eth1.output -> hop.input' [default: all links of
     /// the graph]

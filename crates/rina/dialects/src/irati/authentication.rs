@@ -165,7 +165,7 @@ impl Irati {
             step => {
                 let reason: String = match step {
                     AuthStep::Fail(reason) => reason,
-                    _ => "the reply leads to another challenge".into(),
+                    _ => "the other side answers the reply with another challenge".into(),
                 };
                 let text = format!("{:?} was not admitted: {reason}", connect.src.ap);
                 self.log.notice("authentication", &text);

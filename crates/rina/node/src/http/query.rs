@@ -14,7 +14,12 @@ pub(super) fn ipcp_of(query: Option<&str>) -> Result<Option<String>, ErrorBody> 
     for (key, value) in pairs(query.unwrap_or_default()) {
         match key {
             "ipcp" => ipcp = Some(text_of(value)?),
-            _ => return Err(bad(format!("{key:?} is unknown; known is ipcp"))),
+            _ => {
+                return Err(bad(format!(
+                    "query parameter {key:?} is unknown; the only one is \
+                ipcp"
+                )));
+            }
         }
     }
     Ok(ipcp)
@@ -31,7 +36,9 @@ pub(super) fn wait_query(query: Option<&str>) -> Result<u64, ErrorBody> {
     let mut wait_ms = 0;
     for (key, value) in pairs(query.unwrap_or_default()) {
         if key != "wait_ms" {
-            return Err(bad(format!("{key:?} is unknown; known is wait_ms")));
+            return Err(bad(format!(
+                "query parameter {key:?} is unknown; the only one is wait_ms"
+            )));
         }
         let number = value.parse::<u64>();
         wait_ms = number.map_err(|_| bad(format!("wait_ms={value:?} is not a number")))?;
@@ -54,7 +61,7 @@ pub(super) fn event_query(query: &str) -> Result<(u64, u64), ErrorBody> {
             "wait_ms" => wait_ms = number()?,
             _ => {
                 return Err(bad(format!(
-                    "{key:?} is unknown; known are since and wait_ms"
+                    "query parameter {key:?} is unknown; known are since and wait_ms"
                 )));
             }
         }
@@ -79,7 +86,7 @@ pub(super) fn rib_query(query: &str) -> Result<RibQuestion, ErrorBody> {
             }
             _ => {
                 let known = "known are dif, member, path, scope and filter";
-                return Err(bad(format!("{key:?} is unknown; {known}")));
+                return Err(bad(format!("query parameter {key:?} is unknown; {known}")));
             }
         }
     }
@@ -104,7 +111,7 @@ pub(super) fn policies_query(query: &str) -> Result<PoliciesOf, ErrorBody> {
             ),
             _ => {
                 return Err(bad(format!(
-                    "{key:?} is unknown; known are dif and dialect"
+                    "query parameter {key:?} is unknown; known are dif and dialect"
                 )));
             }
         }

@@ -63,7 +63,7 @@ impl TcpConfig {
     pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
         let listener = listen_stream(self.listen)?;
         let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
-            .map_err(ShimError::system("the address resolver"))?;
+            .map_err(ShimError::system("starting the address resolver"))?;
         let offered = QosOffered {
             sdu_bytes_max: match self.framing {
                 StreamFraming::Short => Some(self.framing.piece_bytes_max()),

@@ -96,7 +96,7 @@ impl UdpConfig {
         let bytes_max = (self.sdu_max + self.header_bytes()).max(CONTROL_BYTES_MAX);
         let socket = DatagramSocket::bind(self.listen, bytes_max)?;
         let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
-            .map_err(ShimError::system("the address resolver"))?;
+            .map_err(ShimError::system("starting the address resolver"))?;
         let orderly = |plan: &FaultPlan| plan.reorder == 0.0 && plan.jitter_ns == 0;
         // The Internet reorders packets, so the shim promises no order; see
         // docs/explanation/shims.md.
@@ -139,7 +139,7 @@ impl IpcpBuilder for UdpBuilder {
             label: address.to_string(),
             flows: FlowTable::new(context),
             sockets: Sockets::new(self.socket, plan)
-                .map_err(ShimError::system("the UDP sockets"))?,
+                .map_err(ShimError::system("opening the UDP sockets"))?,
             resolver: self.resolver,
             retries: Retries::new(carina_time::Duration::from_nanos(self.config.timeout_ns)),
             framing: match self.config.framing {

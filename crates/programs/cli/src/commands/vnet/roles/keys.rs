@@ -51,7 +51,7 @@ pub(crate) enum KeysCommand {
   carina vnet keys revoke keys agent h1
           cp keys/revoked.pem h2-keys/
 
-A certificate that is issued later is valid.")]
+A certificate that is issued to the same holder later is valid.")]
     Revoke {
         /// Directory of the authority (`carina vnet keys ca`)
         dir: PathBuf,
