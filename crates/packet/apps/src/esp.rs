@@ -101,21 +101,21 @@ pub struct Esp {
 /// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EspError {
-    #[error("{name} = {spi}: must be 256 to 4294967295; those below are reserved")]
+    #[error("{name} = {spi}: must be 256 to 4294967295 (RFC 4303 reserves 0 to 255)")]
     Spi { name: &'static str, spi: u32 },
     #[error("resync_attempts = {0}: must be 0 to 64")]
     Attempts(u32),
     #[error(
-        "transmit_key and transmit_salt are receive_key and receive_salt: both ends would use the \
-         same nonces, which reveals what is encrypted (RFC 4106 §2, §3.1); each direction needs a \
-         key of its own"
+        "transmit_key and transmit_salt equal receive_key and receive_salt: both ends would use \
+         the same nonces, which reveals the plaintext (RFC 4106 §2, §3.1); use a different key \
+         for each direction"
     )]
     OneKey,
-    #[error("{0} is all zeros: a key is 16 random bytes, as openssl rand -hex 16 prints them")]
+    #[error("{0} is all zeros: a key must be 16 random bytes, such as openssl rand -hex 16 prints")]
     ZeroKey(&'static str),
-    #[error("the library of cryptography refuses a key")]
+    #[error("the cryptographic library refuses transmit_key or receive_key")]
     Key,
-    #[error("the clock of the system stands before 1970, and no nonce can be made of it")]
+    #[error("the system clock is before 1970: nonces are derived from it; set the clock")]
     Clock,
 }
 

@@ -13,16 +13,16 @@ use crate::reassembly::{Fragment, Whole};
 #[non_exhaustive]
 pub enum CutError {
     /// The bytes are not a valid IP packet.
-    #[error("no packet of IP")]
+    #[error("the bytes are not a valid IP packet")]
     Malformed,
     /// The packet has the flag "don't fragment".
-    #[error("the packet must not be cut")]
+    #[error("the packet has the flag \"don't fragment\"")]
     DontFragment,
     /// The MTU leaves no room for a payload.
-    #[error("an MTU of {0} bytes has no room for a fragment")]
+    #[error("an MTU of {0} bytes is too small for a fragment")]
     Mtu(usize),
     /// The pool has no frame, or its frames are too short.
-    #[error("the pool has no frame")]
+    #[error("the pool has no free frame that is long enough")]
     NoFrame,
 }
 

@@ -75,7 +75,7 @@ pub struct Impair {
 
 /// A delay is out of range.
 #[derive(Debug, thiserror::Error)]
-#[error("{name} = {us} µs: at most {DELAY_US_MAX} are possible")]
+#[error("{name} = {us} µs: must be at most {DELAY_US_MAX} µs")]
 struct DelayError {
     name: &'static str,
     us: u64,

@@ -123,7 +123,7 @@ fn template_refresh() -> u32 {
 /// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum IpfixError {
-    #[error("the collector is the remote end: {0}")]
+    #[error("address of the collector: {0}")]
     Ends(#[from] EndsError),
     #[error("{name} = 0: must be 1 to {max}")]
     Zero { name: &'static str, max: u32 },
@@ -131,7 +131,7 @@ enum IpfixError {
     Flows(u32),
     #[error("mtu = {0}: must be {MTU_MIN} to 65535")]
     Mtu(u16),
-    #[error("the clock of the system stands before 1970, and flows would have no time")]
+    #[error("the system clock is before 1970: flow records need its time; set the clock")]
     Clock,
 }
 

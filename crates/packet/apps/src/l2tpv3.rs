@@ -93,7 +93,7 @@ pub struct L2tpv3 {
 /// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum TunnelError {
-    #[error("{name} = 0: session 0 is that of control messages; must be 1 to 4294967295")]
+    #[error("{name} = 0: must be 1 to 4294967295; session 0 is reserved for control messages")]
     Session { name: &'static str },
     #[error("hop_limit = 0: must be 1 to 255")]
     HopLimit,

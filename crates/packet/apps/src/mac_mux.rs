@@ -74,13 +74,13 @@ pub const UPLINK: &str = "uplink";
 /// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum MacMuxError {
-    #[error("port {0}: there are two ports of this name")]
+    #[error("port {0}: two ports have this name")]
     TwoNames(String),
-    #[error("port {UPLINK}: this name is that of the uplink")]
+    #[error("port {UPLINK}: this name is reserved for the uplink")]
     Uplink,
-    #[error("port {name}: mac = {mac} is a group address; a station has another")]
+    #[error("port {name}: mac = {mac} is a group address: must be the address of one station")]
     Group { name: String, mac: Mac },
-    #[error("port {name}: mac = {mac}: port {other} has it too, in the same VLAN")]
+    #[error("port {name}: mac = {mac}: port {other} in the same VLAN has this address too")]
     TwoAddresses {
         name: String,
         mac: Mac,

@@ -27,7 +27,7 @@ impl<'de> Deserialize<'de> for MacText {
         let text = String::deserialize(deserializer)?;
         let mac = text.parse().map_err(|error| {
             D::Error::custom(format!(
-                "{text:?}: {error}; a MAC address is 02:00:00:00:00:01"
+                "{text:?}: {error}; write a MAC address as 02:00:00:00:00:01"
             ))
         });
         mac.map(MacText)

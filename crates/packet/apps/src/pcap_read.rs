@@ -78,9 +78,9 @@ enum ReadError {
         file: String,
         error: CaptureFileError,
     },
-    #[error("{file} has no frame to send: {skipped}")]
+    #[error("{file} has no frame that can be sent: {skipped}")]
     NoFrame { file: String, skipped: Skipped },
-    #[error("{file} has no frame to repeat")]
+    #[error("{file} has no frame, so there is nothing to repeat")]
     Empty { file: String },
     #[error("vlan = {0}: must be 1 to {VLAN_MAX}")]
     Vlan(u16),

@@ -95,7 +95,7 @@ impl AppConfig for PcapWriteConfig {
         vec![Sole::new(
             "file",
             file,
-            "each would overwrite what the other writes",
+            "two apps would overwrite each other's frames",
         )]
     }
 

@@ -63,7 +63,10 @@ pub type Prefix6 = Prefix<Ipv6Addr>;
 #[non_exhaustive]
 pub enum PrefixError {
     /// The text does not have the form ADDRESS/BITS.
-    #[error("{text:?}: a prefix is an {name} and 0 to {bits} bits, as {example}")]
+    #[error(
+        "{text:?}: a prefix is an {name}, a slash and a length of 0 to {bits} bits, for example \
+         {example}"
+    )]
     Form {
         /// The text.
         text: String,
@@ -75,7 +78,7 @@ pub enum PrefixError {
         example: &'static str,
     },
     /// Bits behind the prefix are not 0.
-    #[error("{text:?}: bits behind the prefix are set; {right} would be right")]
+    #[error("{text:?}: bits after the prefix length are set; write {right}")]
     HostBits {
         /// The text.
         text: String,

@@ -14,7 +14,7 @@ pub(crate) struct LineError {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Reason {
-    #[error("a route is PREFIX OUTPUT, as {0} a")]
+    #[error("a route is written PREFIX OUTPUT, for example {0} a")]
     Words(&'static str),
     #[error(transparent)]
     Prefix(#[from] PrefixError),
@@ -56,7 +56,7 @@ mod tests {
         let error = |text: &str| read_lines::<Ipv6Addr>(text).unwrap_err().to_string();
         assert_eq!(
             error("\n::/0"),
-            "line 2: a route is PREFIX OUTPUT, as fd00::/8 a"
+            "line 2: a route is written PREFIX OUTPUT, for example fd00::/8 a"
         );
         assert!(error("# none\n::/200 a").starts_with("line 2: \"::/200\": a prefix is"));
         let routes = read_lines::<Ipv6Addr>("fd00::/8 a # behind\n\n").unwrap();

@@ -68,13 +68,15 @@ pub enum RssBy {
 /// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum RssError {
-    #[error("classes is empty: one without filter and vlans matches all frames")]
+    #[error(
+        "classes is empty: give at least one; a class without filter and vlans matches all frames"
+    )]
     NoClass,
-    #[error("classes[{class}]: outputs need a weight that is not 0")]
+    #[error("classes[{class}]: all outputs have weight 0: at least one weight must be above 0")]
     NoWeight { class: usize },
     #[error("classes[{class}]: filter: {error}")]
     Filter { class: usize, error: FilterError },
-    #[error("classes[{class}]: vlans has {vlan}: must be 0 to {VLAN_MAX}")]
+    #[error("classes[{class}]: vlans contains {vlan}: must be 0 to {VLAN_MAX}")]
     Vlan { class: usize, vlan: u16 },
 }
 

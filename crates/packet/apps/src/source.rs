@@ -59,7 +59,7 @@ pub struct Source {
 enum SourceError {
     #[error("size = {0}: must be {min} to {max} bytes", min = SIZES.start(), max = SIZES.end())]
     Size(usize),
-    #[error("size = {0}: frames of the pool have at most {1} bytes")]
+    #[error("size = {0}: must be at most {1} bytes, the length of the pool's frames")]
     PoolSize(usize, usize),
     #[error("rate = 0: must be at least 1 frame a second")]
     Rate,

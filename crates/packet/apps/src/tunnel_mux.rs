@@ -107,15 +107,15 @@ pub const WIRE: &str = "wire";
 /// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum TunnelMuxError {
-    #[error("tunnel {0}: there are two tunnels of this name")]
+    #[error("tunnel {0}: two tunnels have this name")]
     TwoNames(String),
-    #[error("tunnel {WIRE}: this name is that of the interface")]
+    #[error("tunnel {WIRE}: this name is reserved for the underlay interface")]
     Wire,
-    #[error("tunnel {name}: tunnel {other} has the same ends, carrier and tag")]
+    #[error("tunnel {name}: tunnel {other} has the same local and remote address, carrier and tag")]
     TwoAlike { name: String, other: String },
     #[error("tunnel {name}: remote = {remote}: must differ from local")]
     Same { name: String, remote: Ipv4Addr },
-    #[error("tunnel {name}: tag = {tag}: an ipip tunnel has none")]
+    #[error("tunnel {name}: tag = {tag}: an ipip tunnel has no tag; leave tag out")]
     Tag { name: String, tag: u32 },
 }
 

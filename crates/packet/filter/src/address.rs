@@ -128,7 +128,7 @@ impl Parser<'_> {
             Some(Kind::Net) => "network",
             _ => "address",
         };
-        let reason = format!("{name} has no {kind} of {version}; write {name} and host …");
+        let reason = format!("{name} cannot qualify an {version} {kind}; write {name} and host …");
         self.wrong(place, reason)
     }
 

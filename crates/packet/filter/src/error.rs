@@ -14,7 +14,7 @@ pub enum FilterError {
         bytes: usize,
     },
     /// A character that cannot begin a word.
-    #[error("character {at}: {found:?} is no part of the language")]
+    #[error("character {at}: {found:?} has no meaning in a filter")]
     Character {
         /// Position of the character.
         at: usize,
@@ -22,7 +22,10 @@ pub enum FilterError {
         found: char,
     },
     /// A number is malformed or too large.
-    #[error("character {at}: {text}: a number is 0 to 4294967295, decimal, 0x… or octal 0…")]
+    #[error(
+        "character {at}: {text}: a number must be 0 to 4294967295, in decimal, hexadecimal (0x…) \
+         or octal (0…)"
+    )]
     Number {
         /// Position of the number.
         at: usize,
@@ -30,7 +33,7 @@ pub enum FilterError {
         text: String,
     },
     /// An IPv4 address has a part above 255.
-    #[error("character {at}: {text}: each part of an IPv4 address is 0 to 255")]
+    #[error("character {at}: {text}: each part of an IPv4 address must be 0 to 255")]
     Address {
         /// Position of the address.
         at: usize,
@@ -38,7 +41,7 @@ pub enum FilterError {
         text: String,
     },
     /// A word other than the expected ones.
-    #[error("character {at}: {found} where {wanted} would be right")]
+    #[error("character {at}: found {found}, expected {wanted}")]
     Unexpected {
         /// Position of the word.
         at: usize,
@@ -66,7 +69,7 @@ pub enum FilterError {
         reason: String,
     },
     /// Parentheses, or operands that wait for an operator, are nested too deep.
-    #[error("character {at}: nested more than {max} deep")]
+    #[error("character {at}: the nesting is deeper than {max} levels")]
     Depth {
         /// Position where the limit is exceeded.
         at: usize,

@@ -246,7 +246,10 @@ pub(crate) const ETHERTYPES: [(&str, u32); 5] = [
 /// Words that are not implemented, with what to write instead.
 const NOT_IMPLEMENTED: [(&str, &str); 26] = [
     ("gateway", "write the gateway's MAC address: ether host …"),
-    ("protochain", "only ip6[6] and ip6[40] can be tested"),
+    (
+        "protochain",
+        "test ip6[6] (the next header) or ip6[40] (the first byte after the IPv6 header)",
+    ),
     ("inbound", "a filter of an app has one direction"),
     ("outbound", "a filter of an app has one direction"),
     ("byte", "write ether[…]"),
@@ -273,7 +276,7 @@ const NOT_IMPLEMENTED: [(&str, &str); 26] = [
     ("ppp", LINK_ONLY),
 ];
 
-const LINK_ONLY: &str = "frames are those of Ethernet, with or without VLAN tags";
+const LINK_ONLY: &str = "a filter sees Ethernet frames only, with or without VLAN tags";
 const ETHER_PROTO: &str = "write ether proto NUMBER or ether[…]";
 
 /// What to write instead of a word that is not implemented; `None` for other words.

@@ -63,13 +63,17 @@ impl Parser<'_> {
                     (Some(Protocol::Link), Some(Kind::Host) | None) => {
                         Ok(self.ether_host(mac, qualifiers.direction()))
                     }
-                    _ => self.wrong(place, "a MAC address is behind ether host".to_owned()),
+                    _ => self.wrong(
+                        place,
+                        "a MAC address is possible only after ether host, ether src or ether dst"
+                            .to_owned(),
+                    ),
                 }
             }
             TokenKind::Word(word) if !is_keyword(word) => self.name(word, qualifiers, place),
             TokenKind::Escaped(name) => self.name(name, qualifiers, place),
             TokenKind::Word(_) if qualifiers.kind == Some(Kind::Protocol) => {
-                Err(self.unexpected("a number, or a name with a backslash in front, as \\tcp"))
+                Err(self.unexpected("a number, or a name after a backslash, such as \\tcp"))
             }
             _ => Err(self.unexpected(wanted(qualifiers))),
         }
@@ -84,7 +88,7 @@ impl Parser<'_> {
         match qualifiers.kind {
             Some(Kind::Port | Kind::PortRange) => {
                 let Ok(port) = u16::try_from(number) else {
-                    return self.wrong(place, format!("port {number}: a port is 0 to 65535"));
+                    return self.wrong(place, format!("port {number}: a port must be 0 to 65535"));
                 };
                 let transports = self.transports(qualifiers, place)?;
                 Ok(self.ports(Ports::new(port, port), transports, qualifiers.direction()))
@@ -118,7 +122,7 @@ impl Parser<'_> {
             Some(u32::MAX.checked_shl(32 - bits).unwrap_or(0))
         } else if self.takes_word("mask") {
             let Some(TokenKind::Ip4 { value, parts }) = self.peek() else {
-                return Err(self.unexpected("a mask, as 255.255.0.0"));
+                return Err(self.unexpected("a mask, such as 255.255.0.0"));
             };
             self.next += 1;
             Some(value << (32 - 8 * parts))
@@ -148,16 +152,16 @@ impl Parser<'_> {
             Some(Kind::Host | Kind::Net) | None => Ok(()),
             _ => {
                 let wanted = wanted(qualifiers);
-                self.wrong(place, format!("an {version} address where {wanted} is"))
+                self.wrong(
+                    place,
+                    format!("found an {version} address, expected {wanted}"),
+                )
             }
         }
     }
 
     fn wrong_host_bits<T>(&self, right: impl fmt::Display, place: usize) -> Result<T, FilterError> {
-        self.wrong(
-            place,
-            format!("bits behind the mask are set; {right} is right"),
-        )
+        self.wrong(place, format!("bits after the mask are set; write {right}"))
     }
 
     fn address6(
@@ -211,7 +215,9 @@ impl Parser<'_> {
                     .split_once('-')
                     .map(|(low, high)| (low.parse(), high.parse()));
                 let Some((Ok(low), Ok(high))) = numbers else {
-                    return Err(self.unexpected("a range of ports 0 to 65535, as 6000-6010"));
+                    return Err(
+                        self.unexpected("a range of ports from 0 to 65535, such as 6000-6010")
+                    );
                 };
                 self.next += 1;
                 Ok(self.ports(Ports::new(low, high), transports, qualifiers.direction()))
@@ -250,7 +256,7 @@ impl Parser<'_> {
         let Some(service) = SERVICES.iter().find(|service| service.name == name) else {
             return self.wrong(
                 place,
-                format!("{name}: no name of a common port; write a number"),
+                format!("{name} is not the name of a common port; write a number"),
             );
         };
         let own = match (service.is_tcp, service.is_udp) {
@@ -263,7 +269,10 @@ impl Parser<'_> {
             (one, Transports::All) => one,
             (one, other) if one == other => one,
             _ => {
-                let reason = format!("{name} is no port of that protocol; write {}", service.port);
+                let reason = format!(
+                    "{name} is not a port of this protocol; write its number, {}",
+                    service.port
+                );
                 return self.wrong(place, reason);
             }
         };
@@ -280,7 +289,7 @@ impl Parser<'_> {
                 let name = other.name();
                 self.wrong(
                     place,
-                    format!("{name} has no ports; tcp, udp and sctp have"),
+                    format!("{name} has no ports; only tcp, udp and sctp have ports"),
                 )
             }
         }
@@ -290,11 +299,11 @@ impl Parser<'_> {
 /// What may follow these qualifiers.
 fn wanted(qualifiers: Qualifiers) -> &'static str {
     match (qualifiers.kind, qualifiers.protocol) {
-        (Some(Kind::Port), _) => "a port of 0 to 65535, or the name of a common one",
-        (Some(Kind::PortRange), _) => "a range of ports, as 6000-6010",
-        (Some(Kind::Protocol), _) => "a number of a protocol",
-        (Some(Kind::Net), _) => "a network, as 10.0.0.0/8 or fd00::/8",
+        (Some(Kind::Port), _) => "a port from 0 to 65535, or the name of a common port",
+        (Some(Kind::PortRange), _) => "a range of ports, such as 6000-6010",
+        (Some(Kind::Protocol), _) => "the number of a protocol",
+        (Some(Kind::Net), _) => "a network, such as 10.0.0.0/8 or fd00::/8",
         (_, Some(Protocol::Link)) => "a MAC address",
-        (Some(Kind::Host) | None, _) => "an address of IPv4 or IPv6",
+        (Some(Kind::Host) | None, _) => "an IPv4 or IPv6 address",
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn parse(
         _ => Some(parser.expression(None)?.0),
     };
     if parser.next < tokens.len() {
-        return Err(parser.unexpected("and, or, or the end"));
+        return Err(parser.unexpected("and, or, or the end of the filter"));
     }
     Ok((parser.conditions, root))
 }

@@ -44,10 +44,11 @@ impl Parser<'_> {
                     Ok((self.ether_host([0xff; 6], Direction::Destination), None))
                 }
                 Some(Protocol::Ip) => {
-                    let reason = "ip broadcast: the mask of the network is not known; dst host …";
+                    let reason =
+                        "ip broadcast: the mask of the network is unknown; write dst host …";
                     self.wrong(place, reason.to_owned())
                 }
-                Some(_) => self.wrong(place, "broadcast is possible behind ether only".to_owned()),
+                Some(_) => self.wrong(place, "broadcast is possible only after ether".to_owned()),
             };
         }
         if self.takes_word("multicast") {
@@ -144,7 +145,7 @@ impl Parser<'_> {
         tagged = self.conditions.or(tagged, types[2]);
         if let Some(id) = id {
             if id > 0x0fff {
-                return self.wrong(place, format!("vlan {id}: a VLAN is 0 to 4095"));
+                return self.wrong(place, format!("vlan {id}: a VLAN id must be 0 to 4095"));
             }
             let control = self.layout.network(0, Size::Half);
             let same = self.conditions.test(control, 0x0fff, Compare::Equal, id);
@@ -177,7 +178,7 @@ impl Parser<'_> {
             }
             Some(_) => self.wrong(
                 place,
-                "multicast is possible behind ether, ip and ip6".to_owned(),
+                "multicast is possible only after ether, ip and ip6".to_owned(),
             ),
         }
     }
@@ -191,7 +192,7 @@ impl Parser<'_> {
         let number = protocol.number().unwrap_or(0);
         match protocol {
             Protocol::Link => {
-                let reason = "ether needs host, proto, broadcast, multicast or [ behind it";
+                let reason = "after ether, host, proto, broadcast, multicast or [ is expected";
                 self.wrong(place, reason.to_owned())
             }
             Protocol::Ip => Ok(self.ether_type(IPV4)),
@@ -224,7 +225,9 @@ impl Parser<'_> {
                 let name = other.name();
                 self.wrong(
                     place,
-                    format!("{name} carries no protocols; ether, ip and ip6 do"),
+                    format!(
+                        "proto is not possible after {name}; it is possible after ether, ip and ip6"
+                    ),
                 )
             }
         }
@@ -239,7 +242,8 @@ impl Parser<'_> {
         let ethertype = self.layout.ethertype();
         match number {
             0xe0 | 0xf0 | 0xfe | 0x809b | 0x80f3 => {
-                let reason = format!("ether proto {number}: write ether[…] for its frames");
+                let reason =
+                    format!("ether proto {number} is not supported: test the bytes with ether[…]");
                 self.wrong(place, reason)
             }
             0..=LENGTH_MAX => {

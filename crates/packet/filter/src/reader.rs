@@ -94,7 +94,7 @@ impl<'a> Parser<'a> {
         }
         let found = match self.tokens.get(self.next) {
             Some(token) => token.text.to_owned(),
-            None => "the end".to_owned(),
+            None => "the end of the filter".to_owned(),
         };
         FilterError::Unexpected {
             at: self.place(),

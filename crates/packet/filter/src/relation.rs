@@ -272,7 +272,7 @@ impl Parser<'_> {
                 )
             }
             Protocol::Ah | Protocol::Esp => {
-                let reason = format!("{}[…] is not possible; ip[…] is", protocol.name());
+                let reason = format!("{}[…] is not possible; write ip[…]", protocol.name());
                 return Err(FilterError::Meaning { at: place, reason });
             }
             _ => {
@@ -304,10 +304,10 @@ fn apply(
     };
     match (operator, right.constant) {
         (Operator::Divide | Operator::Modulo, Some(0)) => {
-            return refused("a division by zero; the divisor is 1 or more");
+            return refused("division by zero; the divisor must be 1 or more");
         }
         (Operator::ShiftLeft | Operator::ShiftRight, Some(32..)) => {
-            return refused("a shift is by 0 to 31 bits");
+            return refused("a shift must be by 0 to 31 bits");
         }
         _ => {}
     }

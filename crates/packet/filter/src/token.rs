@@ -242,7 +242,7 @@ mod tests {
     fn wrong_words_are_refused_with_their_place() {
         assert_eq!(
             tokens("tcp # x").unwrap_err().to_string(),
-            "character 5: '#' is no part of the language"
+            "character 5: '#' has no meaning in a filter"
         );
         assert!(tokens("port 08").is_err() && tokens("len > 4294967296").is_err());
         assert!(tokens("host 10.0.0.256").is_err());

@@ -6,56 +6,58 @@ use carina_filter::Filter;
 pub(crate) const REFUSED: [(&str, &str); 42] = [
     (
         "tcp port",
-        "character 9: the end where a port of 0 to 65535, or the name of a common one would be right",
+        "character 9: found the end of the filter, expected a port from 0 to 65535, or the name of a common port",
     ),
     (
         "tcp port 70000",
-        "character 10: port 70000: a port is 0 to 65535",
+        "character 10: port 70000: a port must be 0 to 65535",
     ),
     (
         "5",
-        "character 1: 5 where a word such as host, net, port, tcp or ip would be right",
+        "character 1: found 5, expected a word such as host, net, port, tcp or ip",
     ),
     (
         "ip and 5",
-        "character 8: 5 where a word such as host, net, port, tcp or ip would be right",
+        "character 8: found 5, expected a word such as host, net, port, tcp or ip",
     ),
     (
         "(port 5) or 6",
-        "character 13: 6 where a word such as host, net, port, tcp or ip would be right",
+        "character 13: found 6, expected a word such as host, net, port, tcp or ip",
     ),
     (
         "less 5 or",
-        "character 10: the end where host, net, port, tcp, ip or another term would be right",
+        "character 10: found the end of the filter, expected host, net, port, tcp, ip or another term",
     ),
     (
         "host 256.1.1.1",
-        "character 6: 256.1.1.1: each part of an IPv4 address is 0 to 255",
+        "character 6: 256.1.1.1: each part of an IPv4 address must be 0 to 255",
     ),
     (
         "port 08",
-        "character 6: 08: a number is 0 to 4294967295, decimal, 0x… or octal 0…",
+        "character 6: 08: a number must be 0 to 4294967295, in decimal, hexadecimal (0x…) or \
+         octal (0…)",
     ),
     (
         "ip[4294967296]=1",
-        "character 4: 4294967296: a number is 0 to 4294967295, decimal, 0x… or octal 0…",
+        "character 4: 4294967296: a number must be 0 to 4294967295, in decimal, hexadecimal (0x…) \
+         or octal (0…)",
     ),
-    ("tcp # x", "character 5: '#' is no part of the language"),
+    ("tcp # x", "character 5: '#' has no meaning in a filter"),
     (
         "net 10.1.2.3/8",
-        "character 5: bits behind the mask are set; 10.0.0.0 is right",
+        "character 5: bits after the mask are set; write 10.0.0.0",
     ),
     (
         "net fd00::/0",
-        "character 5: bits behind the mask are set; :: is right",
+        "character 5: bits after the mask are set; write ::",
     ),
     (
         "net 10.0.0.0/33",
-        "character 14: 33 where a mask of 0 to 32 bits would be right",
+        "character 14: found 33, expected a mask of 0 to 32 bits",
     ),
     (
         "net fd00::/129",
-        "character 12: 129 where a mask of 0 to 128 bits would be right",
+        "character 12: found 129, expected a mask of 0 to 128 bits",
     ),
     (
         "host 10.0.0.0/8",
@@ -63,102 +65,103 @@ pub(crate) const REFUSED: [(&str, &str); 42] = [
     ),
     (
         "ip host fd00::1",
-        "character 9: ip has no address of IPv6; write ip and host …",
+        "character 9: ip cannot qualify an IPv6 address; write ip and host …",
     ),
     (
         "tcp src 1.2.3.4",
-        "character 9: tcp has no address of IPv4; write tcp and host …",
+        "character 9: tcp cannot qualify an IPv4 address; write tcp and host …",
     ),
     (
         "tcp net 10.0",
-        "character 9: tcp has no network of IPv4; write tcp and host …",
+        "character 9: tcp cannot qualify an IPv4 network; write tcp and host …",
     ),
     (
         "host 1:2:3:4:5:6",
-        "character 6: a MAC address is behind ether host",
+        "character 6: a MAC address is possible only after ether host, ether src or ether dst",
     ),
     (
         "ip port 5",
-        "character 9: ip has no ports; tcp, udp and sctp have",
+        "character 9: ip has no ports; only tcp, udp and sctp have ports",
     ),
     (
         "port 1.2",
-        "character 6: an IPv4 address where a port of 0 to 65535, or the name of a common one is",
+        "character 6: found an IPv4 address, expected a port from 0 to 65535, or the name of a \
+         common port",
     ),
     (
         "port 80-90",
-        "character 6: 80-90: no name of a common port; write a number",
+        "character 6: 80-90 is not the name of a common port; write a number",
     ),
     (
         "udp port ssh",
-        "character 10: ssh is no port of that protocol; write 22",
+        "character 10: ssh is not a port of this protocol; write its number, 22",
     ),
     (
         "ip proto tcp",
-        "character 10: tcp where a number, or a name with a backslash in front, as \\tcp would be right",
+        "character 10: found tcp, expected a number, or a name after a backslash, such as \\tcp",
     ),
     (
         "tcp proto 5",
-        "character 11: tcp carries no protocols; ether, ip and ip6 do",
+        "character 11: proto is not possible after tcp; it is possible after ether, ip and ip6",
     ),
     (
         "src proto 5",
-        "character 5: proto where an address of IPv4 or IPv6 would be right",
+        "character 5: found proto, expected an IPv4 or IPv6 address",
     ),
     (
         "ether",
-        "character 1: ether needs host, proto, broadcast, multicast or [ behind it",
+        "character 1: after ether, host, proto, broadcast, multicast or [ is expected",
     ),
     (
         "ether 1:2:3:4:5:6",
-        "character 1: ether needs host, proto, broadcast, multicast or [ behind it",
+        "character 1: after ether, host, proto, broadcast, multicast or [ is expected",
     ),
     (
         "ip broadcast",
-        "character 1: ip broadcast: the mask of the network is not known; dst host …",
+        "character 1: ip broadcast: the mask of the network is unknown; write dst host …",
     ),
     (
         "arp multicast",
-        "character 1: multicast is possible behind ether, ip and ip6",
+        "character 1: multicast is possible only after ether, ip and ip6",
     ),
-    ("vlan 4096", "character 6: vlan 4096: a VLAN is 0 to 4095"),
+    (
+        "vlan 4096",
+        "character 6: vlan 4096: a VLAN id must be 0 to 4095",
+    ),
     (
         "ip[0",
-        "character 5: the end where an operator, :SIZE or ] would be right",
+        "character 5: found the end of the filter, expected an operator, :SIZE or ]",
     ),
     (
         "ip[0:3]=1",
-        "character 6: 3 where 1, 2 or 4 bytes would be right",
+        "character 6: found 3, expected 1, 2 or 4 bytes",
     ),
     (
         "ip[0]+1",
-        "character 8: the end where one of + - * / % & | ^ << >> = != < <= > >= would be right",
+        "character 8: found the end of the filter, expected one of + - * / % & | ^ << >> = != < <= > >=",
     ),
     (
         "ip[0]/0=1",
-        "character 7: a division by zero; the divisor is 1 or more",
+        "character 7: division by zero; the divisor must be 1 or more",
     ),
-    ("len<<32=0", "character 6: a shift is by 0 to 31 bits"),
-    ("esp[0]=1", "character 1: esp[…] is not possible; ip[…] is"),
+    ("len<<32=0", "character 6: a shift must be by 0 to 31 bits"),
     (
-        "(tcp",
-        "character 5: the end where and, or, or ) would be right",
+        "esp[0]=1",
+        "character 1: esp[…] is not possible; write ip[…]",
     ),
-    (
-        "tcp)",
-        "character 4: ) where and, or, or the end would be right",
-    ),
+    ("(tcp", "character 5: found the end of the filter, expected and, or, or )"),
+    ("tcp)", "character 4: found ), expected and, or, or the end of the filter"),
     (
         "ip[0]=ip[1]=1",
-        "character 12: = where and, or, or the end would be right",
+        "character 12: found =, expected and, or, or the end of the filter",
     ),
     (
         "frobnicate",
-        "character 1: frobnicate where a word such as host, net, port, tcp or ip would be right",
+        "character 1: found frobnicate, expected a word such as host, net, port, tcp or ip",
     ),
     (
         "less (5)",
-        "character 6: ( where a number of bytes would be right",
+        "character 6: found (, expected a number of bytes",
     ),
 ];
 
@@ -192,7 +195,7 @@ fn deep_and_long_texts_are_refused_in_time() {
         Filter::compile(&deep)
             .unwrap_err()
             .to_string()
-            .contains("nested more than 64")
+            .contains("the nesting is deeper than 64 levels")
     );
     let operators = format!("len {} = 1", "+ (1 ".repeat(3000));
     assert!(Filter::compile(&operators).is_err());

@@ -195,7 +195,7 @@ fn wrong_configurations_are_refused_with_what_would_be_right() {
     };
     assert_eq!(
         refusal(|config| config.receive_spi = 255),
-        "receive_spi = 255: must be 256 to 4294967295; those below are reserved"
+        "receive_spi = 255: must be 256 to 4294967295 (RFC 4303 reserves 0 to 255)"
     );
     assert!(refusal(|config| config.remote = "fd00::1".parse().unwrap()).starts_with("remote = "));
     let said = refusal(|config| {

@@ -22,10 +22,13 @@ pub struct Table4 {
 #[non_exhaustive]
 pub enum Table4Error {
     /// The number of an output is too large.
-    #[error("a route for output number {0}: there can be {NUMBERS_MAX}")]
+    #[error("a route has output number {0}: at most {NUMBERS_MAX} outputs are possible")]
     Outputs(u16),
     /// Prefixes longer than 24 bits have too many different first 24 bits.
-    #[error("prefixes longer than 24 bits share their first 24 bits with {BLOCKS_MAX} others")]
+    #[error(
+        "the prefixes longer than 24 bits lie in too many different /24 networks: at most \
+         {BLOCKS_MAX} are possible"
+    )]
     Blocks,
 }
 

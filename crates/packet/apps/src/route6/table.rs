@@ -33,10 +33,10 @@ struct Node {
 #[non_exhaustive]
 pub enum Table6Error {
     /// The number of an output is too large.
-    #[error("a route for output number {0}: there can be {NUMBERS_MAX}")]
+    #[error("a route has output number {0}: at most {NUMBERS_MAX} outputs are possible")]
     Outputs(u16),
     /// There are too many routes.
-    #[error("{0} routes: there can be {ROUTES_MAX}")]
+    #[error("{0} routes: at most {ROUTES_MAX} are possible")]
     Routes(usize),
 }
 

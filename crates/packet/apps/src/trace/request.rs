@@ -28,7 +28,7 @@ pub struct TraceRequest {
 #[non_exhaustive]
 pub enum RequestError {
     /// A line is neither `snap` nor `link`.
-    #[error("{0:?}: a line is `snap BYTES` or `link LINK`")]
+    #[error("{0:?}: a line must be `snap BYTES` or `link LINK`")]
     Line(String),
     /// The number of bytes is not valid.
     #[error("snap {0:?}: must be 1 to {max} bytes", max = u32::MAX)]
@@ -37,7 +37,7 @@ pub enum RequestError {
     #[error(transparent)]
     Name(#[from] GraphError),
     /// The graph has no such link.
-    #[error("there is no link {link}; there are {known}")]
+    #[error("the graph has no link {link}; its links are {known}")]
     Unknown {
         /// The link that was requested.
         link: String,
@@ -45,10 +45,10 @@ pub enum RequestError {
         known: String,
     },
     /// A port name is both an input and an output with links, so it does not identify one link.
-    #[error("{0} is an input and an output; name one of its links, APP.PORT -> APP.PORT")]
+    #[error("{0} is both an input and an output; name one of its links as APP.PORT -> APP.PORT")]
     TwoLinks(PortName),
     /// More links were requested than a file can describe.
-    #[error("{0} links: at most {INTERFACES_MAX} can be traced at a time; name them")]
+    #[error("{0} links: at most {INTERFACES_MAX} can be traced at a time; name the links to trace")]
     TooMany(usize),
 }
 
@@ -193,7 +193,10 @@ mod tests {
         let unknown = links(&["a.o"]).unwrap_err();
         assert_eq!(
             unknown,
-            format!("there is no link a.o; there are {}", all.join(", "))
+            format!(
+                "the graph has no link a.o; its links are {}",
+                all.join(", ")
+            )
         );
         assert!(links(&["a"]).unwrap_err().contains("a link is written"));
     }

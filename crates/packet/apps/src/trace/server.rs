@@ -65,13 +65,13 @@ enum Refusal {
     Request(#[from] RequestError),
     #[error(transparent)]
     Worker(#[from] ConfigureError),
-    #[error("the request has no empty line at its end within {REQUEST_BYTES_MAX} bytes and 10 s")]
+    #[error("the request must end with an empty line within {REQUEST_BYTES_MAX} bytes and 10 s")]
     Endless,
     #[error("the request is not text (UTF-8)")]
     NotText,
-    #[error("{TRACES_MAX} traces run already; end one")]
+    #[error("{TRACES_MAX} traces are running, which is the limit; end one first")]
     TooMany,
-    #[error("the process of the graph is ending, or busy")]
+    #[error("the process that runs the graph does not respond: it is busy or about to end")]
     NoAnswer,
 }
 

@@ -27,10 +27,10 @@ pub enum TraceError {
     #[error("{0}")]
     Refused(String),
     /// The answer is not valid.
-    #[error("the process of the graph gives no answer that is known here")]
+    #[error("the process that runs the graph sent an answer that this version does not understand")]
     Unknown,
     /// The connection failed.
-    #[error("asking the process of the graph: {0}")]
+    #[error("sending the request to the process that runs the graph: {0}")]
     System(#[from] io::Error),
 }
 

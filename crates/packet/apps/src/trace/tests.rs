@@ -189,7 +189,7 @@ fn what_cannot_be_traced_is_refused_with_the_reason() {
     let (unknown, answer) = refusals;
     assert_eq!(
         unknown,
-        "there is no link d.output; there are a.output -> b.input, b.output -> c.input"
+        "the graph has no link d.output; its links are a.output -> b.input, b.output -> c.input"
     );
     assert!(answer.starts_with("no: \"please\": a line is"), "{answer}");
 }
@@ -206,7 +206,10 @@ fn readers_that_stop_do_not_keep_a_graph_from_ending() {
         (streams, open().unwrap_err().to_string())
     });
     let (streams, refused) = run_beside(&mut runner, opening);
-    assert_eq!(refused, "8 traces run already; end one");
+    assert_eq!(
+        refused,
+        "8 traces are running, which is the limit; end one first"
+    );
     // Long enough to fill the sockets.
     std::thread::sleep(Duration::from_millis(200));
     let begin = Instant::now();

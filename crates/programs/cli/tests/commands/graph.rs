@@ -293,7 +293,10 @@ fn traced_link_is_a_file_that_tshark_reads() {
     assert!(text(&output.stderr).ends_with(" missed\n"));
     let output = trace(&["hope.output"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("there is no link hope.output; there are hop.output"));
+    assert!(
+        text(&output.stderr)
+            .contains("the graph has no link hope.output; its links are hop.output")
+    );
     let output = trace(&["--graph", "other.toml"]);
     assert!(text(&output.stderr).contains("no graph other.toml runs; running graphs: chain.toml"));
     // One that was killed is not taken for one that runs.
