@@ -204,13 +204,9 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
         }
     };
     let provider = args.provider(shared)?;
-    let agent = Arc::new(
-        args.agent(&run_dir)
-            .attempt("taking over existing networks")?,
-    );
+    let agent = Arc::new(args.agent(&run_dir).attempt("taking over networks")?);
     if args.moves.is_some_and(|at| at.ip().is_unspecified()) {
-        let what = "--moves: must be an address at which other hosts reach this host, not \
-            0.0.0.0 or ::";
+        let what = "--moves: must be an address at which other hosts reach this one";
         return Err(usage(what));
     }
     let orders = provider.map(|it| {
