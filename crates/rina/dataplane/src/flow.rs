@@ -110,7 +110,7 @@ impl Flow {
             Report::End if !matches!(close, Close::Refused(_)) => {
                 self.ports.remove(self.port);
                 let reason = match close.reason() {
-                    "" => "the application closed it".to_owned(),
+                    "" => "the application closed the flow".to_owned(),
                     reason => reason.to_owned(),
                 };
                 self.events.put(Event::FlowClosed {

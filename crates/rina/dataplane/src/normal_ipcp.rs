@@ -42,7 +42,7 @@ impl NormalIpcp {
         NormalIpcp {
             commands: CommandHandle::new(ipcp, commands),
             known: BTreeSet::new(),
-            membership: Err("it is not enrolled yet".to_owned()),
+            membership: Err("the IPCP is not enrolled yet".to_owned()),
             has_begun: false,
         }
     }

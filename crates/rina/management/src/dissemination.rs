@@ -172,7 +172,7 @@ impl Management {
         }
         if has_expelled {
             if self.is_expelled(&self.own.clone()) {
-                return self.leave(now, "it was expelled", dt);
+                return self.leave(now, "this member was expelled", dt);
             }
             self.drop_expelled_later(now);
         }

@@ -67,7 +67,7 @@ impl Management {
             );
         };
         if !matches!(up.stage, Stage::Admitting { .. }) {
-            let reason = "it is a member already";
+            let reason = "the requester is a member already";
             return self.reject(now, n1, message, result::OPERATION, reason, dt);
         }
         if !self.queries_name_holder(now, n1, message, &wanted, dt) {
@@ -242,7 +242,7 @@ impl Management {
             return;
         };
         if message.result != 0 || address == 0 {
-            return self.up_ended(now, n1, "it did not finish its enrollment", dt);
+            return self.up_ended(now, n1, "the neighbour did not finish its enrollment", dt);
         }
         up.stage = Stage::Neighbours;
         up.address = address;

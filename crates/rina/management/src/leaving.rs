@@ -226,7 +226,7 @@ impl Management {
             return self.reject_to(now, requester, message, result::ACCESS, reason, dt);
         }
         self.respond_to(now, requester, &message.answer(), dt);
-        let reason = alloc::format!("{} expelled it", requester.name);
+        let reason = alloc::format!("{} expelled this member", requester.name);
         self.leave(now, &reason, dt);
     }
 
@@ -238,7 +238,7 @@ impl Management {
         };
         let expelled: Vec<N1Port> = self.n1s.keys().copied().filter(is_expelled).collect();
         for n1 in expelled {
-            self.up_ended(now, n1, "it was expelled", dt);
+            self.up_ended(now, n1, "the member was expelled", dt);
         }
     }
 

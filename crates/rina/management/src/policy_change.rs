@@ -34,7 +34,8 @@ impl Management {
                 .access
                 .allows(&requester.name, Operation::Write)
         {
-            let reason = "it may not write here; see policy access-control";
+            let reason = "the requester may not write the policies of this member; see policy \
+                access-control";
             return self.reject_to(now, requester, message, result::ACCESS, reason, dt);
         }
         let objects = schema::decode_objects(schema::bytes(message)).unwrap_or_default();

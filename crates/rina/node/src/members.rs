@@ -163,7 +163,7 @@ impl Core {
     /// This system has no such member, or has several and `ipcp` does not name one of them.
     pub(crate) fn leave_dif(&mut self, name: &str, ipcp: Option<&str>) -> Result<(), ErrorBody> {
         let id = self.own_member(name, ipcp)?;
-        self.remove_ipcp(id, "it left the DIF by command");
+        self.remove_ipcp(id, "the IPCP left the DIF by command");
         Ok(())
     }
 }

@@ -362,7 +362,8 @@ fn an_expelled_member_leaves_and_is_not_admitted_again() {
     let control = pair.host.control();
     // The order arrives as a message, and as an entry that all members have.
     let says_so = |reason: &str| {
-        reason.contains("net.host expelled it") || reason.contains("it was expelled")
+        reason.contains("net.host expelled this member")
+            || reason.contains("this member was expelled")
     };
     let refusal = |member: &str, code: ErrorCode, word: &str| match control.expel("net", member) {
         Err(ClientError::Refused { body, .. }) => {
@@ -376,7 +377,7 @@ fn an_expelled_member_leaves_and_is_not_admitted_again() {
     control.expel("net", "net.guest").unwrap();
     eventually("it has left", || {
         let info = ipcp(&pair.guest, "net.guest").member.unwrap();
-        info.state == MemberState::Left && info.step.contains("net.host expelled it")
+        info.state == MemberState::Left && info.step.contains("net.host expelled this member")
     });
     for end in [theirs, mine] {
         assert!(end.notice().is_some_and(|(reason, _)| says_so(&reason)));

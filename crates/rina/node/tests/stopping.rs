@@ -104,9 +104,9 @@ impl Drop for Wire {
 #[test]
 fn neighbours_hear_that_a_node_stops_in_each_dialect() {
     for (dialect, words) in [
-        ("native", "it left"),
-        ("rlite", "it released this member"),
-        ("irati", "it has released the connection"),
+        ("native", "the neighbour left"),
+        ("rlite", "the neighbour released this member"),
+        ("irati", "the neighbour has released the connection"),
     ] {
         let Some(mut wire) = Wire::new(match dialect {
             "native" => "stop-native",
@@ -139,7 +139,10 @@ fn neighbours_hear_it_in_each_of_the_difs_upon_each_other() {
     assert_eq!(theirs.recv().unwrap(), b"ping");
     let lost = wire.stop(3);
     for (subject, detail) in &lost {
-        assert!(detail.ends_with("it left"), "{subject}: {detail}");
+        assert!(
+            detail.ends_with("the neighbour left"),
+            "{subject}: {detail}"
+        );
     }
     let order: Vec<&str> = lost.iter().map(|(subject, _)| subject.as_str()).collect();
     assert_eq!(order, ["top.b", "mid.b", "low.b"]);

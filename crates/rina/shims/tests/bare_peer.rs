@@ -481,5 +481,8 @@ fn vm_that_scribbles_over_its_region_disturbs_no_other_vm() {
         _ => None,
     });
     host_app.end.close(State::Closed);
-    assert_eq!(closed_reason(&pair.host, port), "the application closed it");
+    assert_eq!(
+        closed_reason(&pair.host, port),
+        "the application closed the flow"
+    );
 }

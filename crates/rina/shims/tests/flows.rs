@@ -122,8 +122,14 @@ fn sdus_of_every_size_cross_whole_in_both_directions_at_once() {
     let mut host_app = host.join().unwrap();
     host_app.end.close(State::Closed);
     assert_eq!(guest_app.recv(), Err(State::Closed));
-    assert_eq!(closed_reason(&pair.host, port), "the application closed it");
-    assert_eq!(closed_reason(&pair.guest, guest_port), "the peer closed it");
+    assert_eq!(
+        closed_reason(&pair.host, port),
+        "the application closed the flow"
+    );
+    assert_eq!(
+        closed_reason(&pair.guest, guest_port),
+        "the peer closed the flow"
+    );
 }
 
 #[test]
@@ -156,7 +162,7 @@ fn what_was_sent_before_a_close_arrives_before_the_end() {
             if state == State::Failed {
                 "killed"
             } else {
-                "the peer closed it"
+                "the peer closed the flow"
             }
         );
     }

@@ -120,7 +120,7 @@ impl Normal {
             return self.request_ended(key, &reason, links);
         }
         let reason = match (reason.as_str(), is_graceful) {
-            ("", true) => "the peer closed it".to_owned(),
+            ("", true) => "the peer closed the flow".to_owned(),
             ("", false) => "the flow failed".to_owned(),
             _ => reason,
         };

@@ -38,7 +38,7 @@ impl Irati {
             let doubled = self.unresponsive.entry(name).or_default();
             *doubled = (*doubled + 1).min(DOUBLED_MAX);
         }
-        let reason = "it gives no sign of life";
+        let reason = "the neighbour gives no sign of life";
         self.disconnect(now, n1, reason, true, dt);
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.retry_in(now);

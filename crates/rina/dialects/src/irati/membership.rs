@@ -179,7 +179,7 @@ impl Irati {
         if self.expelled.len() < EXPELLED_MAX {
             self.expelled.insert(member.to_string());
         }
-        self.disconnect(now, n1, "it was expelled", true, dt);
+        self.disconnect(now, n1, "the member was expelled", true, dt);
         self.stop_retrying(n1);
         let result = Ok(Vec::new());
         self.log.push(Event::Answer { id, result });

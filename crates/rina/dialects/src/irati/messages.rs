@@ -67,8 +67,8 @@ impl Irati {
         }
         if flow.is_up() {
             let reason = match flow.suspect_until {
-                Some(_) => "it has restarted",
-                None => "it has released the connection",
+                Some(_) => "the neighbour has restarted",
+                None => "the neighbour has released the connection",
             };
             self.disconnect(now, n1, reason, false, dt);
             // The other side may have lost only its own attempt; if it has left the DIF, it will

@@ -39,7 +39,7 @@ impl Irati {
         dt: &mut dyn DataTransfer,
     ) {
         if self.n1s.contains_key(&n1) {
-            self.n1_down(now, n1, "it came up again", dt);
+            self.n1_down(now, n1, "the N-1 flow came up again", dt);
         }
         if !self.configure(now, dt) {
             return;
@@ -432,7 +432,7 @@ impl Irati {
             return self.disconnect(now, n1, &reason, true, dt);
         }
         if flow.suspect_until.is_some_and(|at| at <= now) {
-            let reason = "it has restarted";
+            let reason = "the neighbour has restarted";
             return self.disconnect(now, n1, reason, false, dt);
         }
         if flow.retry_at.is_some_and(|at| at <= now) {

@@ -39,7 +39,7 @@ impl Rlite {
     /// Handles M_RELEASE: the other side ends the connection to this member. rlite does not answer
     /// it.
     pub(super) fn on_release(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let was_neighbour = self.neighbour_down(now, n1, "it released this member", dt);
+        let was_neighbour = self.neighbour_down(now, n1, "the neighbour released this member", dt);
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };

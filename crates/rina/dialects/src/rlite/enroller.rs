@@ -55,7 +55,7 @@ impl Rlite {
             .get(&n1)
             .is_some_and(|flow| matches!(flow.stage, Stage::Accepting) && flow.peer == name);
         if !is_repeated {
-            self.neighbour_down(now, n1, "it connects again", dt);
+            self.neighbour_down(now, n1, "the neighbour connects again", dt);
         }
         let refused = self.check_initiator(n1, &name);
         let own = self.own.clone();
@@ -355,7 +355,7 @@ impl Rlite {
             return self.log.count("stale");
         }
         if message.result != 0 {
-            let reason = format!("it gave up: {}", message.reason);
+            let reason = format!("the enrollee gave up: {}", message.reason);
             return self.attempt_failed(now, n1, &reason, dt);
         }
         self.enrollee_is_up(now, n1, dt);

@@ -307,7 +307,7 @@ impl Rlite {
         match &flow.stage {
             Stage::Idle => self.connect(now, n1, dt),
             Stage::Up if flow.missed >= MISSED_MAX => {
-                let reason = "it answered none of the last three keep-alives";
+                let reason = "the neighbour answered none of the last three keep-alives";
                 self.drop_neighbour(now, n1, reason, dt);
             }
             Stage::Up => {

@@ -86,7 +86,7 @@ impl Rlite {
         instead: N1Port,
         dt: &mut dyn DataTransfer,
     ) {
-        let reason = "it enrolls again over another N-1 flow";
+        let reason = "the neighbour enrolls again over another N-1 flow";
         self.neighbour_down(now, n1, reason, dt);
         let dif = self.n1s.get(&instead).map(|flow| flow.props.dif.clone());
         let Some(flow) = self.n1s.get_mut(&n1) else {

@@ -168,7 +168,7 @@ fn only_a_restarted_neighbour_is_enrolled_again() {
     net.add("b", config());
     net.raise(0, 0);
     net.run_until(90, "b is back", |net| net.is_member("b"));
-    assert_eq!(lost(&net), ["it has restarted"]);
+    assert_eq!(lost(&net), ["the neighbour has restarted"]);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_stale_neighbour_receives_a_release() {
         Event::NeighbourDown { reason, .. } => Some(reason.clone()),
         _ => None,
     });
-    assert_eq!(lost, ["it has released the connection"]);
+    assert_eq!(lost, ["the neighbour has released the connection"]);
     assert!(net.count("a", "no-connection") >= 1);
 }
 

@@ -331,7 +331,10 @@ fn too_long<P: Payload>(io: &FlowIo<P>, whole: Option<usize>) -> String {
     let most = io.delimiter.sdu_max();
     match (io.owner, whole) {
         (Owner::Flow(FlowKey(key)), Some(len)) => {
-            format!("flow {key}: an SDU of {len} bytes was refused: it carries {most} at most")
+            format!(
+                "flow {key}: an SDU of {len} bytes was refused: the flow carries at most \
+                {most}"
+            )
         }
         (Owner::Flow(FlowKey(key)), None) => {
             format!("flow {key}: an SDU of more than {most} bytes was refused")

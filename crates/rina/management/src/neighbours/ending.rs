@@ -66,23 +66,23 @@ impl Management {
         };
         flow.lost_at = Some(now);
         let Some(up) = flow.up.as_mut().filter(|_| flow.detaching.is_none()) else {
-            return self.up_ended(now, n1, "it left", dt);
+            return self.up_ended(now, n1, "the neighbour left", dt);
         };
         if !matches!(up.stage, Stage::Neighbours) {
-            return self.up_ended(now, n1, "it left", dt);
+            return self.up_ended(now, n1, "the neighbour left", dt);
         }
         let (name, address) = (up.name.clone(), up.address);
         let until = now + RELEASED_GRACE;
         up.stage = Stage::Released { until };
         dt.set_detaching(n1, true);
-        self.neighbour_down(now, n1, &name, address, "it left", dt);
+        self.neighbour_down(now, n1, &name, address, "the neighbour left", dt);
     }
 
     /// Ends the channel to a neighbour that has left; the N-1 flow stays.
     pub(super) fn released_ended(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
         if up.is_some_and(|up| matches!(up.stage, Stage::Released { .. })) {
-            self.up_ended(now, n1, "it left", dt);
+            self.up_ended(now, n1, "the neighbour left", dt);
         }
     }
 
@@ -105,7 +105,7 @@ impl Management {
         n1: N1Port,
         dt: &mut dyn DataTransfer,
     ) {
-        let reason = "it took nothing although PDUs wait".to_string();
+        let reason = "the N-1 flow took no PDU although PDUs wait".to_string();
         self.log.count("n1-stuck");
         self.up_ended(now, n1, &reason, dt);
         self.log.push(Event::DropN1 { n1, reason });

@@ -179,7 +179,7 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         if self.n1s.contains_key(&n1) {
-            self.n1_down(now, n1, "it came up again", dt);
+            self.n1_down(now, n1, "the N-1 flow came up again", dt);
         }
         dt.add_n1(n1, &props);
         self.has_left = false;

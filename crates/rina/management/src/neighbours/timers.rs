@@ -121,7 +121,7 @@ impl Management {
             }
             Stage::Admitting { until, .. } if *until <= now => {
                 // The other side may have died without the N-1 DIF noticing.
-                self.neighbour_lost(now, n1, "it did not finish its enrollment", dt);
+                self.neighbour_lost(now, n1, "the neighbour did not finish its enrollment", dt);
             }
             Stage::Released { until } if *until <= now => self.released_ended(now, n1, dt),
             _ => {}

@@ -114,7 +114,7 @@ impl Core {
                     }
                 }
                 Err(what) => {
-                    let reason = format!("it could not begin: {what}");
+                    let reason = format!("the member could not start: {what}");
                     self.on_member(id, MemberEvent::Left { reason });
                 }
             }

@@ -135,7 +135,7 @@ impl Hv {
         };
         let close = match reason {
             CloseReason::Peer(text) if text.is_empty() => {
-                Close::Graceful("the peer closed it".to_owned())
+                Close::Graceful("the peer closed the flow".to_owned())
             }
             CloseReason::Peer(text) | CloseReason::LinkDown(text) => Close::Failed(text),
         };

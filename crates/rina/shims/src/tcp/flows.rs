@@ -330,7 +330,7 @@ impl Tcp {
         }
         let is_clean = conn.deframer.left() == 0;
         let close = match conn.phase {
-            Phase::Open if is_clean => Close::Graceful("the peer closed it".to_owned()),
+            Phase::Open if is_clean => Close::Graceful("the peer closed the flow".to_owned()),
             Phase::Open => Close::Failed("the connection ended within an SDU".to_owned()),
             _ => Close::Refused("the other side closed the connection".to_owned()),
         };

@@ -217,7 +217,7 @@ impl Udp {
                 };
                 if let Some(at) = place {
                     let close = match reason {
-                        "" => Close::Graceful("the peer closed it".to_owned()),
+                        "" => Close::Graceful("the peer closed the flow".to_owned()),
                         _ => Close::Failed(reason.to_owned()),
                     };
                     self.close_flow(at, close, links);

@@ -240,7 +240,7 @@ fn wait(node: &Client, made: &IpcpInfo, policy: &WaitPolicy) -> Result<MemberInf
             MemberState::Joining => {}
         }
         if member.is_final {
-            let why = why.unwrap_or_else(|| "it was refused".to_owned());
+            let why = why.unwrap_or_else(|| "the DIF refused the IPCP".to_owned());
             return Err(refused(format!("DIF {}: {why}", made.dif)));
         }
         if !policy.is_for_failures
