@@ -64,7 +64,7 @@ pub(crate) use ends;
 #[non_exhaustive]
 pub enum EndsError {
     /// One end has an IPv4 address, the other an IPv6 address.
-    #[error("remote = {remote}: must be of the same version of IP as local = {local}")]
+    #[error("remote = {remote}: must have the same IP version as local = {local}")]
     Versions {
         /// Address of this end.
         local: IpAddr,

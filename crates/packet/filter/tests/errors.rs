@@ -149,8 +149,14 @@ pub(crate) const REFUSED: [(&str, &str); 42] = [
         "esp[0]=1",
         "character 1: esp[…] is not possible; write ip[…]",
     ),
-    ("(tcp", "character 5: found the end of the filter, expected and, or, or )"),
-    ("tcp)", "character 4: found ), expected and, or, or the end of the filter"),
+    (
+        "(tcp",
+        "character 5: found the end of the filter, expected and, or, or )",
+    ),
+    (
+        "tcp)",
+        "character 4: found ), expected and, or, or the end of the filter",
+    ),
     (
         "ip[0]=ip[1]=1",
         "character 12: found =, expected and, or, or the end of the filter",

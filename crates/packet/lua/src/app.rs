@@ -163,8 +163,8 @@ impl LuaConfig {
         let budget = Duration::from_millis(self.budget_ms);
         if started.cpu > budget {
             return Err(format!(
-                "{}: takes {} ms to load, and has `inherit`: such a script is loaded a second time \
-                 beside the one that runs, in at most {} ms (budget_ms)",
+                "{}: the script takes {} ms to load; a script with `inherit` is loaded beside the \
+                 one that runs, which must take at most {} ms (budget_ms)",
                 self.script.name,
                 started.cpu.as_millis(),
                 self.budget_ms
@@ -227,7 +227,10 @@ impl FrameApp for LuaApp {
 
     fn rewired(&mut self, ports: &PortNames<'_>) {
         if ports.inputs.len() > PORTS_MAX || ports.outputs.len() > PORTS_MAX {
-            let text = format!("{}: more than {PORTS_MAX} inputs or outputs", self.script);
+            let text = format!(
+                "{}: the app has more than {PORTS_MAX} inputs or outputs",
+                self.script
+            );
             return self.stop(Stop::Failed, text);
         }
         if let Err(error) = self.name_ports(ports) {

@@ -93,7 +93,11 @@ pub enum LuaConfigError {
         source: io::Error,
     },
     /// The script is too long.
-    #[error("{}: a script has at most {} bytes", .0.display(), Script::BYTES_MAX)]
+    #[error(
+        "{}: the script is too long; a script has at most {} bytes",
+        .0.display(),
+        Script::BYTES_MAX
+    )]
     Long(PathBuf),
     /// The script is not valid Lua; the text begins with its name and a line number.
     #[error("{0}")]

@@ -21,7 +21,7 @@ pub(crate) fn line_of(error: &Error, script: &str, memory_bytes: usize) -> Strin
 /// Describes in one line that a call exceeded its CPU time.
 pub(crate) fn overrun(place: &str, budget: Duration) -> String {
     format!(
-        "{place}: does not return: this call has had {} ms",
+        "{place}: the call does not return: it has used {} ms of CPU time (budget_ms)",
         budget.as_millis()
     )
 }
@@ -44,7 +44,7 @@ fn kind_of_value(line: &str) -> Option<&'static str> {
 
 fn memory(script: &str, memory_bytes: usize) -> String {
     format!(
-        "{script}: not enough memory: it may have {} MB (memory_mb)",
+        "{script}: not enough memory: the script may use {} MB (memory_mb)",
         memory_bytes >> 20
     )
 }
@@ -62,7 +62,10 @@ fn with_place(text: &str, traceback: &str, script: &str) -> String {
         _ => line,
     };
     let valued = kind_of_value(line).map(|kind| {
-        format!("an error whose value is a {kind}, which has no text; error(\"REASON\") says why")
+        format!(
+            "the script raised a {kind} as an error, which has no text; raise a string: \
+             error(\"REASON\")"
+        )
     });
     let line = valued.as_deref().unwrap_or(line);
     let lines = traceback.lines().skip(1);
@@ -107,7 +110,8 @@ mod tests {
         assert_eq!(error("boom"), "a.lua: boom");
         let no_text = |kind: &str| {
             format!(
-                "an error whose value is a {kind}, which has no text; error(\"REASON\") says why"
+                "the script raised a {kind} as an error, which has no text; raise a string: \
+                 error(\"REASON\")"
             )
         };
         for text in ["<table 0x7f55d0c8>", "table: 0x7f55d0c8"] {
@@ -118,7 +122,7 @@ mod tests {
         assert_eq!(error("table: full"), "a.lua: table: full");
         assert_eq!(
             error("not enough memory"),
-            "a.lua: not enough memory: it may have 2 MB (memory_mb)"
+            "a.lua: not enough memory: the script may use 2 MB (memory_mb)"
         );
     }
 }

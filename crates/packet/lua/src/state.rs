@@ -175,7 +175,9 @@ impl State {
             .set_environment(globals);
         // `eval` would first try to parse the whole script as an expression.
         let Value::Table(class) = chunk.into_function()?.call(())? else {
-            return Err(wrong("must return a table with the methods of the app"));
+            return Err(wrong(
+                "the script must return a table with the methods of the app",
+            ));
         };
         let argument = table_of(&self.lua, &config.config)?;
         let table = match class.get("new")? {
@@ -202,7 +204,9 @@ impl State {
         let (pull, push, tick) = (method("pull")?, method("push")?, method("tick")?);
         let inherit = method("inherit")?;
         if pull.is_none() && push.is_none() && tick.is_none() {
-            return Err(wrong("has neither push, pull nor tick"));
+            return Err(wrong(
+                "the app must have at least one of the methods push, pull and tick",
+            ));
         }
         let tick_every_s = match table.get("tick_every")? {
             Value::Nil => TICK_S,
@@ -282,12 +286,12 @@ impl Shared {
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if name.is_empty() || name.len() > COUNTER_NAME_MAX || !name.bytes().all(is_word) {
             return Err(format!(
-                "counter {name:?}: a name has 1 to {COUNTER_NAME_MAX} letters, digits and _"
+                "counter {name:?}: a name must have 1 to {COUNTER_NAME_MAX} letters, digits and _"
             ));
         }
         if COUNTERS.contains(&name) {
             return Err(format!(
-                "counter {name}: every app in Lua has one of this name"
+                "counter {name}: this name is reserved: every Lua app has a counter with it"
             ));
         }
         let mut names = self.counter_names.borrow_mut();
@@ -295,7 +299,10 @@ impl Shared {
             return Ok(at);
         }
         if !self.is_starting.get() {
-            return Err("counters are made while the app is made".to_owned());
+            return Err(
+                "counters must be created while the app starts: at the top of the script or in new"
+                    .to_owned(),
+            );
         }
         if names.len() == COUNTERS_MAX {
             return Err(format!("an app has at most {COUNTERS_MAX} counters"));

@@ -96,8 +96,11 @@ fn script_that_does_not_return_is_stopped_where_it_is() {
         let (reason, time) = overrun(body);
         // A loop may be interrupted at its first line, its last line, or between.
         let last = 3 + body.lines().count();
-        let mut places = (line..=last)
-            .map(|line| format!("app.lua:{line}: does not return: this call has had 5 ms"));
+        let mut places = (line..=last).map(|line| {
+            format!(
+                "app.lua:{line}: the call does not return: it has used 5 ms of CPU time (budget_ms)"
+            )
+        });
         assert!(places.any(|wanted| reason == wanted), "{body}: {reason}");
         assert!(time < Duration::from_secs(20), "{body}: {time:?}");
     }
@@ -116,7 +119,7 @@ fn other_apps_go_on_while_one_is_stopped() {
     assert_eq!(rig.out("output"), [[1], [7]]);
     assert_eq!(
         rig.stopped(),
-        "app.lua:6: does not return: this call has had 5 ms"
+        "app.lua:6: the call does not return: it has used 5 ms of CPU time (budget_ms)"
     );
     // A corrected script replaces the stopped one.
     rig.load(&script.replace("== 7", "== 8")).unwrap();
@@ -143,7 +146,9 @@ fn making_an_app_has_a_budget_too() {
     };
     let error = made("local t = 5\nwhile true do end");
     assert!(
-        error.contains("app.lua:2: does not return: this call has had 200 ms"),
+        error.contains(
+            "app.lua:2: the call does not return: it has used 200 ms of CPU time (budget_ms)"
+        ),
         "{error}"
     );
 }
@@ -159,7 +164,7 @@ fn memory_has_a_limit() {
         let keys = "memory_mb = 8\nbudget_ms = 10000";
         let mut rig = Rig::with(&push(body), keys, &["input"], &["output"]);
         rig.feed("input", [vec![1]]);
-        let wanted = "app.lua: not enough memory: it may have 8 MB (memory_mb)";
+        let wanted = "app.lua: not enough memory: the script may use 8 MB (memory_mb)";
         assert_eq!(rig.stopped(), wanted, "{body}");
         // The next script begins with memory of its own.
         rig.load(
@@ -181,11 +186,14 @@ fn wrong_scripts_are_refused_with_their_line() {
         "line 2: apps.app (lua): app.lua:2: unexpected symbol near '='"
     );
     assert!(refusal("local x", "").contains("app.lua: must return a table with the methods"));
-    assert!(refusal("return {}", "").contains("app.lua: has neither push, pull nor tick"));
+    assert!(
+        refusal("return {}", "")
+            .contains("app.lua: the app must have at least one of the methods push, pull and tick")
+    );
     assert!(refusal("return { push = 5 }", "").contains("app.lua: push must be a function"));
     let error = refusal("error({})", "");
     assert!(
-        error.contains("an error whose value is a table") && !error.contains("0x"),
+        error.contains("the script raised a table as an error") && !error.contains("0x"),
         "{error}"
     );
     let error = refusal("error('no')", "");

@@ -183,7 +183,7 @@ fn packet_is_of_one_call_and_goes_once() {
         ("counter.add(5)", "no counter: 5"),
         (
             "counter.create('late')",
-            "counters are made while the app is made",
+            "counters must be created while the app starts: at the top of the script or in new",
         ),
     ] {
         let mut rig = Rig::new(&push(body));
@@ -257,8 +257,10 @@ fn counters_have_the_names_that_scripts_give() {
         let script = format!("counter.create({name})\nreturn {{ push = function() end }}");
         Rig::try_with(&script, "", &["input"], &[]).1.unwrap_err()
     };
-    assert!(wrong("'a b'").contains("app.lua:1: counter \"a b\": a name has 1 to 48 letters"));
-    assert!(wrong("'drop_freed'").contains("every app in Lua has one of this name"));
+    assert!(
+        wrong("'a b'").contains("app.lua:1: counter \"a b\": a name must have 1 to 48 letters")
+    );
+    assert!(wrong("'drop_freed'").contains("this name is reserved"));
 }
 
 #[test]

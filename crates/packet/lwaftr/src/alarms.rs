@@ -169,12 +169,14 @@ const RULES: [Rule; 17] = {
         no(
             "arp-resolution",
             "next-hop-ipv4-resolved",
-            "the external next hop does not answer ARP: check it and its address",
+            "the external next hop does not answer ARP requests: check the next hop and its \
+             address",
         ),
         no(
             "ndp-resolution",
             "next-hop-ipv6-resolved",
-            "the internal next hop does not answer neighbour solicitations: check it",
+            "the internal next hop does not answer neighbour solicitations: check the next hop \
+             and its address",
         ),
         grows(
             "bad-ipv4-softwires-matches",
@@ -182,7 +184,7 @@ const RULES: [Rule; 17] = {
             Major,
             &["drop-no-dest-softwire-ipv4-packets"],
             MISSES,
-            "more than 20000 packets a second from the Internet have no softwire",
+            "more than 20000 packets a second from the Internet match no softwire",
         ),
         grows(
             "bad-ipv6-softwires-matches",
@@ -190,7 +192,8 @@ const RULES: [Rule; 17] = {
             Major,
             &["drop-no-source-softwire-ipv6-packets"],
             MISSES,
-            "more than 20000 packets a second from B4s are not their softwire's",
+            "more than 20000 packets a second from B4s match no softwire by their source address \
+             and port",
         ),
         grows(
             "ingress-packet-drop",
@@ -198,7 +201,7 @@ const RULES: [Rule; 17] = {
             Major,
             &["ingress-packet-drops"],
             [100_000, 10],
-            "more than 10000 packets a second are lost before they come here",
+            "more than 10000 packets a second are dropped before the AFTR receives them",
         ),
         grows(
             "incoming-ipv4-fragments",
@@ -206,7 +209,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["in-ipv4-frag-needs-reassembly"],
             FRAGMENTS,
-            "more than 10000 fragments of IPv4 come in a second",
+            "more than 10000 IPv4 fragments a second arrive",
         ),
         grows(
             "incoming-ipv6-fragments",
@@ -214,7 +217,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["in-ipv6-frag-needs-reassembly"],
             FRAGMENTS,
-            "more than 10000 fragments of IPv6 come in a second",
+            "more than 10000 IPv6 fragments a second arrive",
         ),
         grows(
             "outgoing-ipv4-fragments",
@@ -222,7 +225,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["out-ipv4-frag"],
             FRAGMENTS,
-            "more than 10000 fragments of IPv4 leave in a second: check the MTUs",
+            "the AFTR sends more than 10000 IPv4 fragments a second: check the MTUs",
         ),
         grows(
             "outgoing-ipv6-fragments",
@@ -230,7 +233,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["out-ipv6-frag"],
             FRAGMENTS,
-            "more than 10000 fragments of IPv6 leave in a second: check the MTUs",
+            "the AFTR sends more than 10000 IPv6 fragments a second: check the MTUs",
         ),
         grows(
             "filtered-packets",
@@ -238,7 +241,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["drop-filtered-in-ipv4-packets"],
             FILTERED,
-            "more than a million packets a second are filtered",
+            "a filter drops more than a million packets a second",
         ),
         grows(
             "filtered-packets",
@@ -246,7 +249,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["drop-filtered-in-ipv6-packets"],
             FILTERED,
-            "more than a million packets a second are filtered",
+            "a filter drops more than a million packets a second",
         ),
         grows(
             "filtered-packets",
@@ -254,7 +257,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["drop-filtered-out-ipv4-packets"],
             FILTERED,
-            "more than a million packets a second are filtered",
+            "a filter drops more than a million packets a second",
         ),
         grows(
             "filtered-packets",
@@ -262,7 +265,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["drop-filtered-out-ipv6-packets"],
             FILTERED,
-            "more than a million packets a second are filtered",
+            "a filter drops more than a million packets a second",
         ),
         // Snabb spells this type so.
         grows(
@@ -271,7 +274,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["in-ipv4-bytes"],
             [1_000_000_000, 1],
-            "more than a gigabyte comes in a second",
+            "more than a gigabyte a second arrives",
         ),
         grows(
             "ingress-bandwith",
@@ -279,7 +282,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["in-ipv6-bytes"],
             [1_000_000_000, 1],
-            "more than a gigabyte comes in a second",
+            "more than a gigabyte a second arrives",
         ),
         grows(
             "ingress-packet-rate",
@@ -287,7 +290,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["in-ipv4-packets"],
             [2_000_000, 1],
-            "more than two million packets come in a second",
+            "more than two million packets a second arrive",
         ),
         grows(
             "ingress-packet-rate",
@@ -295,7 +298,7 @@ const RULES: [Rule; 17] = {
             Warning,
             &["in-ipv6-packets"],
             [2_000_000, 1],
-            "more than two million packets come in a second",
+            "more than two million packets a second arrive",
         ),
     ]
 };

@@ -57,7 +57,7 @@ pub enum CheckError {
     #[error(transparent)]
     Cut(CaptureError),
     /// A packet is not an Ethernet frame, or was captured only in part.
-    #[error("packet {number} is {reason}: whole Ethernet frames are expected")]
+    #[error("packet {number} is {reason}: every packet must be a whole Ethernet frame")]
     NoFrame {
         /// The packet's number in the file, from 1.
         number: u64,
@@ -66,13 +66,13 @@ pub enum CheckError {
     },
     /// The packets of a file have no MAC addresses to compare.
     #[error(
-        "packets of link type {0} have no MAC addresses, which are compared: Ethernet frames are \
-         expected"
+        "the capture has link type {0}: it must have Ethernet frames, because MAC addresses are \
+         compared"
     )]
     NoStations(LinkType),
     /// The configuration has no instance with a queue.
     #[error(
-        "the configuration has no instance with a queue, which says what addresses the AFTR has"
+        "the configuration needs an instance with a queue, which states the addresses of the AFTR"
     )]
     NoQueue,
     /// A filter cannot be compiled.
@@ -82,7 +82,10 @@ pub enum CheckError {
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// A line is not a counter's name and value.
-    #[error("line {line}: {text:?}: a name and a number are expected, such as in-ipv4-packets 1")]
+    #[error(
+        "line {line}: {text:?}: must be the name of a counter and a number, such as \
+         in-ipv4-packets 1"
+    )]
     Counter {
         /// The number of the line.
         line: usize,
@@ -90,7 +93,7 @@ pub enum CheckError {
         text: String,
     },
     /// A line names an unknown counter.
-    #[error("line {line}: there is no counter {name}")]
+    #[error("line {line}: the AFTR has no counter {name}")]
     NoCounter {
         /// The number of the line.
         line: usize,
@@ -251,7 +254,7 @@ pub fn differences(found: &[Vec<u8>], expected: &[Vec<u8>]) -> Vec<String> {
     let mut differences = Vec::new();
     if found.len() != expected.len() {
         differences.push(format!(
-            "{} frames left, {} are expected",
+            "the AFTR sent {} frames, {} are expected",
             found.len(),
             expected.len()
         ));
@@ -263,8 +266,15 @@ pub fn differences(found: &[Vec<u8>], expected: &[Vec<u8>]) -> Vec<String> {
         }
         let at = one.iter().zip(&other).position(|(one, other)| one != other);
         let what = match at {
-            Some(at) => format!("byte {at} is {:#04x}, not {:#04x}", one[at], other[at]),
-            None => format!("it has {} bytes, not {}", one.len(), other.len()),
+            Some(at) => format!(
+                "byte {at} is {:#04x}, {:#04x} is expected",
+                one[at], other[at]
+            ),
+            None => format!(
+                "the frame has {} bytes, {} are expected",
+                one.len(),
+                other.len()
+            ),
         };
         differences.push(format!("frame {}: {what}", number + 1));
         if differences.len() == DIFFERENCES_MAX {
@@ -350,7 +360,7 @@ pub fn counter_differences(found: &Counters, expected: &BTreeMap<String, u64>) -
     differ
         .map(|(name, value)| {
             let found = all.get(name).copied().unwrap_or(0);
-            format!("{name} is {found}, not {value}")
+            format!("{name} is {found}, {value} is expected")
         })
         .collect()
 }
@@ -371,7 +381,7 @@ mod tests {
         assert_eq!(read, read_counters(plain).unwrap());
         assert_eq!(read.len(), 2);
         let differ = counter_differences(&Counters::default(), &read);
-        assert_eq!(differ[0], "in-ipv4-bytes is 0, not 66");
+        assert_eq!(differ[0], "in-ipv4-bytes is 0, 66 is expected");
         let error = read_counters("a b c\n").unwrap_err().to_string();
         assert!(
             error.starts_with("line 1: \"a b c\": a name and"),
@@ -380,7 +390,7 @@ mod tests {
         let error = read_counters("\nin-ipv5-packets 1\n").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "line 2: there is no counter in-ipv5-packets"
+            "line 2: the AFTR has no counter in-ipv5-packets"
         );
     }
 
@@ -392,9 +402,9 @@ mod tests {
         assert_eq!(
             differences(&frames, &other),
             [
-                "2 frames left, 3 are expected",
-                "frame 1: byte 1 is 0x02, not 0x09",
-                "frame 2: it has 60 bytes, not 61",
+                "the AFTR sent 2 frames, 3 are expected",
+                "frame 1: byte 1 is 0x02, 0x09 is expected",
+                "frame 2: the frame has 60 bytes, 61 are expected",
             ]
         );
     }
@@ -406,16 +416,17 @@ mod tests {
         let again = read_frames(&file[..]).unwrap();
         assert_eq!(again.len(), 2);
         let why = |file: &[u8]| read_frames(file).unwrap_err().to_string();
-        assert!(why(&file[..80]).contains("the file is cut"));
+        assert!(why(&file[..80]).contains("the file is truncated"));
         let mut short = file.clone();
         short[24 + 12] = 15;
         assert_eq!(
             why(&short),
-            "packet 1 is cut short by the capture (snap length): whole Ethernet frames are expected"
+            "packet 1 is cut short by the capture (snap length): every packet must be a whole \
+             Ethernet frame"
         );
         let mut raw = write_frames(&[vec![0x45; 40]]);
         raw[20] = 101;
-        assert!(why(&raw).starts_with("packets of link type 101 (RAW) have no MAC"));
+        assert!(why(&raw).starts_with("the capture has link type 101 (RAW)"));
         let own = Address {
             ip: (),
             mac: Mac([2, 0, 0, 0, 0, 0x55]),

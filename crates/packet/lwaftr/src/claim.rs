@@ -44,8 +44,8 @@ impl fmt::Display for Place {
 pub enum ClaimError {
     /// Another AFTR takes these frames.
     #[error(
-        "{place}: {} takes these frames already; stop it, or give this AFTR another interface or \
-         vlan-tag", process(*pid)
+        "{place}: {} already runs an AFTR on these frames; stop it, or give this AFTR another \
+         interface or vlan-tag", process(*pid)
     )]
     Held {
         /// The frames that were to be claimed.
@@ -54,7 +54,8 @@ pub enum ClaimError {
         pid: i32,
     },
     /// The claim's name is held by a process of another user, which may not run an AFTR.
-    #[error("{place}: {} of user {uid} has the claim, and cannot be an AFTR", process(*pid))]
+    #[error("{place}: {} of user {uid} holds the lock that only an AFTR may hold; end that \
+         process", process(*pid))]
     Squatted {
         /// The frames that were to be claimed.
         place: Place,
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(
             refusal,
             format!(
-                "{name}, frames without VLAN tag: process {pid} takes these frames already; stop \
+                "{name}, frames without VLAN tag: process {pid} already runs an AFTR on these frames; stop \
                  it, or give this AFTR another interface or vlan-tag"
             )
         );

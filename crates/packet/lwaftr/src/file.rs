@@ -110,8 +110,8 @@ impl Unmatched {
                 ipv4, psid, ports, ..
             } = softwire;
             format!(
-                "{} softwires have a PSID that does not fit into psid-length, and are left out; \
-                 the first, in line {line}, is {ipv4} psid {psid} of psid-length {}",
+                "{} softwires are left out, because their PSID does not fit into psid-length; the \
+                 first, on line {line}, is {ipv4} psid {psid} with psid-length {}",
                 self.count, ports.psid_bits
             )
         });
@@ -199,14 +199,14 @@ fn check(config: &Config) -> Result<(), Fault> {
     if mtu < External::MTU_MIN {
         let least = External::MTU_MIN;
         return Err(Fault::Model(format!(
-            "the external mtu is {mtu}: at least {least} is needed"
+            "the external mtu is {mtu}: must be at least {least}"
         )));
     }
     let Internal { mtu, .. } = config.internal;
     if mtu < Internal::MTU_MIN {
         let least = Internal::MTU_MIN;
         return Err(Fault::Model(format!(
-            "the internal mtu is {mtu}: at least {least} is needed"
+            "the internal mtu is {mtu}: must be at least {least}"
         )));
     }
     for (name, side) in [

@@ -32,13 +32,15 @@ pub enum PlanError {
     #[error("psid-length {0}: must be 0 to 16")]
     Bits(u8),
     /// The table cannot hold so many softwires, or their number is 0.
-    #[error("{0} softwires: 1 to {max} are possible", max = crate::table::SOFTWIRES_MAX)]
+    #[error("{0} softwires: must be 1 to {max}", max = crate::table::SOFTWIRES_MAX)]
     Softwires(u64),
     /// A frame of this length is too short for its headers, or longer than a jumbo frame.
     #[error("frames of {0} bytes: must be {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX}")]
     Frame(usize),
     /// The addresses run beyond the last IPv4 address.
-    #[error("{addresses} addresses from {ipv4} on: the last one is 255.255.255.255")]
+    #[error(
+        "{addresses} addresses from {ipv4} on exceed 255.255.255.255: begin at a lower address"
+    )]
     Addresses {
         /// The first address.
         ipv4: Ipv4Addr,

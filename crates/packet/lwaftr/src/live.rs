@@ -59,15 +59,15 @@ pub enum EditError {
     /// A path into the binding table names neither a softwire nor one of its leaves that can be
     /// set. The keys of a softwire cannot be set.
     #[error(
-        "{0}: softwires are named by [ipv4=A][psid=N], and have b4-ipv6 and br-address that can be \
-         set"
+        "{0}: name a softwire by [ipv4=A][psid=N]; of its leaves, only b4-ipv6 and br-address can \
+         be set"
     )]
     Softwire(String),
     /// The verb needs a value.
     #[error("{0} needs a value")]
     NoValue(String),
     /// The change would leave no queue, so nothing could run.
-    #[error("the configuration would have no queue")]
+    #[error("the change would leave the configuration without a queue; at least one is needed")]
     NoQueue,
 }
 
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(found.b4[14..], [0, 0x77]);
         assert!(live.get(&one).unwrap().contains("b4-ipv6 fd00::77;\n"));
         for (edit, at, value, words) in [
-            (Edit::Add, WAY, Some(new), "is there already"),
+            (Edit::Add, WAY, Some(new), "already exists"),
             (Edit::Set, WAY, Some(new), "softwires are named by"),
             (
                 Edit::Add,
@@ -345,7 +345,10 @@ mod tests {
         live.edit(Edit::Remove, &one, None).unwrap();
         assert_eq!(live.used().table.len(), before);
         let error = live.edit(Edit::Remove, &one, None).unwrap_err();
-        assert_eq!(error.to_string(), "there is no softwire 192.0.2.77 psid 3");
+        assert_eq!(
+            error.to_string(),
+            "softwire 192.0.2.77 psid 3 does not exist"
+        );
     }
 
     #[test]

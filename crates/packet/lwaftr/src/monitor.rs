@@ -24,7 +24,7 @@ pub enum Monitor {
 
 /// The text is not an IPv4 address, `all` or `none`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?}: an IPv4 address, all or none is expected")]
+#[error("{0:?}: must be an IPv4 address, all or none")]
 pub struct MonitorError(pub String);
 
 impl FromStr for Monitor {
@@ -98,7 +98,7 @@ mod tests {
             assert_eq!(text.parse::<Monitor>().unwrap().to_string(), text);
         }
         let error = "some".parse::<Monitor>().unwrap_err().to_string();
-        assert_eq!(error, "\"some\": an IPv4 address, all or none is expected");
+        assert_eq!(error, "\"some\": must be an IPv4 address, all or none");
     }
 
     #[test]

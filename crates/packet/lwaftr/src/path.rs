@@ -158,7 +158,8 @@ impl Scan<'_> {
             match key.trim() {
                 "position()" => {
                     let position = value.trim().parse().ok().filter(|number| *number > 0);
-                    step.position = Some(position.ok_or_else(|| self.wrong("a number from 1 on"))?);
+                    step.position =
+                        Some(position.ok_or_else(|| self.wrong("a number, 1 or more,"))?);
                 }
                 key => step.keys.push((key.to_owned(), value.trim().to_owned())),
             }
@@ -202,7 +203,7 @@ mod tests {
             ("a[b=c", 6, "]"),
             ("a[b='c]", 8, "the end of a quoted value"),
             ("a[b=c]d", 7, "/ or ["),
-            ("a[position()=0]", 16, "a number from 1 on"),
+            ("a[position()=0]", 16, "a number, 1 or more,"),
         ] {
             let error = text.parse::<Path>().unwrap_err();
             assert_eq!((error.at, error.expected), (at, expected), "{text}");

@@ -73,7 +73,8 @@ impl PortSets {
 pub enum TableError {
     /// Offset bits and PSID have more than 16 bits together.
     #[error(
-        "port set of {ipv4}: reserved-ports-bit-count {} and psid-length {} are more than 16",
+        "port set of {ipv4}: reserved-ports-bit-count {} and psid-length {} must be at most 16 \
+         together",
         .ports.offset_bits,
         .ports.psid_bits
     )]
@@ -86,7 +87,7 @@ pub enum TableError {
     /// Two softwires of an address divide its ports differently, so that their sets can overlap.
     #[error(
         "port sets of {ipv4} overlap: psid-length {} and reserved-ports-bit-count {} here, {} and \
-         {} in line {other}",
+         {} on line {other}",
         .ports.psid_bits,
         .ports.offset_bits,
         .others.psid_bits,
@@ -103,7 +104,7 @@ pub enum TableError {
         other: u32,
     },
     /// Two softwires have the same address and PSID.
-    #[error("softwire {ipv4} psid {psid} is in line {other} already")]
+    #[error("softwire {ipv4} psid {psid} is already on line {other}")]
     Twice {
         /// The IPv4 address.
         ipv4: Ipv4Addr,
@@ -113,7 +114,7 @@ pub enum TableError {
         other: u32,
     },
     /// The table cannot hold so many softwires.
-    #[error("more than {SOFTWIRES_MAX} softwires")]
+    #[error("the table has more than {SOFTWIRES_MAX} softwires, which is the limit")]
     TooMany,
 }
 

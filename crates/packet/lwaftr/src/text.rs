@@ -43,7 +43,7 @@ pub enum Fault {
     #[error("the file ends where {0} is expected")]
     End(&'static str),
     /// An unexpected character.
-    #[error("{found:?} stands where {expected} is expected")]
+    #[error("found {found:?} where {expected} is expected")]
     Character {
         /// The character.
         found: char,
@@ -51,13 +51,13 @@ pub enum Fault {
         expected: &'static str,
     },
     /// Blocks are nested deeper than any model has it.
-    #[error("blocks are nested deeper than {DEPTH_MAX}")]
+    #[error("blocks are nested deeper than {DEPTH_MAX} levels")]
     Depth,
     /// A closing brace without an opening one.
-    #[error("this }} closes nothing")]
+    #[error("this }} closes no block")]
     Closed,
     /// The container has no member with this keyword.
-    #[error("{container} has no {keyword:?}; it has {known}")]
+    #[error("{container} cannot contain {keyword:?}; it can contain {known}")]
     Unknown {
         /// The container.
         container: &'static str,
@@ -77,16 +77,16 @@ pub enum Fault {
         expected: &'static str,
     },
     /// A block stands where a value is expected.
-    #[error("{0} needs a value and a semicolon, and has a block")]
+    #[error("{0} has a block: a value and a semicolon are expected")]
     Block(String),
     /// A value stands where a block is expected.
-    #[error("{0} needs a block in braces, and has a value")]
+    #[error("{0} has a value: a block in braces is expected")]
     Leaf(String),
     /// A member occurs twice.
-    #[error("{0} is there twice")]
+    #[error("{0} occurs twice")]
     Twice(String),
     /// A mandatory member is missing.
-    #[error("{container} has no {missing}")]
+    #[error("{container} lacks {missing}")]
     Missing {
         /// The container.
         container: &'static str,
@@ -308,7 +308,7 @@ impl<'a> Reader<'a> {
                     Some((_, other @ (b'"' | b'\\'))) => char::from(other),
                     Some(_) => {
                         let found = rest[at + 1..].chars().next().unwrap_or_default();
-                        let expected = "n, t, \" or \\ behind \\";
+                        let expected = "n, t, \" or \\ after \\";
                         return Err(Fault::Character { found, expected }.at(self.line));
                     }
                     None => break,
@@ -446,13 +446,13 @@ mod tests {
         for (text, line, fault) in [
             ("a {\n b 1;\n", 3, "the file ends where a closing brace"),
             ("a 1\n", 2, "the file ends where a semicolon"),
-            ("a 1;\n}", 2, "closes nothing"),
-            ("a\n{ ; }", 2, "';' stands where a keyword"),
+            ("a 1;\n}", 2, "closes no block"),
+            ("a\n{ ; }", 2, "found ';' where a keyword"),
             ("a \"x\ny", 2, "the end of a quoted value"),
-            ("a \"\\x\";", 1, "'x' stands where"),
+            ("a \"\\x\";", 1, "found 'x' where"),
             ("/* a", 1, "the end of a comment"),
-            ("a b c;", 1, "'c' stands where a semicolon"),
-            ("a }", 1, "'}' stands where a value"),
+            ("a b c;", 1, "found 'c' where a semicolon"),
+            ("a }", 1, "found '}' where a value"),
         ] {
             let error = all(text).unwrap_err();
             assert!(error.to_string().contains(fault), "{text:?}: {error}");

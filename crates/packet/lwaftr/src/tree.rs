@@ -19,10 +19,10 @@ pub struct Node {
 #[non_exhaustive]
 pub enum TreeError {
     /// No part has this name and these keys.
-    #[error("{0} is not there")]
+    #[error("{0} does not exist")]
     NotThere(String),
     /// Several entries of a list have this name and these keys.
-    #[error("{0} names {1} entries: keys in brackets choose one, or [position()=N]")]
+    #[error("{0} matches {1} entries: select one by keys in brackets, or by [position()=N]")]
     Several(String, usize),
     /// The part has a value where a block is needed, or a block where a value is needed.
     #[error("{0} is {1}")]
@@ -143,7 +143,7 @@ fn block_of<'a>(
     for step in before {
         let at = place(block, step, path)?;
         if block[at].value.is_some() {
-            let fault = "within a value, which has no members";
+            let fault = "inside of a value, which has no members";
             return Err(TreeError::Kind(path.to_string(), fault));
         }
         block = &mut block[at].members;
@@ -189,8 +189,8 @@ pub fn set(nodes: &mut Vec<Node>, path: &Path, contents: Contents) -> Result<(),
         [] => return Err(TreeError::NotThere(path.to_string())),
         [at] if block[at].value.is_some() != new.value.is_some() => {
             let fault = match new.value {
-                Some(_) => "a block, and a value is given",
-                None => "a value, and a block is given",
+                Some(_) => "a block, but a value is given",
+                None => "a value, but a block is given",
             };
             return Err(TreeError::Kind(path.to_string(), fault));
         }
@@ -211,7 +211,7 @@ pub fn add(nodes: &mut Vec<Node>, path: &Path, contents: Contents) -> Result<(),
             Ok(())
         }
         _ => {
-            let fault = "no list: its name, without keys, is expected";
+            let fault = "not a list: give the name of a list, without keys";
             Err(TreeError::Kind(path.to_string(), fault))
         }
     }
@@ -309,8 +309,8 @@ mod tests {
             assert_eq!(get(&mut tree(), &path(at)).unwrap(), found, "{at}");
         }
         for (at, fault) in [
-            ("/a/c", "/a/c is not there"),
-            ("/a/l[k=z]", "is not there"),
+            ("/a/c", "/a/c does not exist"),
+            ("/a/l[k=z]", "does not exist"),
             ("/a/l/k", "/a/l/k names 2 entries"),
             ("/a/b/c", "within a value"),
         ] {
@@ -343,7 +343,7 @@ mod tests {
         let words = [
             "a block is given",
             "names 2",
-            "is not there",
+            "does not exist",
             "no list",
             "everything",
         ];

@@ -57,28 +57,34 @@ pub enum ForwardError {
     #[error(transparent)]
     Port(#[from] PortError),
     /// The number of ports does not suit a wire.
-    #[error("{0} ports: by wire there are two, or one with at least one hop")]
+    #[error("{0} ports: a wire needs two ports, or one port and at least one hop")]
     Wire(usize),
     /// Too few ports to forward between.
-    #[error("{0} ports: at least two are needed")]
+    #[error("{0} ports: must be at least 2")]
     TooFew(usize),
     /// Hops are requested, but a bridge has none.
-    #[error("hops are counted by wire and by route; by MAC address frames stay as they are")]
+    #[error(
+        "hops are possible by wire and by route only: forwarding by MAC address does not change \
+         frames"
+    )]
     Hops,
     /// The number of hops exceeds the largest TTL.
-    #[error("{0} hops: at most {HOPS_MAX} are possible")]
+    #[error("{0} hops: must be at most {HOPS_MAX}")]
     TooManyHops(usize),
     /// A port has no station.
     #[error(
-        "{port} has no address and next hop: by route every port needs both, such as --address \
-         {port}=10.0.0.1 --next {port}=10.0.0.2"
+        "{port} lacks an address and a next hop: forwarding by route needs both for every port, \
+         such as --address {port}=10.0.0.1 --next {port}=10.0.0.2"
     )]
     NoStation {
         /// The port.
         port: String,
     },
     /// A port has two stations of one IP version.
-    #[error("{port} has another address of this version of IP beside {address}: one is possible")]
+    #[error(
+        "{port} has another address of the IP version of {address}; give a port one address of \
+         each version"
+    )]
     TwoStations {
         /// The port.
         port: String,
@@ -87,8 +93,8 @@ pub enum ForwardError {
     },
     /// A route leads to a port that has no station of the route's IP version.
     #[error(
-        "the route of {destination} leads to {port}, which has no address and next hop of this \
-         version of IP: --address and --next give it both"
+        "the route of {destination} leads to {port}, which lacks an address and a next hop of \
+         this IP version; give both with --address and --next"
     )]
     OtherVersion {
         /// The destinations of the route.
@@ -97,10 +103,10 @@ pub enum ForwardError {
         port: String,
     },
     /// There is a file of routes, but no port with an address of their IP version.
-    #[error("{0} has routes of {1}, and no port has an address of {1}")]
+    #[error("{0} has routes of {1}, but no port has an {1} address; give one with --address")]
     NoVersion(&'static str, &'static str),
     /// A station or a route names a port that does not exist.
-    #[error("{name}: there is no such port; there are {known}")]
+    #[error("there is no port {name}; the ports are {known}")]
     NoPort {
         /// The unknown name.
         name: String,
@@ -434,7 +440,7 @@ mod tests {
             ..Routes::default()
         };
         let error = refusal(&["a", "b"], 0, By::Route(routes));
-        assert_eq!(error, "c: there is no such port; there are a, b");
+        assert_eq!(error, "there is no port c; the ports are a, b");
         let refusal = |routes| refusal(&["a", "b"], 0, By::Route(routes));
         let four = || self::routes("10.0.0.", "10.0.0.0/8");
         let error = refusal(self::routes("10.0.0.", "fd00::/8"));
@@ -449,7 +455,7 @@ mod tests {
         let error = refusal(Routes { file6, ..four() });
         assert_eq!(
             error,
-            "--routes6 has routes of IPv6, and no port has an address of IPv6"
+            "--routes6 has routes of IPv6, but no port has an IPv6 address; give one with --address"
         );
     }
 }

@@ -61,24 +61,24 @@ const KINDS: [PortKind; 6] = [
 pub enum PortError {
     /// The text does not have the form of a port.
     #[error(
-        "{0:?}: a port is INTERFACE, PCI-ADDRESS or KIND:NAME, with options behind: \
-         tap:inside,mtu=1500"
+        "{0:?}: write a port as INTERFACE, PCI-ADDRESS or KIND:NAME, and options after commas, \
+         for example tap:inside,mtu=1500"
     )]
     Form(String),
     /// The kind is unknown.
-    #[error("{kind:?}: there is no such kind of port; there are {}", kinds())]
+    #[error("{kind:?} is not a kind of port; the kinds are {}", kinds())]
     Kind {
         /// The unknown kind.
         kind: String,
     },
     /// The text is not a PCI address.
-    #[error("{0:?}: the address of a card on the PCI bus looks like 0000:00:04.0")]
+    #[error("{0:?}: write the PCI address of a card as 0000:00:04.0")]
     Address(String),
     /// The text has a character that no name or value may have.
-    #[error("{0:?}: quotes, backslashes and control characters are not possible here")]
+    #[error("{0:?}: a port cannot contain quotes, backslashes or control characters")]
     Character(String),
     /// Two ports have the same name.
-    #[error("{0} is there twice")]
+    #[error("two ports have the name {0}; each port needs its own")]
     Twice(String),
 }
 
@@ -280,12 +280,15 @@ mod tests {
         assert!(refusal("eth0,mtu").contains("a port is"));
         assert_eq!(
             refusal("tip:x"),
-            "\"tip\": there is no such kind of port; there are af_packet, af_xdp, pci, tap, \
+            "\"tip\": is not a kind of port; the kinds are af_packet, af_xdp, pci, tap, \
              tun, vhost_user"
         );
         assert!(refusal("pci:eth0").contains("looks like 0000:00:04.0"));
         assert!(refusal("a\"b").contains("quotes"));
         let error = check_names(&[spec("a.b"), spec("tap:a-b")]).unwrap_err();
-        assert_eq!(error.to_string(), "a-b is there twice");
+        assert_eq!(
+            error.to_string(),
+            "two ports have the name a-b; each port needs its own"
+        );
     }
 }

@@ -154,12 +154,12 @@ fn wrong_tunnels_are_refused_with_what_would_be_right() {
         (
             "ipsec",
             "",
-            "tunnel.type = \"ipsec\": the type is l2tpv3, gre, vxlan or ipip",
+            "tunnel.type = \"ipsec\": must be l2tpv3, gre, vxlan or ipip",
         ),
         (
             "vxlan",
             "",
-            "vni is missing here: the number of the network",
+            "vni is missing: give the number of the network",
         ),
         (
             "vxlan",
@@ -182,11 +182,11 @@ fn wrong_tunnels_are_refused_with_what_would_be_right() {
             "gateway_ip = \"10.0.0.1\"",
             "gateway_ip: only a tunnel of type ipip has this field",
         ),
-        ("ipip", "", "gateway_ip is missing here: the IPv4 address"),
+        ("ipip", "", "gateway_ip is missing: give the IPv4 address"),
         (
             "ipip",
             "gateway_ip = \"10.0.0.1\"",
-            "station_ip is missing here: the IPv4 address of the station",
+            "station_ip is missing: give the IPv4 address of the station",
         ),
         (
             "ipip",
@@ -233,7 +233,7 @@ fn addresses_of_tunnels_are_of_one_kind_and_differ() {
     );
     let said = change(next, "");
     assert!(
-        said.contains("next_hop is missing here: an IPv4 address"),
+        said.contains("next_hop is missing: give an IPv4 address"),
         "{said}"
     );
 }
@@ -282,7 +282,7 @@ fn errors_name_the_line_and_what_would_be_right() {
     let said = error("vlan = 42", "vlan = 4095");
     assert_eq!(
         said,
-        "line 10: vlan = \"4095\": must be 1 to 4094; without the field there is no VLAN"
+        "line 10: vlan = \"4095\": must be 1 to 4094; leave vlan out for frames without a VLAN tag"
     );
     let said = error("tcp dst port 80", "tcp dst prot 80");
     assert!(
@@ -292,7 +292,7 @@ fn errors_name_the_line_and_what_would_be_right() {
     let said = error("52:54:00:00:00:01", "52:54:00:00:00");
     assert_eq!(
         said,
-        "line 9: mac = \"52:54:00:00:00\": a MAC address is 52:54:00:00:00:01"
+        "line 9: mac = \"52:54:00:00:00\": write a MAC address as 52:54:00:00:00:01"
     );
     let said = error("52:54:", "53:54:");
     assert!(
@@ -317,7 +317,7 @@ fn errors_name_the_line_and_what_would_be_right() {
     let said = error("name = \"plain\"", "name = \"web\"");
     assert_eq!(
         said,
-        "line 35: port web: line 7 has a port of this name already"
+        "line 35: port web: the port on line 7 already has this name"
     );
     let said = error("name = \"plain\"", "name = \"pl ain\"");
     assert!(
@@ -330,7 +330,7 @@ fn errors_name_the_line_and_what_would_be_right() {
 fn errors_of_tables_name_their_line() {
     let said = error("kind = \"af_packet\"", "kind = \"tun\"");
     assert!(
-        said.contains("kind = \"tun\": a port is one of af_packet, "),
+        said.contains("kind = \"tun\": must be one of af_packet, "),
         "{said}"
     );
     assert!(said.starts_with("line "), "{said}");
@@ -347,7 +347,7 @@ fn errors_of_tables_name_their_line() {
     assert!(said.contains("esp"), "{said}");
     let said = error("next_hop = \"2001:db8::3\"", "");
     assert!(
-        said.contains("next_hop is missing here: an IPv6 address"),
+        said.contains("next_hop is missing: give an IPv6 address"),
         "{said}"
     );
     let said = error("mac = \"52:54:00:00:00:01\"", "");
@@ -373,11 +373,11 @@ fn two_ports_share_no_address_in_one_vlan() {
     assert_eq!(read_it(&(port("a", 5) + &port("b", 6))).ports.len(), 2);
     assert_eq!(
         error_of(&(port("a", 5) + &port("b", 5))),
-        "line 9: port b: mac = 02:00:00:00:00:01: port a has this address too, in the same VLAN; \
-         each station has its own"
+        "line 9: port b: mac = 02:00:00:00:00:01: port a in the same VLAN has this address too; \
+         each station needs its own"
     );
     let many: String = (0..129).map(|n| port(&format!("p{n}"), n + 1)).collect();
-    assert!(error_of(&many).ends_with("129 ports: at most 128 are possible"));
+    assert!(error_of(&many).ends_with("129 ports: must be at most 128"));
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn ports_that_share_an_interface_or_a_key_are_refused() {
     let text = carina_file::WHOLE.replace("plain0", "web0");
     assert_eq!(
         refusal(&text),
-        "line 35: port plain and port web have the same name, web0: one app is attached to an \
+        "line 35: port plain and port web have the same name, web0: only one app can attach to an \
          interface"
     );
     let begin = carina_file::WHOLE.find("[ports.esp]").unwrap();

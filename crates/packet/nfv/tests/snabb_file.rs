@@ -103,8 +103,8 @@ fn every_field_of_snabbnfv_is_read() {
     assert_eq!(
         traffic.warnings,
         [
-            "line 11: tx_police_gbps is the old name of tx_police, and is read as it",
-            "line 23: auditing: packets that are refused are counted by reason, not logged",
+            "line 11: tx_police_gbps is the old name of tx_police, and is read like the new name",
+            "line 23: auditing: rejected packets are counted by reason, and not logged",
         ]
     );
 }
@@ -157,12 +157,12 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "vlan = 42",
         "vlan = {}",
-        "line 6: vlan is a table: a number would be right",
+        "line 6: vlan is a table: a number is expected",
     ],
     [
         "vlan = 42",
         "vlans = 42",
-        "line 6: vlans: there is no such field here; there are port_id",
+        "line 6: vlans: unknown field; expected port_id",
     ],
     [
         "egress_filter = \"",
@@ -202,7 +202,7 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "port_id = \"other\"",
         "x = 1",
-        "line 28: port_id is missing here",
+        "line 28: port_id is missing",
     ],
     [
         "session = 7",
@@ -222,7 +222,7 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "spi = 0x100,",
         "",
-        "line 22: spi is missing here: a number from 256 on",
+        "line 22: spi is missing: give a number, 256 or more",
     ],
 ];
 
@@ -242,7 +242,8 @@ fn short_cookies_end_with_zeros_as_at_snabbnfv() {
     };
     let warning = |bytes: usize| {
         format!(
-            "line 19: remote_cookie has {bytes} of 8 bytes; the others are zeros, as at snabbnfv"
+            "line 19: remote_cookie has {bytes} of 8 bytes; the missing ones are zeros, as in \
+             snabbnfv"
         )
     };
     for (text, read, bytes) in [
@@ -289,7 +290,7 @@ fn wrong_fields_are_refused_with_line_and_remedy() {
 fn other_programs_and_values_are_refused() {
     assert!(error("return 5").contains("the file is a number: a table of ports"));
     assert!(error("return { a = {} }").contains("line 1: a: there is no such field here"));
-    assert!(error("return { 5 }").contains("a port is a number: a table { … } would be right"));
+    assert!(error("return { 5 }").contains("a port is a number: a table { … } is expected"));
     assert!(error("return dofile('x')").contains("nothing is executed"));
     assert_eq!(read_it("return { }").ports.len(), 0);
     assert_eq!(read_it("{ nil }").ports.len(), 0);

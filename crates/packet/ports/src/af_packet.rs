@@ -118,8 +118,8 @@ struct Counters {
 pub(crate) enum PortError {
     /// Frames of the pool are too short for the interface's MTU.
     #[error(
-        "{interface} has frames of up to {needed} bytes (MTU {mtu}), and frames of the pool have \
-         {has}; a pool with longer ones is needed (carina graph run --frame-bytes {needed})"
+        "{interface} has frames of up to {needed} bytes (MTU {mtu}), but frames of the pool have \
+         {has} bytes; make the pool's frames longer (carina graph run --frame-bytes {needed})"
     )]
     Mtu {
         interface: String,
@@ -128,7 +128,8 @@ pub(crate) enum PortError {
         has: usize,
     },
     /// The interface's namespace cannot be opened or entered.
-    #[error("netns = {}: {source}; a network namespace is /run/netns/NAME", path.display())]
+    #[error("netns = {}: {source}; give the path of a network namespace, such as \
+         /run/netns/NAME", path.display())]
     Namespace { path: PathBuf, source: io::Error },
 }
 

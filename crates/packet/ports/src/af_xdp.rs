@@ -86,7 +86,7 @@ struct Counters {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{interface} has frames of up to {bytes} bytes; AF_XDP carries at most {XDP_FRAME_BYTES_MAX}: \
-     an MTU of {}", XDP_FRAME_BYTES_MAX - MAC_HEADER_BYTES - TAG_BYTES
+     set its MTU to at most {}", XDP_FRAME_BYTES_MAX - MAC_HEADER_BYTES - TAG_BYTES
 )]
 struct TooLong {
     interface: String,

@@ -102,11 +102,11 @@ fn yes() -> bool {
 /// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 enum PciError {
-    #[error("address = {0:?}: must look like 0000:00:04.0")]
+    #[error("address = {0:?}: write a PCI address as 0000:00:04.0")]
     Address(String),
     #[error(
-        "mtu = {mtu}: frames of the pool have {frame_bytes} bytes, which is too few; \
-         --frame-bytes {needed} would do"
+        "mtu = {mtu}: frames of the pool have {frame_bytes} bytes, which is too few; give \
+         --frame-bytes {needed}"
     )]
     Pool {
         mtu: usize,
@@ -206,7 +206,7 @@ impl AppConfig for PciConfig {
 
     fn sole(&self) -> Vec<Sole> {
         let address = self.place().unwrap_or_else(|_| self.address.clone());
-        vec![Sole::new("card", address, "a card is driven by one app")]
+        vec![Sole::new("card", address, "only one app can drive a card")]
     }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<Pci, AppError> {

@@ -20,19 +20,21 @@ fn guest_state(is_connected: bool, counter: &dyn Fn(&str) -> u64) -> Option<Stri
     let (refused, faults) = (counter("refused_messages"), counter("ring_faults"));
     let cut_off = match (refused, faults) {
         (0, 0) => String::new(),
-        (_, 0) => format!("; cut off {refused} times for a message of QEMU"),
-        (0, _) => format!("; cut off {faults} times for what the guest wrote into a ring"),
+        (_, 0) => format!("; disconnected {refused} times because of an invalid message of QEMU"),
+        (0, _) => format!(
+            "; disconnected {faults} times because of an invalid entry of the guest in a ring"
+        ),
         _ => format!(
-            "; cut off {refused} times for a message of QEMU, {faults} times for what the guest \
-             wrote into a ring"
+            "; disconnected {refused} times because of an invalid message of QEMU, {faults} times \
+             because of an invalid entry of the guest in a ring"
         ),
     };
     let state = match (is_connected, counter("has_memory") > 0) {
         (false, _) if counter("connections") == 0 => "no QEMU has connected to the socket",
         (false, _) => "no QEMU is connected to the socket",
         (true, false) => {
-            "QEMU is connected and has shared no memory: the guest's driver has not started, or QEMU \
-             has no -object memory-backend-memfd,share=on (carina nfv args PORT --memory SIZE)"
+            "QEMU is connected and has shared no memory: the guest's driver has not started, or \
+             QEMU has no -object memory-backend-memfd,share=on (carina nfv args PORT --memory SIZE)"
         }
         (true, true) => "QEMU is connected, and the guest's driver has not started the card",
     };
@@ -65,7 +67,8 @@ mod tests {
         ]);
         assert_eq!(
             cut.unwrap(),
-            "no QEMU is connected to the socket; cut off 3 times for a message of QEMU"
+            "no QEMU is connected to the socket; disconnected 3 times because of an invalid \
+             message of QEMU"
         );
         let unshared = of(&[("is_connected", 1), ("connections", 1), ("has_memory", 0)]);
         assert!(unshared.unwrap().contains("memory-backend-memfd,share=on"));

@@ -88,7 +88,7 @@ impl AppConfig for TapConfig {
         vec![Sole::new(
             "name",
             &*self.name,
-            "one app is attached to an interface",
+            "only one app can attach to an interface",
         )]
     }
 

@@ -110,7 +110,7 @@ impl AppConfig for TunConfig {
         vec![Sole::new(
             "name",
             &*self.name,
-            "one app is attached to an interface",
+            "only one app can attach to an interface",
         )]
     }
 

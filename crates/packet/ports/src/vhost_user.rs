@@ -152,8 +152,8 @@ enum VhostUserError {
     #[error("queues = {0}: must be 1 to {QUEUES_MAX}")]
     Queues(usize),
     #[error(
-        "socket = {}: the path has {bytes} bytes; that of a Unix socket has 1 to \
-         {SOCKET_PATH_BYTES_MAX}", socket.display()
+        "socket = {}: the path has {bytes} bytes: must be 1 to {SOCKET_PATH_BYTES_MAX}, as for \
+         every Unix socket", socket.display()
     )]
     Socket { socket: PathBuf, bytes: usize },
 }
@@ -231,7 +231,7 @@ impl AppConfig for VhostUserConfig {
         vec![Sole::new(
             "socket",
             socket,
-            "a socket is that of one guest's card",
+            "a socket belongs to one guest's card",
         )]
     }
 

@@ -21,10 +21,10 @@ pub enum ClientError {
     #[error("the AFTR does not answer: {0}")]
     System(#[from] io::Error),
     /// The AFTR closed the connection before it answered.
-    #[error("the AFTR has ended")]
+    #[error("the AFTR closed the connection without an answer: its process has ended")]
     Ended,
     /// The line that came is not a valid answer.
-    #[error("the AFTR sends an invalid answer: {0}")]
+    #[error("the AFTR sent an invalid answer: {0}")]
     Answer(#[from] serde_json::Error),
     /// The AFTR refused the request, for this reason.
     #[error("{0}")]

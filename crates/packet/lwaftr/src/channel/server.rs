@@ -118,7 +118,9 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>, sender: &Sender<Asked>)
         }
         if shared.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
             shared.connections.fetch_sub(1, Ordering::AcqRel);
-            let reason = format!("there are {CONNECTIONS_MAX} connections already");
+            let reason = format!(
+                "the AFTR already serves {CONNECTIONS_MAX} connections, which is the limit"
+            );
             let _ = write(&stream, &refusal(Value::Null, reason));
             continue;
         }
@@ -146,14 +148,14 @@ fn serve(stream: &UnixStream, shared: &Shared, sender: &Sender<Asked>) -> io::Re
             return Ok(());
         }
         if bytes as u64 > LINE_MAX {
-            let reason = format!("a request of more than {LINE_MAX} bytes");
+            let reason = format!("the request has more than {LINE_MAX} bytes");
             return write(stream, &refusal(Value::Null, reason));
         }
         if line.trim_ascii().is_empty() {
             continue;
         }
         let answer = match Request::read(&line) {
-            Err(error) => refusal(id_of(&line), format!("no request: {error}")),
+            Err(error) => refusal(id_of(&line), format!("not a valid request: {error}")),
             Ok(request) => match ask(request, shared, sender) {
                 Some(answer) => answer,
                 None => return Ok(()),

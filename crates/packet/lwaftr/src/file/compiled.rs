@@ -12,10 +12,10 @@ use crate::table::{CompiledError, Table};
 #[non_exhaustive]
 pub enum CompiledFileError {
     /// The file does not begin with the magic number of this version.
-    #[error("no compiled configuration of this version of carina: compile the text again")]
+    #[error("not a configuration that this version of carina compiled: compile the text again")]
     Magic,
     /// The file is truncated, or its text does not match the checksum.
-    #[error("the compiled configuration is cut or damaged: compile the text again")]
+    #[error("the compiled configuration is truncated or damaged: compile the text again")]
     Damaged,
     /// The text inside is not a valid configuration.
     #[error(transparent)]

@@ -23,7 +23,9 @@ impl<'a> File<'a> {
                 _ => Err(at.unknown("binding", "bind-instance")),
             }),
             "algorithm" => Err(Fault::Model(
-                "algorithm is MAP-E and MAP-T: an AFTR has a binding table".to_owned(),
+                "algorithm configures MAP-E and MAP-T, which are not supported: an AFTR needs \
+                 binding"
+                    .to_owned(),
             )
             .at(at.line)),
             _ => Err(at.unknown("br-instances", "binding")),
@@ -89,7 +91,7 @@ impl<'a> File<'a> {
                 "icmpv4-errors" | "icmpv6-errors" => return file.icmp_policy(at),
                 _ => {
                     return Err(at.unknown(
-                        "the policy of ICMP",
+                        "icmp-policy",
                         "allow-incoming-icmpv4, generate-icmpv4-errors, icmpv4-rate, \
                          generate-icmpv6-errors, icmpv6-rate",
                     ));
@@ -110,7 +112,7 @@ impl<'a> File<'a> {
                     Fault::Value {
                         keyword: at.keyword.to_owned(),
                         value: text.to_owned(),
-                        expected: "an IPv6 address; a prefix shorter than /128 is no B4",
+                        expected: "an IPv6 address, or a prefix of length 128,",
                     }
                     .at(at.line)
                 });

@@ -73,7 +73,7 @@ impl<'a> File<'a> {
             // Read and ignored: Snabb needs it to give its keys equal lengths.
             "padding" => at.parse::<u16>(PORT).map(drop),
             "port-set" => self.port_set(at, parts),
-            "br" => set(&mut parts.br_number, at, at.parse("a number from 1 on")),
+            "br" => set(&mut parts.br_number, at, at.parse("a number, 1 or more,")),
             _ => Err(at.unknown(
                 "softwire",
                 "ipv4, psid, b4-ipv6, br-address, padding, port-set; in version 1 also br",
@@ -269,7 +269,7 @@ impl<'a> File<'a> {
                     match at.keyword {
                         "packets" => rate.packets = at.parse(COUNT)?,
                         "period" => {
-                            let expected = "a number of seconds from 1 on";
+                            let expected = "a number of seconds, 1 or more,";
                             rate.period_s = at.parse_where(expected, |period: &u32| *period > 0)?;
                         }
                         _ => return Err(at.unknown("error-rate-limiting", "packets, period")),

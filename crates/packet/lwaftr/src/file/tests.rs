@@ -67,14 +67,14 @@ fn files_that_cannot_be_meant_are_refused_with_their_line() {
             "\"17\": a number of bits",
         ),
         ("id 0;", "", "queue has no id"),
-        ("id 0;", "id 0; id 1;", "id is there twice"),
+        ("id 0;", "id 0; id 1;", "id occurs twice"),
         ("id 0;", "id { }", "id needs a value"),
         (
             "hairpinning",
             "hairpining",
             "internal-interface has no \"hairpining\"",
         ),
-        ("period 2", "period 0", "seconds from 1 on"),
+        ("period 2", "period 0", "seconds, 1 or more"),
         ("device \"00:05.0\"", "x y", "instance has no \"x\""),
         (
             "02:00:00:00:00:01",
@@ -94,7 +94,10 @@ fn files_that_cannot_be_meant_are_refused_with_their_line() {
         "{error}"
     );
     let error = wrong("psid 2;", "psid 1;");
-    assert!(error.contains("178.79.150.15 psid 1 is in line"), "{error}");
+    assert!(
+        error.contains("178.79.150.15 psid 1 is already on line"),
+        "{error}"
+    );
     assert!(read("", false).is_err());
 }
 
@@ -124,7 +127,7 @@ fn version_1_that_contradicts_itself_is_refused() {
         (
             "addr 178.79.150.233",
             "addr 178.79.150.234",
-            "178.79.150.233 has no psid-map",
+            "no entry of psid-map contains 178.79.150.233",
         ),
         ("ip 10.0.0.1;", "", "external-interface has no ip"),
         (

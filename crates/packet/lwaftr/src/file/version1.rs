@@ -107,13 +107,13 @@ impl<'a> File<'a> {
         let left = 16_u8.saturating_sub(psid_bits + offset_bits);
         if let Some(shift) = shift.filter(|shift| !ports.is_valid() || *shift != left) {
             return wrong(format!(
-                "shift is {shift}: {left} is expected, 16 less psid-length {psid_bits} and \
+                "shift is {shift}: must be {left}, which is 16 less psid-length {psid_bits} and \
                  reserved-ports-bit-count {offset_bits}"
             ));
         }
         let last = last.unwrap_or(first);
         if last < first {
-            return wrong(format!("end-addr {last} is in front of addr {first}"));
+            return wrong(format!("end-addr {last} is less than addr {first}"));
         }
         self.version1.maps.push(Map { first, last, ports });
         Ok(())
@@ -129,13 +129,14 @@ impl<'a> File<'a> {
                 parts.br = Some(*br.ok_or_else(|| {
                     let count = brs.len();
                     wrong(format!(
-                        "br is {number}: there are {count} br-address, from 1 on"
+                        "br is {number}: must be 1 to {count}, a position in the list of br-address"
                     ))
                 })?);
             }
             if let Some(ipv4) = parts.ipv4.filter(|_| !parts.has_port_set) {
                 let ports = self.version1.ports_of(ipv4);
-                parts.ports = ports.ok_or_else(|| wrong(format!("{ipv4} has no psid-map")))?;
+                parts.ports =
+                    ports.ok_or_else(|| wrong(format!("no entry of psid-map contains {ipv4}")))?;
             }
             self.add(line, &parts.whole(line, SOFTWIRE_NAMES)?)?;
         }
@@ -152,8 +153,8 @@ impl<'a> File<'a> {
         }
         let line = self.reader.line();
         if !self.config.instances.is_empty() {
-            let text =
-                "own addresses stand in an instance (version 2 and 3) and beside it (version 1)";
+            let text = "the AFTR's addresses are given both in an instance (versions 2 and 3) and \
+                 outside of one (version 1); give them once";
             return Err(Fault::Model(text.to_owned()).at(line));
         }
         let queue = Queue {

@@ -9,7 +9,10 @@ use super::{EMPTY, PortSets, Range, SOFTWIRES_MAX, Slot, Softwire, Table};
 #[non_exhaustive]
 pub enum ChangeError {
     /// Offset bits and PSID have more than 16 bits together.
-    #[error("psid-length {psid_bits} and reserved-ports-bit-count {offset_bits} are more than 16")]
+    #[error(
+        "psid-length {psid_bits} and reserved-ports-bit-count {offset_bits} must be at most 16 \
+         together"
+    )]
     Bits {
         /// Number of offset bits.
         offset_bits: u8,
@@ -26,7 +29,7 @@ pub enum ChangeError {
     },
     /// Another softwire of the same address divides its ports differently.
     #[error(
-        "port sets of {ipv4} overlap: its other softwires have psid-length {} and \
+        "port sets of {ipv4} overlap: the other softwires of this address have psid-length {} and \
          reserved-ports-bit-count {}",
         .others.psid_bits,
         .others.offset_bits
@@ -38,7 +41,7 @@ pub enum ChangeError {
         others: PortSets,
     },
     /// The softwire to add exists already.
-    #[error("softwire {ipv4} psid {psid} is there already")]
+    #[error("softwire {ipv4} psid {psid} already exists")]
     There {
         /// The IPv4 address.
         ipv4: Ipv4Addr,
@@ -46,7 +49,7 @@ pub enum ChangeError {
         psid: u16,
     },
     /// The softwire to replace or remove does not exist.
-    #[error("there is no softwire {ipv4} psid {psid}")]
+    #[error("softwire {ipv4} psid {psid} does not exist")]
     NotThere {
         /// The IPv4 address.
         ipv4: Ipv4Addr,
@@ -54,7 +57,7 @@ pub enum ChangeError {
         psid: u16,
     },
     /// The table cannot hold more softwires.
-    #[error("the table has {SOFTWIRES_MAX} softwires: it can hold no more")]
+    #[error("the table is full: it holds {SOFTWIRES_MAX} softwires")]
     TooMany,
 }
 

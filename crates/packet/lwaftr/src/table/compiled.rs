@@ -17,10 +17,13 @@ use super::{PortSets, Range, SOFTWIRES_MAX, Table};
 #[non_exhaustive]
 pub enum CompiledError {
     /// The bytes do not begin with the magic number of this version.
-    #[error("no compiled table of this version of carina: compile the text again")]
+    #[error("not a binding table that this version of carina compiled: compile the text again")]
     Magic,
     /// The length does not match the header.
-    #[error("{found} bytes: its header says {expected}; the file is cut")]
+    #[error(
+        "the compiled table has {found} bytes, but its header says {expected}: the file is \
+         truncated; compile the text again"
+    )]
     Length {
         /// Actual length in bytes.
         found: u64,
@@ -28,10 +31,12 @@ pub enum CompiledError {
         expected: u64,
     },
     /// The checksum does not match.
-    #[error("its checksum is wrong: the file is damaged")]
+    #[error(
+        "the checksum of the compiled table is wrong: the file is damaged; compile the text again"
+    )]
     Checksum,
     /// A value is one that no table can have; the text names it.
-    #[error("{0} of the compiled table is impossible")]
+    #[error("the compiled table is invalid ({0}): compile the text again")]
     Content(&'static str),
 }
 
@@ -122,7 +127,7 @@ impl Table {
         if self.put(key, b4, br) {
             Ok(())
         } else {
-            Err(CompiledError::Content("a softwire that is there twice"))
+            Err(CompiledError::Content("a softwire that occurs twice"))
         }
     }
 }

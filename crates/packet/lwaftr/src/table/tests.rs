@@ -145,7 +145,7 @@ fn overlapping_port_sets_are_refused_with_both_lines() {
     assert_eq!(line, 4);
     assert_eq!(
         error.to_string(),
-        "softwire 0.0.0.9 psid 1 is in line 3 already"
+        "softwire 0.0.0.9 psid 1 is already on line 3"
     );
     let (_, error) = build(&[(softwire(9, 1, ports(9, 8), 1), 3)]).unwrap_err();
     assert!(matches!(error, TableError::Bits { .. }));
@@ -234,17 +234,17 @@ fn impossible_changes_are_refused_and_change_nothing() {
         psid: 2,
     };
     for (change, words) in [
-        (Change::Add(first), "is there already"),
-        (absent, "there is no softwire 10.0.0.1 psid 2"),
-        (
-            Change::Replace(other(2, ports(0, 4))),
-            "there is no softwire",
-        ),
+        (Change::Add(first), "already exists"),
+        (absent, "softwire 10.0.0.1 psid 2 does not exist"),
+        (Change::Replace(other(2, ports(0, 4))), "does not exist"),
         (
             Change::Add(other(2, ports(0, 5))),
             "port sets of 10.0.0.1 overlap",
         ),
-        (Change::Add(other(2, ports(9, 9))), "are more than 16"),
+        (
+            Change::Add(other(2, ports(9, 9))),
+            "must be at most 16 together",
+        ),
         (Change::Add(other(16, ports(0, 4))), "psid 16 does not fit"),
     ] {
         let error = table.change(&change, false).unwrap_err().to_string();

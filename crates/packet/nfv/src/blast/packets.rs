@@ -50,16 +50,22 @@ pub struct Mix(Vec<usize>);
 #[non_exhaustive]
 pub enum PacketsError {
     /// The text is not a valid mix.
-    #[error("{0:?}: lengths of frames are written 64 or 64x7,594x3,1500")]
+    #[error("{0:?}: write lengths of frames as 64 or 64x7,594x3,1500")]
     Mix(String),
     /// A length is out of range.
-    #[error("{0} bytes: a frame has {STAMPED_MIN} to {max}, without FCS", max = ETHERNET_SIZES.end())]
+    #[error(
+        "frames of {0} bytes: must be {STAMPED_MIN} to {max} bytes, without FCS",
+        max = ETHERNET_SIZES.end()
+    )]
     Length(usize),
     /// A length is out of range for IPv6.
-    #[error("{0} bytes: a frame has {STAMPED_MIN6} to {max} over IPv6, without FCS", max = ETHERNET_SIZES.end())]
+    #[error(
+        "frames of {0} bytes: must be {STAMPED_MIN6} to {max} bytes over IPv6, without FCS",
+        max = ETHERNET_SIZES.end()
+    )]
     Length6(usize),
     /// Source and destination have different IP versions.
-    #[error("from {source_address} to {destinations}: both must be of the same version of IP")]
+    #[error("from {source_address} to {destinations}: both must have the same IP version")]
     Versions {
         /// The source address.
         source_address: IpAddr,
@@ -67,10 +73,10 @@ pub enum PacketsError {
         destinations: Destination,
     },
     /// A mix has too many frames.
-    #[error("a round of {0} frames: at most {ROUND_MAX} are possible")]
+    #[error("the lengths make a round of {0} frames: must be at most {ROUND_MAX}")]
     Round(usize),
     /// The number of flows is 0 or too high.
-    #[error("{0} flows: 1 to {FLOWS_MAX} are possible")]
+    #[error("{0} flows: must be 1 to {FLOWS_MAX}")]
     Flows(u16),
     /// The file cannot be read, or is not a capture file.
     #[error("{path}: {source}")]
@@ -81,7 +87,7 @@ pub enum PacketsError {
         source: CaptureFileError,
     },
     /// The file has packets, but none that can be sent.
-    #[error("{path} has no whole Ethernet frame: of its packets {skipped}")]
+    #[error("{path} has no whole Ethernet frame that could be sent: of its packets {skipped}")]
     NoFrame {
         /// The file.
         path: String,
@@ -432,13 +438,15 @@ mod tests {
             sizes,
             ..synthesis.clone()
         };
-        assert!(refusal(short).starts_with("64 bytes: a frame has 80 to 1514 over IPv6"));
+        assert!(
+            refusal(short).starts_with("frames of 64 bytes: must be 80 to 1514 bytes over IPv6")
+        );
         let source = Ipv4Addr::LOCALHOST.into();
         let mixed = Synthesis {
             source,
             ..synthesis
         };
-        assert!(refusal(mixed).contains("both must be of the same version of IP"));
+        assert!(refusal(mixed).contains("both must have the same IP version"));
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub struct Card {
 /// A port is not a guest's network card.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "port {port} is of kind {kind}: a virtual machine attaches to ports of kind vhost_user, those \
-     without `app`"
+    "port {port} is of kind {kind}: a virtual machine can attach only to a port of kind \
+     vhost_user, which has no `app`"
 )]
 pub struct NoCard {
     /// The port's name.

@@ -55,7 +55,7 @@ pub enum Fault {
     #[error(transparent)]
     Lua(LuaReason),
     /// A field has a value of the wrong type.
-    #[error("{field} is {found}: {wanted} would be right")]
+    #[error("{field} is {found}: {wanted} is expected")]
     Type {
         /// The field's name.
         field: String,
@@ -65,7 +65,7 @@ pub enum Fault {
         wanted: &'static str,
     },
     /// A field is unknown.
-    #[error("{field}: there is no such field here; there are {known}")]
+    #[error("{field}: unknown field; expected {known}")]
     Unknown {
         /// The unknown name.
         field: String,
@@ -73,7 +73,7 @@ pub enum Fault {
         known: String,
     },
     /// A mandatory field is missing.
-    #[error("{field} is missing here: {wanted}")]
+    #[error("{field} is missing: give {wanted}")]
     Missing {
         /// The field's name.
         field: &'static str,
@@ -102,7 +102,7 @@ pub enum Fault {
     #[error(transparent)]
     App(#[from] GraphFileError),
     /// Two ports have the same name, or names whose app prefixes are equal.
-    #[error("port {name}: line {other} has a port of this name already")]
+    #[error("port {name}: the port on line {other} already has this name")]
     TwoNames {
         /// The name of the later port.
         name: String,
@@ -111,8 +111,8 @@ pub enum Fault {
     },
     /// Two ports have the same MAC address in one VLAN.
     #[error(
-        "port {name}: mac = {mac}: port {other} has this address too, in the same VLAN; each \
-         station has its own"
+        "port {name}: mac = {mac}: port {other} in the same VLAN has this address too; each \
+         station needs its own"
     )]
     TwoAddresses {
         /// The name of the later port.
@@ -123,7 +123,7 @@ pub enum Fault {
         other: String,
     },
     /// Two ports have the same socket.
-    #[error("port {name}: socket {socket} is that of port {other} too")]
+    #[error("port {name}: port {other} has the socket {socket} too; each port needs its own")]
     TwoSockets {
         /// The name of the later port.
         name: String,
@@ -143,7 +143,7 @@ pub enum Fault {
         what: String,
     },
     /// The file has too many ports.
-    #[error("{0} ports: at most {PORTS_MAX} are possible")]
+    #[error("{0} ports: must be at most {PORTS_MAX}")]
     Ports(usize),
     /// A field requires another field.
     #[error("{field} needs {needed}")]

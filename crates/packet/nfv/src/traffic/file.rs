@@ -141,13 +141,15 @@ impl PortDraft {
         if let Some(mac) = &self.mac
             && mac.value.is_group()
         {
-            let wanted = "a station's address: the lowest bit of the first byte is 0";
+            let wanted =
+                "must be the address of one station: the lowest bit of its first byte is 0";
             return Err(mac.is_wrong(value("mac", &mac.value, wanted)));
         }
         if let Some(vlan) = &self.vlan
             && !(1..=VLAN_MAX).contains(&vlan.value)
         {
-            let wanted = format!("must be 1 to {VLAN_MAX}; without the field there is no VLAN");
+            let wanted =
+                format!("must be 1 to {VLAN_MAX}; leave vlan out for frames without a VLAN tag");
             return Err(vlan.is_wrong(value("vlan", &vlan.value, &wanted)));
         }
         if let Some(state) = &self.state {
@@ -194,7 +196,7 @@ fn is_port(name: &str, app: At<PortApp>, kinds: &[Kind]) -> Result<PortApp, File
         && !kinds.iter().any(|known| known.name == kind)
     {
         let known: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
-        let wanted = format!("a port is one of {}", known.join(", "));
+        let wanted = format!("must be one of {}", known.join(", "));
         return Err(app.is_wrong(value("kind", &kind, &wanted)));
     }
     match read_app(name, app.value.clone(), kinds) {
@@ -240,7 +242,8 @@ fn is_rate(rate: At<RateDraft>) -> Result<RateLimiterConfig, FileError> {
         && !(BUCKET_MIN..=BITS_MAX as u64).contains(&burst.value)
     {
         let wanted = format!(
-            "must be {BUCKET_MIN} to {BITS_MAX} bytes: a frame that is longer than the bucket would \
+            "must be {BUCKET_MIN} to {BITS_MAX} bytes: a frame that is longer than the bucket \
+             would \
              never pass"
         );
         let field = draft.field.replace("mbps", "burst_bytes");

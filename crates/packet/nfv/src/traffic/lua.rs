@@ -100,7 +100,7 @@ pub struct LuaError {
 #[non_exhaustive]
 pub enum LuaReason {
     /// An unexpected word.
-    #[error("{found} where {wanted} would be right")]
+    #[error("found {found}, expected {wanted}")]
     Unexpected {
         /// The word that was found.
         found: String,
@@ -109,36 +109,36 @@ pub enum LuaReason {
     },
     /// A part of Lua that the parser does not support.
     #[error(
-        "{found}: only table constructors, strings, numbers, true, false and nil are read; nothing \
-         is executed"
+        "{found}: the file may contain only table constructors, strings, numbers, true, false and \
+         nil; it is not executed"
     )]
     Program {
         /// The word that was found.
         found: String,
     },
     /// A string is not closed.
-    #[error("this string has no end")]
+    #[error("this string is not closed")]
     OpenString,
     /// A comment is not closed.
-    #[error("this comment has no end")]
+    #[error("this comment is not closed")]
     OpenComment,
     /// A string has an escape that Lua does not know.
-    #[error("{0}: not an escape of a string; \\n, \\\\, \\\", \\065, \\x41 are")]
+    #[error("{0} is not an escape sequence; valid ones are \\n, \\\\, \\\", \\065, \\x41")]
     Escape(String),
     /// The bytes of a string are not UTF-8.
     #[error("this string is not UTF-8")]
     Utf8,
     /// A number is malformed.
-    #[error("{0}: not a number")]
+    #[error("{0} is not a number")]
     Number(String),
     /// A table has the same key twice.
-    #[error("{0} is in this table twice")]
+    #[error("this table has {0} twice")]
     Twice(String),
     /// Tables are nested too deep.
-    #[error("tables are nested more than {DEPTH_MAX} deep")]
+    #[error("tables are nested deeper than {DEPTH_MAX} levels")]
     Depth,
     /// The text is too long.
-    #[error("the text has {0} bytes: at most {TEXT_MAX} are read")]
+    #[error("the file has {0} bytes: must be at most {TEXT_MAX}")]
     Long(usize),
 }
 

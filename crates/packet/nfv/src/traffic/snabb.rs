@@ -39,7 +39,7 @@ pub(super) fn draft(text: &str, defaults: &Defaults) -> Result<Draft, FileError>
         ..Draft::default()
     };
     let Value::Table(fields) = root.value else {
-        let wanted = "a table of ports, return { { port_id = \"a\" } }";
+        let wanted = "a table of ports, such as return { { port_id = \"a\" } },";
         return Err(wrong_type("the file", root.line, &root.value, wanted));
     };
     for field in fields {
@@ -49,7 +49,7 @@ pub(super) fn draft(text: &str, defaults: &Defaults) -> Result<Draft, FileError>
                 line: field.node.line,
                 fault: Fault::Unknown {
                     field: field.key.to_string(),
-                    known: "ports, without a name: { { port_id = \"a\" } }".to_owned(),
+                    known: "a list of ports without names: { { port_id = \"a\" } }".to_owned(),
                 },
             });
         }
@@ -91,7 +91,7 @@ fn port(
             line: name.line,
             value: app,
         },
-        mac: fields.parsed("mac_address", "a MAC address is 52:54:00:00:00:01")?,
+        mac: fields.parsed("mac_address", "write a MAC address as 52:54:00:00:00:01")?,
         vlan: vlan(&mut fields)?,
         ingress_filter: fields.text("ingress_filter")?,
         egress_filter: fields.text("egress_filter")?,
@@ -130,8 +130,8 @@ fn rate(
     let new = fields.number(name)?;
     if let Some(old) = &old {
         let effect = match new {
-            Some(_) => "does nothing beside it",
-            None => "is read as it",
+            Some(_) => "is ignored, because the new name is given too",
+            None => "is read like the new name",
         };
         warnings.push(format!(
             "line {}: {old_name} is the old name of {name}, and {effect}",
@@ -152,7 +152,7 @@ fn tunnel(node: Node, warnings: &mut Vec<String>) -> Result<At<TunnelDraft>, Fil
     let mut fields = Fields::of("tunnel", node)?;
     let kind = fields.needed("type", "\"L2TPv3\"")?;
     if kind.value != "L2TPv3" {
-        let wanted = "the type of tunnel is L2TPv3; snabbnfv would ignore this one";
+        let wanted = "must be L2TPv3; snabbnfv ignores tunnels of other types";
         return Err(kind.is_wrong(value("tunnel.type", &kind.value, wanted)));
     }
     const ADDRESS: &str = "an IPv6 address";
@@ -217,13 +217,14 @@ fn cookie(
     if count > 8 || count == 0 && !text.value.is_empty() {
         // The error must not reveal the cookie, because errors are logged.
         let found = format!("{} characters", digits.len());
-        let wanted = "must be up to 16 digits 0 to f; bytes that are missing at the end are zeros";
+        let wanted = "must be up to 16 digits 0 to f; missing bytes at the end are zeros";
         return Err(text.is_wrong(value(field, &found, wanted)));
     }
     if count < 8 || left_out > 0 {
         let line = text.line;
         warnings.push(format!(
-            "line {line}: {field} has {count} of 8 bytes; the others are zeros, as at snabbnfv"
+            "line {line}: {field} has {count} of 8 bytes; the missing ones are zeros, as in \
+             snabbnfv"
         ));
     }
     Ok(HexText(bytes))
@@ -233,15 +234,15 @@ fn crypto(node: Node, warnings: &mut Vec<String>) -> Result<At<toml::Table>, Fil
     let mut fields = Fields::of("crypto", node)?;
     let kind = fields.needed("type", "\"esp-aes-128-gcm\"")?;
     if kind.value != "esp-aes-128-gcm" {
-        let wanted = "the type of encryption is esp-aes-128-gcm; snabbnfv would ignore this one";
+        let wanted = "must be esp-aes-128-gcm; snabbnfv ignores encryption of other types";
         return Err(kind.is_wrong(value("crypto.type", &kind.value, wanted)));
     }
     let mut esp = toml::Table::new();
-    let (field, wanted) = ("spi", "a number from 256 on");
+    let (field, wanted) = ("spi", "a number, 256 or more");
     let spi = fields.whole(field, u32::MAX)?;
     let spi = spi.ok_or_else(|| fields.wrong(Fault::Missing { field, wanted }))?;
     if spi.value < 256 {
-        let wanted = "must be 256 to 4294967295: those below are reserved (RFC 4303 §2.1)";
+        let wanted = "must be 256 to 4294967295: 0 to 255 are reserved (RFC 4303 §2.1)";
         return Err(spi.is_wrong(value(field, &spi.value, wanted)));
     }
     esp.insert(field.to_owned(), i64::from(spi.value).into());
@@ -259,7 +260,7 @@ fn crypto(node: Node, warnings: &mut Vec<String>) -> Result<At<toml::Table>, Fil
         && auditing.value
     {
         warnings.push(format!(
-            "line {}: auditing: packets that are refused are counted by reason, not logged",
+            "line {}: auditing: rejected packets are counted by reason, and not logged",
             auditing.line
         ));
     }

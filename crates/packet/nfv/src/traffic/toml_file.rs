@@ -201,7 +201,7 @@ fn app_of(
         Some(app) if card.is_empty() => Ok(lines.at(app)),
         Some(_) => {
             let keys: Vec<&str> = card.keys().map(String::as_str).collect();
-            let wanted = "a port has an app, or the fields of a guest's card, and not both";
+            let wanted = "give a port either app or the fields of a guest's card, not both";
             let fault = value("app", &format!("… beside {}", keys.join(", ")), wanted);
             Err(FileError { line, fault })
         }
@@ -212,7 +212,7 @@ fn address(text: At<String>) -> Result<At<carina_wire::ether::Mac>, FileError> {
     match text.value.parse() {
         Ok(mac) => Ok(text.map(|_| mac)),
         Err(_) => {
-            let wanted = "a MAC address is 52:54:00:00:00:01";
+            let wanted = "write a MAC address as 52:54:00:00:00:01";
             Err(text.is_wrong(value("mac", &text.value, wanted)))
         }
     }
@@ -229,7 +229,7 @@ fn rate(
         return match burst {
             None => Ok(None),
             Some(burst) => {
-                let needed = "the rate of its direction, ingress_mbps or egress_mbps";
+                let needed = "the rate of the same direction, ingress_mbps or egress_mbps";
                 let field = "burst_bytes";
                 Err(burst.is_wrong(Fault::Needs { field, needed }))
             }

@@ -105,7 +105,7 @@ impl At<TunnelDraft> {
             gateway,
         } = self.value;
         let Some(mac) = mac else {
-            let (field, needed) = ("tunnel", "mac, the address that its packets come from");
+            let (field, needed) = ("tunnel", "mac, the source address of its packets");
             return Err(wrong(Fault::Needs { field, needed }));
         };
         let (local, remote, next_mac) = protocol.ends();
@@ -120,7 +120,7 @@ impl At<TunnelDraft> {
         let resolver = match (next_hop, next_mac) {
             (Some(next), next_mac) => {
                 if next.is_ipv4() != local.is_ipv4() {
-                    let wanted = "must be of the same version of IP as local_ip";
+                    let wanted = "must have the same IP version as local_ip";
                     return Err(wrong(value("next_hop", &next, wanted)));
                 }
                 Some(resolver(local, mac, next, next_mac, kinds).map_err(wrong)?)
@@ -128,8 +128,12 @@ impl At<TunnelDraft> {
             (None, Some(_)) => None,
             (None, None) => {
                 let wanted = match local {
-                    IpAddr::V4(_) => "an IPv4 address; or next_mac, its MAC address",
-                    IpAddr::V6(_) => "an IPv6 address; or next_mac, its MAC address",
+                    IpAddr::V4(_) => {
+                        "an IPv4 address, or give the MAC address of the next hop in next_mac"
+                    }
+                    IpAddr::V6(_) => {
+                        "an IPv6 address, or give the MAC address of the next hop in next_mac"
+                    }
                 };
                 let field = "next_hop";
                 return Err(wrong(Fault::Missing { field, wanted }));
@@ -173,7 +177,7 @@ impl GatewayDraft {
 
 fn check_ends(local: IpAddr, remote: IpAddr) -> Result<(), Fault> {
     if local.is_ipv4() != remote.is_ipv4() {
-        let wanted = "must be of the same version of IP as local_ip";
+        let wanted = "must have the same IP version as local_ip";
         return Err(value("remote_ip", &remote, wanted));
     }
     if local == remote {
@@ -184,7 +188,7 @@ fn check_ends(local: IpAddr, remote: IpAddr) -> Result<(), Fault> {
 
 fn check_l2tpv3(config: &L2tpv3Config) -> Result<(), Fault> {
     if config.session == 0 || config.peer_session == Some(0) {
-        let wanted = "must be 1 to 4294967295: session 0 is that of control messages";
+        let wanted = "must be 1 to 4294967295: session 0 is reserved for control messages";
         return Err(value("session", &0, wanted));
     }
     Ok(())

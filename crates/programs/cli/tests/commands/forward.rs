@@ -212,7 +212,11 @@ fn wrong_forwarders_have_their_exit_codes() {
     };
     fails(&["forward", "left"], 2, "by wire there are two");
     fails(&["forward", "left", "tip:x"], 2, "no such kind of port");
-    fails(&["forward", "left", "left"], 2, "left is there twice");
+    fails(
+        &["forward", "left", "left"],
+        2,
+        "two ports have the name left; each port needs its own",
+    );
     fails(
         &["forward", "left", "nope"],
         3,

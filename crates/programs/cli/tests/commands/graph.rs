@@ -216,7 +216,10 @@ fn script_is_loaded_again_and_named_when_it_stops() {
     });
     replace(&lua, &script("print('one')\nwhile true do end -- here"));
     until("a stop", || {
-        said().contains("app lua has stopped: app.lua:7: does not return: this call has had 5 ms")
+        said().contains(
+            "app lua has stopped: app.lua:7: the call does not return: it has used 5 \
+             ms of CPU time (budget_ms)",
+        )
     });
     assert!(said().contains("~ app lua (replaced)\n") && said().contains("app lua: one\n"));
     until("its mark", || top().contains("\"stopped\":1"));

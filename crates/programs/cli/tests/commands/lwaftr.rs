@@ -313,7 +313,8 @@ fn check_compares_what_leaves_and_what_is_counted() {
     let said = String::from_utf8_lossy(&other.stdout).into_owned();
     assert_eq!(
         said,
-        "out4: 0 frames left, 1 are expected\ncounters: out-ipv6-packets is 1, not 2\n"
+        "out4: the AFTR sent 0 frames, 1 are expected\ncounters: out-ipv6-packets is 1, 2 is \
+         expected\n"
     );
     // Compiled, and with a fault in the text.
     let mut compile = Command::new(CARINA);
@@ -376,7 +377,7 @@ fn generated_frames_pass_the_generated_configuration() {
     let in6 = fs::read(directory.path().join("in6")).unwrap();
     for (length, wanted) in [
         (24, "in6: has no frames"),
-        (in6.len() - 1, "the file is cut"),
+        (in6.len() - 1, "the file is truncated"),
     ] {
         fs::write(directory.path().join("in6"), &in6[..length]).unwrap();
         let ran = bench(&[]);

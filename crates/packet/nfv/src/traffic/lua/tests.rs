@@ -83,8 +83,8 @@ fn programs_are_refused_with_their_line() {
     let said = error("return {\n  a = os.time() }");
     assert_eq!(
         said,
-        "line 2: os: only table constructors, strings, numbers, true, false and nil are read; \
-         nothing is executed"
+        "line 2: os: the file may contain only table constructors, strings, numbers, true, false \
+         and nil; it is not executed"
     );
     for program in [
         "local x = 1 return {}",
@@ -101,24 +101,27 @@ fn programs_are_refused_with_their_line() {
 
 #[test]
 fn wrong_text_is_refused_with_its_line() {
-    let open = "line 2: the end of the file where a comma or } would be right";
+    let open = "line 2: found the end of the file, expected a comma or }";
     assert_eq!(error("return { a = 1\n"), open);
-    assert_eq!(error("{\n'abc\n}"), "line 2: this string has no end");
-    assert_eq!(error("{\n\n[[abc"), "line 3: this string has no end");
-    assert_eq!(error("{ --[[ abc"), "line 1: this comment has no end");
+    assert_eq!(error("{\n'abc\n}"), "line 2: this string is not closed");
+    assert_eq!(error("{\n\n[[abc"), "line 3: this string is not closed");
+    assert_eq!(error("{ --[[ abc"), "line 1: this comment is not closed");
     assert!(error("{ '\\q' }").starts_with("line 1: \\q' : not an escape"));
     assert!(error("{ '\\256' }").contains("escape"));
     assert_eq!(error("{ '\\255' }"), "line 1: this string is not UTF-8");
     assert_eq!(
         error("{ a = 1,\n a = 2 }"),
-        "line 2: a is in this table twice"
+        "line 2: this table has a twice"
     );
-    assert!(error("{} {}").contains("the end of the file would be right"));
-    assert!(error("").contains("a value would be right"));
+    assert!(error("{} {}").contains("expected the end of the file"));
+    assert!(error("").contains("expected a value"));
     assert!(error("{ [nil] = 1 }").contains("the name of a field"));
     assert!(error("{ $ }").contains("'$' where"));
     let deep = "{".repeat(DEPTH_MAX + 1);
-    assert_eq!(error(&deep), "line 1: tables are nested more than 16 deep");
+    assert_eq!(
+        error(&deep),
+        "line 1: tables are nested deeper than 16 levels"
+    );
 }
 
 #[test]

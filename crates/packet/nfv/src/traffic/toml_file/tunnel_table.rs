@@ -69,7 +69,7 @@ impl TunnelTable {
         let kind = kind.to_ascii_lowercase();
         let known = ["l2tpv3", "gre", "vxlan", "ipip"];
         if !known.contains(&kind.as_str()) {
-            let wanted = "the type is l2tpv3, gre, vxlan or ipip";
+            let wanted = "must be l2tpv3, gre, vxlan or ipip";
             return Err(value("tunnel.type", &kind, wanted));
         }
         for (field, is_there, of) in [
@@ -121,7 +121,8 @@ impl TunnelTable {
     /// Reads the fields of the router. A tunnel of packets carries no frames, so it must act as the
     /// router of the port's station.
     fn gateway(&self) -> Result<GatewayDraft, Fault> {
-        const GATEWAY: &str = "the IPv4 address that the station behind the port has as its router";
+        const GATEWAY: &str =
+            "the IPv4 address of the router, as the station behind the port has it";
         const STATION: &str = "the IPv4 address of the station behind the port";
         Ok(GatewayDraft {
             address: needed("gateway_ip", self.gateway_ip, GATEWAY)?,
@@ -165,7 +166,7 @@ fn ipv6(field: &str, address: IpAddr) -> Result<Ipv6Addr, Fault> {
     match address {
         IpAddr::V6(address) => Ok(address),
         IpAddr::V4(address) => {
-            let wanted = "an IPv6 address: L2TPv3 is carried by IPv6";
+            let wanted = "must be an IPv6 address: L2TPv3 runs over IPv6";
             Err(value(field, &address, wanted))
         }
     }
