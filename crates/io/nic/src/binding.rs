@@ -531,7 +531,10 @@ mod tests {
         };
         locked.write(&record).unwrap();
         let error = take_record(records.path(), &device(None), false).unwrap_err();
-        assert_eq!(error.to_string(), "ffff:00:1f.7: process 4711 has it");
+        assert_eq!(
+            error.to_string(),
+            "ffff:00:1f.7: process 4711 uses the card"
+        );
     }
 
     #[test]

@@ -49,7 +49,10 @@ pub enum Corrupt {
         at: u64,
     },
     /// A page of the ring is lost: the file was truncated, or its file system is full.
-    #[error("a page of its memory is gone: the file was cut short, or its file system is full")]
+    #[error(
+        "a page of the ring's memory is gone: the file was cut short, or its file system is \
+        full"
+    )]
     MemoryLost,
 }
 

@@ -32,7 +32,7 @@ pub enum Fault {
     #[error("chain of more than 2^32 - 1 bytes")]
     ChainBytes,
     /// A readable buffer follows a writable one.
-    #[error("readable buffer behind a writable one")]
+    #[error("a readable buffer follows a writable one in a chain")]
     ReadableBehindWritable,
     /// A buffer, or an indirect table, is outside the memory that the peer shares.
     #[error("{len} bytes at {address:#x} are not in the memory of the guest")]

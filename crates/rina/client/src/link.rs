@@ -157,7 +157,7 @@ fn end_of(message: &[u8]) -> End {
             reason,
             graceful: false,
         }) => End::Failed(reason),
-        Err(error) => End::Failed(format!("unknown notice of the node: {error}")),
+        Err(error) => End::Failed(format!("cannot parse a notice of the node: {error}")),
     }
 }
 

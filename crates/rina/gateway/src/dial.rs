@@ -45,7 +45,7 @@ impl Dial {
             }
             Resolved::Tcp(_) => (AddressFamily::INET6, SocketType::STREAM),
             Resolved::Unix(_) => (AddressFamily::UNIX, SocketType::STREAM),
-            Resolved::Udp(_) => return Err("a UDP port takes no connections".to_owned()),
+            Resolved::Udp(_) => return Err("a UDP port accepts no connections".to_owned()),
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, kind, flags, None).map_err(words)?;

@@ -246,8 +246,8 @@ impl Config {
             .filter_map(|d| Some((d.span().start, d.get_ref().ipcp.as_ref()?)));
         for (at, name) in ipcps.chain(vms).chain(members) {
             if name.as_str() == LOOPBACK && self.wants_implicit_loopback() {
-                let what = "the name loopback is that of the IPCP of the DIF local, which every node \
-                            has; use another, or set `loopback = false` in [node]";
+                let what = "the name loopback belongs to the IPCP of DIF local, which every \
+                            node has; use another name, or set `loopback = false` in [node]";
                 return Err((at, what.to_owned()));
             }
             if !names.insert(name) {
@@ -286,7 +286,10 @@ impl Config {
                 other.name == new.name && same_dif
             };
             if self.exposes[..n].iter().any(is_same) {
-                let what = format!("{} is exposed twice; give each server its name", new.name);
+                let what = format!(
+                    "{} is exposed twice; give each server a name of its own",
+                    new.name
+                );
                 return Err((at, what));
             }
         }
@@ -295,7 +298,11 @@ impl Config {
             new.check().map_err(|error| (at, error.to_string()))?;
             let is_same = |other: &Spanned<Connect>| other.get_ref().listen == new.listen;
             if self.connects[..n].iter().any(is_same) {
-                let what = format!("{} is listened on twice; use another address", new.listen);
+                let what = format!(
+                    "two listeners have the address {}; use another address for \
+                    one of them",
+                    new.listen
+                );
                 return Err((at, what));
             }
         }
@@ -353,7 +360,8 @@ impl NodeConfig {
         }
         if !cpus.is_empty() && cpus.len() != count {
             let what = format!(
-                "cpus has {} processors for {count} workers; give one for each, or none",
+                "cpus has {} processors for {count} workers; give one processor for each \
+                 worker, or none",
                 cpus.len()
             );
             return Err((at(self.cpus.first()), what));

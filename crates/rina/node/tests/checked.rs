@@ -206,7 +206,7 @@ fn what_a_start_would_refuse_is_refused_before() {
             format!("{}{}", udp("a", ""), udp("b", "")),
             "line 6: IPCP b: IPCP a listens on 0.0.0.0:3359 already",
         ),
-        (udp("loopback", ""), "line 1: the name loopback is that of"),
+        (udp("loopback", ""), "line 1: the name loopback belongs to"),
         (
             "[[vm]]\nname = \"v\"\nsocket = \"/s\"\n".to_owned(),
             "line 1: VM v: `socket` belongs to",

@@ -182,7 +182,7 @@ fn the_only_n1_dif_and_a_foreign_one_are_not_retracted() {
             assert!(body.message.contains(word), "{word}: {body}");
         }
     };
-    let alone = ["nothing but hv.x", "leave"];
+    let alone = ["hv.x is the only N-1 DIF", "leave"];
     refused("net", "hv.x", None, ErrorCode::Conflict, &alone);
     let not_below = ["not over wire", "over hv.x"];
     refused("net", "wire", None, ErrorCode::NotFound, &not_below);

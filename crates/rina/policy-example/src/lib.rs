@@ -49,7 +49,7 @@ pub fn register(catalogue: &mut Catalogue) {
         params: vec![Param {
             name: "oldest-every",
             default: "16",
-            help: "Number of PDUs of which one is the PDU that has waited longest, 2 to 1000.",
+            help: "Once in this many PDUs, serve the PDU that has waited longest; 2 to 1000.",
         }],
         is_live: true,
     };

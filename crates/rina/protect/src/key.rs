@@ -246,7 +246,7 @@ fn parse_line<'a>(line: &'a str, kind: &str, place: &str) -> Result<([u8; 32], &
     let mut words = line.split_whitespace();
     let (given, key, name) = (words.next(), words.next(), words.next());
     if given == Some(PRIVATE) && kind == PUBLIC {
-        return fail("this is a private key; a public one belongs here");
+        return fail("this is a private key; a public key is expected");
     }
     if given != Some(kind) {
         return match kind {

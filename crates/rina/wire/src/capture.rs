@@ -141,8 +141,8 @@ impl fmt::Display for CaptureError {
             CaptureError::Empty => f.write_str("the file is empty"),
             CaptureError::Cut(rest) => write!(
                 f,
-                "the file is cut: it ends within a packet or block, of which it has only {rest} \
-                 bytes"
+                "the file is cut: it ends within a packet or block, of which {rest} bytes are \
+                 present"
             ),
         }
     }

@@ -102,7 +102,7 @@ pub enum RuleError {
     #[error("rule {0:?} has no \"->\"; a rule is HOST[:PORTS] -> TARGET, as \"*.vm -> dif\"")]
     NoArrow(String),
     /// No host before the arrow.
-    #[error("rule {0:?} has no host before \"->\"; \"*\" stands for every host")]
+    #[error("rule {0:?} has no host before \"->\"; \"*\" matches every host")]
     NoHost(String),
     /// A prefix length that the address cannot have.
     #[error("rule {rule:?}: /{length} is no prefix length of {address}; it has 0 to {max}")]
@@ -125,7 +125,7 @@ pub enum RuleError {
         ports: String,
     },
     /// Not one of the three targets.
-    #[error("rule {rule:?}: target {target:?} is none of kernel, refuse, dif [DIF] [as NAME]")]
+    #[error("rule {rule:?}: target {target:?} must be kernel, refuse or dif [DIF] [as NAME]")]
     Target {
         /// The rule.
         rule: String,
@@ -141,7 +141,7 @@ pub enum RuleError {
         error: NameError,
     },
     /// A placeholder that is not one of the two.
-    #[error("rule {rule:?}: {placeholder} is none of {{host}}, {{name}} and {{port}}")]
+    #[error("rule {rule:?}: {placeholder} must be {{host}}, {{name}} or {{port}}")]
     Placeholder {
         /// The rule.
         rule: String,

@@ -44,7 +44,9 @@ impl Qmp {
                 running,
                 status: status.to_owned(),
             }),
-            _ => Err(Error::Qmp(format!("query-status: not understood: {value}"))),
+            _ => Err(Error::Qmp(format!(
+                "query-status: cannot parse QEMU's answer: {value}"
+            ))),
         }
     }
 
@@ -59,9 +61,12 @@ impl Qmp {
             let ids = cpus.iter().map(|cpu| cpu.get("thread-id")?.as_i64());
             ids.map(|id| i32::try_from(id?).ok()).collect()
         });
-        threads
-            .flatten()
-            .ok_or_else(|| Error::Qmp(format!("query-cpus-fast: not understood: {value}")))
+        threads.flatten().ok_or_else(|| {
+            Error::Qmp(format!(
+                "query-cpus-fast: cannot parse QEMU's answer: \
+                {value}"
+            ))
+        })
     }
 
     /// Starts to send the guest over a connection to the QEMU that waits for it. This works even if

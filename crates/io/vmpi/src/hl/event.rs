@@ -198,7 +198,7 @@ impl fmt::Display for Violation {
             Violation::ShortRecord { bytes } => {
                 write!(
                     f,
-                    "record of {bytes} bytes, a VMPI header has 4, that of a bundle 8"
+                    "a record has {bytes} bytes; a VMPI header needs 4, the header of a bundle 8"
                 )
             }
             Violation::Header(e) => e.fmt(f),

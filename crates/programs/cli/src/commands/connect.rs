@@ -121,7 +121,7 @@ fn allocate(shared: &Shared, args: &ConnectArgs) -> Result<OwnedFd, Failure> {
     let flow = node.allocate_stream(&args.local, &args.name, args.dif.as_ref(), &spec, None);
     let flow = flow.attempt(format!("connecting to {}", args.name))?;
     flow.socket
-        .ok_or_else(|| failed("the node gave a flow without a socket"))
+        .ok_or_else(|| failed("the node allocated a flow without a socket"))
 }
 
 /// Gives the flow's socket to the process at the other end of standard output.

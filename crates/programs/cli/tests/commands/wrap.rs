@@ -218,7 +218,7 @@ fn programs_that_cannot_be_wrapped_are_refused_with_the_reason() {
             &["--rule", "* -> tunnel"],
             "/bin/true",
             2,
-            "none of kernel, refuse, dif",
+            "must be kernel, refuse or dif",
         ),
         (
             &["--rule", "* -> dif", "--rule", "*.vm -> kernel"],

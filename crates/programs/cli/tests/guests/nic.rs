@@ -98,7 +98,7 @@ fn forwards_counts_and_recovers(site: &Site, a: &str, b: &str) {
     assert!(
         refusal
             .error_text()
-            .contains(&format!("process {process} has it")),
+            .contains(&format!("process {process} uses the card")),
         "{refusal:?}"
     );
     cross(&cables[0], &cables[1], 600);

@@ -73,7 +73,7 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The answer is not valid HTTP, or its body is not the expected JSON.
-    #[error("{}: the answer was not understood: {what}", path.display())]
+    #[error("{}: cannot parse the answer: {what}", path.display())]
     Protocol {
         /// Path of the socket.
         path: PathBuf,

@@ -359,7 +359,7 @@ impl LayerManagement for Irati {
             | TransferEvent::Failed { .. }
             | TransferEvent::Rollover { .. } => self.log.count("channel-unexpected"),
             TransferEvent::Stuck { n1 } => {
-                let reason = "the N-1 flow takes nothing any more".to_string();
+                let reason = "the N-1 flow no longer accepts PDUs".to_string();
                 self.disconnect(now, n1, &reason, false, dt);
                 self.log.push(Event::DropN1 { n1, reason });
             }

@@ -379,7 +379,7 @@ impl LayerManagement for Rlite {
             }
             TransferEvent::Drained { flow } => self.flows.drained(now, flow, dt),
             TransferEvent::Stuck { n1 } => {
-                self.drop_neighbour(now, n1, "the N-1 flow takes no PDUs", dt);
+                self.drop_neighbour(now, n1, "the N-1 flow accepts no PDUs", dt);
             }
             TransferEvent::Notice { text } => self.log.push(Event::Notice { text }),
             // This dialect has no management channels.

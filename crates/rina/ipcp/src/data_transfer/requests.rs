@@ -309,7 +309,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         if io.pending_bytes > CHANNEL_BYTES_MAX {
             self.events.push_back(TransferEvent::Failed {
                 owner,
-                reason: "the other side takes no management messages".to_string(),
+                reason: "the other side accepts no management messages".to_string(),
             });
             return self.rmt.counters.drop_one(DropReason::ManagementQueueFull);
         }

@@ -160,7 +160,11 @@ impl fmt::Display for Refusal {
                 "the other side speaks version {theirs} of the management protocol, this member \
                  version {ours}"
             ),
-            Refusal::Dif { ours, theirs } => write!(f, "this is DIF {ours:?}, not {theirs:?}"),
+            Refusal::Dif { ours, theirs } => write!(
+                f,
+                "this member is in DIF {ours:?}, not in \
+                {theirs:?}"
+            ),
             Refusal::OwnName(name) => {
                 write!(f, "{name:?} is the name of this IPCP; choose another")
             }

@@ -138,7 +138,7 @@ fn another_dif_is_refused_with_its_name() {
     net.run(2 * SECOND);
     let failures = net.failures("b");
     assert!(
-        failures[0].contains("this is DIF \"net\", not \"other\""),
+        failures[0].contains("this member is in DIF \"net\", not in \"other\""),
         "{failures:?}"
     );
     assert!(

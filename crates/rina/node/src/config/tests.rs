@@ -146,7 +146,7 @@ fn bad_values_show_their_line() {
         (
             "[[connect]]\nname = \"a\"\nlisten = \"unix:/s\"\n[[connect]]\nname = \"b\"\nlisten = \"unix:/s\"\n",
             4,
-            "listened on twice",
+            "two listeners have the address",
         ),
         ("node = 5 5", 1, ""),
     ] {

@@ -65,7 +65,7 @@ impl Core {
                     .map(|id| self.ipcps[*id].name.as_str())
                     .collect();
                 let what = format!(
-                    "this system has several members of DIF {dif}: {}; say which one (`ipcp`)",
+                    "this system has several members of DIF {dif}: {}; name one of them (`ipcp`)",
                     names.join(", ")
                 );
                 Err(ErrorBody::new(ErrorCode::BadRequest, what))

@@ -134,7 +134,7 @@ impl fmt::Display for PciError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PciError::ReservedType(name) => {
-                return write!(f, "PDUs of the reserved type {name} are not understood");
+                return write!(f, "PDUs of the reserved type {name} are not supported");
             }
             PciError::Range => "a CEP-id or QoS-id is larger than any in use",
             PciError::Short => "the PDU ends within its header",

@@ -84,14 +84,11 @@ fn wrong_rules_are_refused_with_what_is_wrong() {
         ("*:0 -> dif", "\"0\" is neither a port"),
         ("*:90-80 -> dif", "\"90-80\" is neither"),
         ("*:http -> dif", "\"http\" is neither"),
-        ("* -> tunnel", "\"tunnel\" is none of kernel"),
-        ("* -> ", "\"\" is none of kernel"),
-        ("* -> dif a b", "\"dif a b\" is none"),
-        (
-            "* -> dif as {n}",
-            "{n} is none of {host}, {name} and {port}",
-        ),
-        ("* -> dif as {host", "{host is none of"),
+        ("* -> tunnel", "\"tunnel\" must be kernel"),
+        ("* -> ", "\"\" must be kernel"),
+        ("* -> dif a b", "\"dif a b\" must be"),
+        ("* -> dif as {n}", "{n} must be {host}, {name} or {port}"),
+        ("* -> dif as {host", "{host must be "),
         ("* -> dif a|b", "DIF"),
     ] {
         let error = text.parse::<Rule>().unwrap_err().to_string();

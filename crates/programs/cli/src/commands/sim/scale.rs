@@ -210,8 +210,9 @@ fn notes(args: &ScaleArgs) -> Vec<String> {
         format!(
             "recursive: the same systems and cables; a DIF in each of {regions} regions, a backbone DIF of the {regions} border systems, and one DIF above these for {above} systems of each region, the border included."
         ),
-        "Within a region any system reaches any other; to another region only those that are in the DIF above. \
-         The more systems are in it, the smaller the difference; with all of them it holds as many members as the flat one."
+        "Within a region, any system reaches any other. Only systems in the DIF above reach \
+         another region. The more systems are in that DIF, the smaller the difference; with all \
+         systems, it has as many members as the flat DIF."
             .to_owned(),
         "Messages and bytes are PDUs on cables, of all layers together, acknowledgements and keep-alives included; times are virtual."
             .to_owned(),

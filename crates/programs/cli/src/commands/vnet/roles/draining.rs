@@ -75,6 +75,6 @@ pub(crate) fn undrain(shared: &Shared, args: &HostArgs) -> Outcome {
     if shared.json {
         print_json(&json!({ "host": args.host, "is_drained": false }))
     } else {
-        print_line(format!("host {} takes nodes again", args.host))
+        print_line(format!("host {} accepts nodes again", args.host))
     }
 }
