@@ -78,5 +78,5 @@ pub use pool::Pool;
 pub use qmp::{Event, Migration, Qmp, RunState};
 pub use running::{Running, Times};
 pub use ssh::{AWAIT_SSHD, SshFiles, SshKeys, host_key_alias, ssh_files};
-pub use state::{Record, kill, list, stop};
+pub use state::{Record, Stopped, kill, list, stop};
 pub use template::{Template, TemplateInfo, Templates};

@@ -12,7 +12,9 @@ use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo, Vmpi
 use carina_text::duration::parse_ns;
 use carina_text::table::Table;
 use carina_vm::Guest;
-use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Record, Running, SshKeys};
+use carina_vm::{
+    Backend, Boot, Cache, Image, Machine, Model, Nic, Record, Running, SshKeys, Stopped,
+};
 use carina_wire::ether::Mac;
 use clap::Subcommand;
 
@@ -609,17 +611,23 @@ fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outco
     } else {
         shared.control().destroy_vm(name.as_str())
     };
-    match (stopped, removed) {
+    let stopped = match (stopped, removed) {
         (Err(error), Err(_)) => return Err(error).attempt(format!("stopping VM {name}")),
         (Err(error), Ok(())) if keep_port => {
             return Err(error).attempt(format!("stopping VM {name}"));
         }
-        _ => {}
-    }
+        (stopped, _) => stopped.ok(),
+    };
+    let (word, means) = match stopped {
+        Some(Stopped::PoweredOff) => ("powered-off", "the guest powered itself off"),
+        Some(Stopped::Quit) => ("quit", "QEMU ended at once"),
+        Some(Stopped::Killed) => ("killed", "QEMU did not answer and was killed"),
+        None => ("no-machine", "no machine ran; its port is removed"),
+    };
     if shared.json {
-        print_json(&serde_json::json!({ "stopped": name }))
+        print_json(&serde_json::json!({ "stopped": name, "by": word }))
     } else {
-        print_line(format!("VM {name} is stopped"))
+        print_line(format!("VM {name} is stopped: {means}"))
     }
 }
 
