@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use carina_apps::graph_file::read_graph;
-use carina_apps::picture;
-use carina_apps::trace::TraceRequest;
 use carina_frame::{Pool, PoolConfig};
 use carina_frame_engine::counter_file::CounterFile;
 use carina_frame_engine::{
     AppConfig, AppContext, AppError, FrameApp, Graph, Network, PortList, Ports,
 };
+use carina_graph::graph_file::read_graph;
+use carina_graph::picture;
+use carina_graph::trace::TraceRequest;
 use carina_time::Instant;
 
 /// Files of graphs.

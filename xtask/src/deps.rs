@@ -209,16 +209,20 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-embed", "carina-random carina-time thiserror"),
     (
         "carina-apps",
-        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-netdev \
-         aws-lc-rs serde thiserror toml",
+        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-netdev \
+         aws-lc-rs serde thiserror",
+    ),
+    (
+        "carina-graph",
+        "carina-text carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-apps serde thiserror toml",
     ),
     (
         "carina-lua",
-        "carina-time carina-sys carina-frame carina-frame-engine carina-apps mlua serde thiserror toml",
+        "carina-time carina-sys carina-frame carina-frame-engine carina-graph mlua serde thiserror toml",
     ),
     (
         "carina-ports",
-        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-apps carina-netdev \
+        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-apps carina-graph carina-netdev \
          carina-nic carina-vhost-user carina-vring serde thiserror",
     ),
     (
@@ -237,7 +241,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-nfv",
-        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-apps carina-netdev carina-nic carina-ports \
+        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-apps carina-graph carina-netdev carina-nic carina-ports \
          carina-measure serde thiserror toml",
     ),
     (
@@ -255,7 +259,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-text carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-dialects carina-ipcp \
          carina-protect \
          carina-netdev carina-engine carina-frame-engine carina-dataplane carina-gateway \
-         carina-shims carina-apps carina-ports rustix serde serde_json toml thiserror tracing \
+         carina-shims carina-graph carina-ports rustix serde serde_json toml thiserror tracing \
          tokio axum wildmatch",
     ),
     (
@@ -309,7 +313,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vnet-host",
-        "carina-api carina-apps carina-client carina-embed carina-frame-engine carina-frame \
+        "carina-api carina-apps carina-client carina-embed carina-frame-engine carina-frame carina-graph \
          carina-namespaces carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
          carina-vnet-access carina-vnet-web carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
     ),
@@ -326,7 +330,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-node carina-vm carina-wrap \
+        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-node carina-vm carina-wrap \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),
@@ -335,18 +339,19 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-management carina-dialects \
          carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab carina-apps carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-frame-engine carina-frame libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-frame-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "rustix serde_json"),
 ];
 
-const TEST_ONLY: [&str; 6] = [
+const TEST_ONLY: [&str; 7] = [
     "proptest",
     "tempfile",
     "loom",
     "rustix",
     "libc",
     "etherparse",
+    "toml",
 ];
 
 const DATA_PATH: [&str; 11] = [

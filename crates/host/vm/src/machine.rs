@@ -105,6 +105,7 @@ pub struct Machine {
     when_cloned: Option<String>,
     runs_node: bool,
     files: Vec<(String, u32, Vec<u8>)>,
+    private_files: Vec<(&'static str, Vec<u8>)>,
     extra_args: Vec<String>,
     launcher: Vec<OsString>,
     network: Option<PathBuf>,
@@ -152,6 +153,7 @@ impl Machine {
             when_cloned: None,
             runs_node: false,
             files: Vec::new(),
+            private_files: Vec::new(),
             extra_args: Vec::new(),
             launcher: Vec::new(),
             network: None,
@@ -266,6 +268,13 @@ impl Machine {
     /// Puts a file into the guest before it boots.
     pub fn file(mut self, guest_path: &str, mode: u32, data: impl Into<Vec<u8>>) -> Machine {
         self.files.push((guest_path.to_owned(), mode, data.into()));
+        self
+    }
+
+    /// Writes a file beside the machine, `NAME.KIND` in its run directory, that only its owner can
+    /// read. The file is removed with the machine.
+    pub(crate) fn private_file(mut self, kind: &'static str, data: impl Into<Vec<u8>>) -> Machine {
+        self.private_files.push((kind, data.into()));
         self
     }
 

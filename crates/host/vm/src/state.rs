@@ -156,14 +156,26 @@ pub fn list(run_dir: &Path) -> Result<Vec<Record>> {
     Ok(records)
 }
 
+/// The step of [`stop`] that ended a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// The guest powered itself off, so its programs were asked to end.
+    PoweredOff,
+    /// QEMU ended when it was asked. The guest noticed nothing, as when a power cable is pulled.
+    Quit,
+    /// QEMU did not answer in time and was killed.
+    Killed,
+}
+
 /// Stops a machine in up to three steps: the guest powers off within `grace`, if that is not zero;
 /// then QEMU's `quit`; then a kill. Carina's own guests are asked through their agents, and give
-/// processes in them time to end. Other guests are asked by the power button.
+/// processes in them time to end. Other guests are asked by the power button. Returns the step
+/// that ended the machine.
 ///
 /// # Errors
 ///
 /// No such machine is running, or its process belongs to another user.
-pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
+pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<Stopped> {
     let record = Record::read(run_dir, name)
         .filter(Record::is_alive)
         .ok_or_else(|| {
@@ -180,23 +192,31 @@ pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
                 },
             }
         })?;
-    if !grace.is_zero() {
-        power_off(&record, grace);
-    }
-    if record.is_alive() {
-        // Both may fail because QEMU has just ended or hangs; the kill handles that.
-        let _ = Qmp::connect(&record.qmp, QMP_LIMIT).and_then(|mut qmp| qmp.quit());
-        wait_for_end(&record, QMP_LIMIT);
-    }
-    if record.is_alive() {
-        let pid = Pid::from_raw(record.pid).expect("a live process has a positive number");
-        kill_process(pid, Signal::KILL)
-            .map_err(std::io::Error::from)
-            .context("kill QEMU of", &Record::path(run_dir, name))?;
-        wait_for_end(&record, QMP_LIMIT);
-    }
+    let stopped = end(&record, run_dir, grace)?;
     record.remove_files(run_dir, true);
-    Ok(())
+    Ok(stopped)
+}
+
+/// Takes one step after the other until the machine's process has ended.
+fn end(record: &Record, run_dir: &Path, grace: Duration) -> Result<Stopped> {
+    if !grace.is_zero() {
+        power_off(record, grace);
+        if !record.is_alive() {
+            return Ok(Stopped::PoweredOff);
+        }
+    }
+    // Both may fail because QEMU has just ended or hangs; the kill handles that.
+    let _ = Qmp::connect(&record.qmp, QMP_LIMIT).and_then(|mut qmp| qmp.quit());
+    wait_for_end(record, QMP_LIMIT);
+    if !record.is_alive() {
+        return Ok(Stopped::Quit);
+    }
+    let pid = Pid::from_raw(record.pid).expect("a live process has a positive number");
+    kill_process(pid, Signal::KILL)
+        .map_err(std::io::Error::from)
+        .context("kill QEMU of", &Record::path(run_dir, &record.name))?;
+    wait_for_end(record, QMP_LIMIT);
+    Ok(Stopped::Killed)
 }
 
 /// Asks the guest to power off, and waits for that.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use carina_vm::{Backend, Model, Nic};
+use carina_vm::{Backend, Model, Nic, Stopped};
 
 use crate::support::{BOOT, machine, up};
 
@@ -118,9 +118,33 @@ fn detached_machine_is_found_by_its_record_and_stopped() {
     let (again, _) = crate::support::machine("c", directory.path());
     let error = again.start(&cache).unwrap_err();
     assert!(error.to_string().contains("runs already"), "{error}");
-    carina_vm::stop(directory.path(), "c", Duration::ZERO).unwrap();
+    let stopped = carina_vm::stop(directory.path(), "c", Duration::ZERO).unwrap();
+    assert_eq!(stopped, Stopped::Quit);
     assert!(!record.is_alive(), "process {pid} still runs");
     assert!(carina_vm::list(directory.path()).unwrap().is_empty());
+}
+
+#[test]
+fn guest_powers_itself_off_within_its_grace() {
+    let directory = tempfile::tempdir().unwrap();
+    let (machine, cache) = machine("g", directory.path());
+    let record = up(machine, &cache).detach();
+    let stopped = carina_vm::stop(directory.path(), "g", BOOT).unwrap();
+    assert_eq!(stopped, Stopped::PoweredOff);
+    assert!(!record.is_alive());
+}
+
+#[test]
+fn machine_that_hangs_is_killed_after_its_grace() {
+    let directory = tempfile::tempdir().unwrap();
+    let (machine, cache) = machine("h", directory.path());
+    let record = up(machine, &cache).detach();
+    // A QEMU that is stopped answers nothing.
+    let pid = rustix::process::Pid::from_raw(record.pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let stopped = carina_vm::stop(directory.path(), "h", Duration::from_millis(100)).unwrap();
+    assert_eq!(stopped, Stopped::Killed);
+    assert!(!record.is_alive());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Stock apps that move frames, and graph files that describe how they are linked.
+//! Stock apps that move frames.
 //!
 //! The module of each app begins with the same block: what the app does, its ports, its
 //! configuration, its counters and its cost. The cost is per frame, in addition to the move over a
@@ -23,9 +23,8 @@
 //! | [`esp`], [`esp_tunnel`] | encrypt and authenticate IP packets, in transport or tunnel mode |
 //! | [`arp`], [`nd`], [`icmp_echo`] | resolve MAC addresses, answer echo requests |
 //!
-//! [`graph_file`] reads graphs from TOML, [`runner`] runs a graph, [`picture`] draws one, and
-//! [`trace`] copies the frames on its links. [`fragment`] and [`reassembly`] fragment and
-//! reassemble packets.
+//! [`fragment`] and [`reassembly`] fragment and reassemble packets. The crate `carina-graph` reads
+//! graphs of these apps from files, and runs them.
 #![forbid(unsafe_code)]
 
 pub mod arp;
@@ -36,7 +35,6 @@ pub mod esp;
 pub mod esp_tunnel;
 pub mod flow_hash;
 pub mod fragment;
-pub mod graph_file;
 pub mod gre;
 pub mod hex_text;
 pub mod hop;
@@ -55,7 +53,6 @@ pub mod outer;
 pub mod pcap_filter;
 pub mod pcap_read;
 pub mod pcap_write;
-pub mod picture;
 pub mod prefix;
 pub mod rate_limiter;
 pub mod reassembly;
@@ -66,7 +63,6 @@ mod route_lines;
 mod route_outputs;
 pub mod router;
 pub mod rss;
-pub mod runner;
 pub mod sample;
 pub mod sample_packet;
 pub mod sink;
@@ -74,7 +70,6 @@ pub mod source;
 pub mod split;
 pub mod station;
 pub mod tee;
-pub mod trace;
 pub mod truncate;
 pub mod tunnel;
 pub mod tunnel_mux;

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use carina_apps::graph_file::{read_app, read_graph};
 use carina_frame::{Pool, PoolConfig};
 use carina_frame_engine::counter_file::CounterFile;
 use carina_frame_engine::{Graph, Network, PortList};
+use carina_graph::graph_file::{read_app, read_graph};
 use proptest::prelude::*;
 use toml::Value;
 

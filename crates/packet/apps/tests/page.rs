@@ -30,7 +30,7 @@ fn graphs_of_the_page_are_right() {
         assert!(!blocks.is_empty());
         for block in blocks {
             let (block, _) = block.split_once("```").unwrap();
-            let graph = carina_apps::graph_file::read_graph(block).unwrap();
+            let graph = carina_graph::graph_file::read_graph(block).unwrap();
             let pool = Pool::new(PoolConfig::default()).unwrap();
             let mut network = Network::new(pool, CounterFile::private().unwrap()).unwrap();
             network.configure(&graph).unwrap();
@@ -40,7 +40,7 @@ fn graphs_of_the_page_are_right() {
 
 #[test]
 fn page_of_apps_has_every_kind() {
-    for kind in carina_apps::graph_file::KINDS {
+    for kind in carina_graph::graph_file::KINDS {
         assert!(APPS.contains(&format!("`{}`", kind.name)), "{}", kind.name);
     }
 }

@@ -21,10 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use carina_apps::graph_file::read_graph;
 use carina_frame::{Pool, PoolConfig};
 use carina_frame_engine::counter_file::{self, CounterFile};
 use carina_frame_engine::{Graph, Network};
+use carina_graph::graph_file::read_graph;
 use carina_time::Instant;
 
 use crate::notation::frame;
@@ -277,7 +277,7 @@ fn every_script_sees_the_frames_it_wants() {
         names.insert(name);
     }
     // Each kind of app needs a script of its name, or scripts whose names begin with it.
-    for kind in carina_apps::graph_file::KINDS {
+    for kind in carina_graph::graph_file::KINDS {
         let has = names.iter().any(|name| name.starts_with(kind.name));
         assert!(has, "no script for {}", kind.name);
     }

@@ -38,7 +38,7 @@ mod state;
 mod syntax;
 mod watchdog;
 
-use carina_apps::graph_file::Kind;
+use carina_graph::graph_file::Kind;
 
 use crate::config::LuaConfig;
 

@@ -209,7 +209,7 @@ fn wrong_scripts_are_refused_with_their_line() {
     assert!(refusal(fine, "budget = 5").contains("unknown field `budget`"));
     let (rig, _) = Rig::try_with(fine, "", &["input"], &[]);
     let text = "[apps.a]\nkind = 'lua'\nfile = 'none.lua'";
-    let read = carina_apps::graph_file::read_graph_in(text, rig.directory(), &[carina_lua::KIND]);
+    let read = carina_graph::graph_file::read_graph_in(text, rig.directory(), &[carina_lua::KIND]);
     let error = read.unwrap_err().to_string();
     assert!(error.contains("none.lua: No such file"), "{error}");
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use carina_apps::graph_file::read_graph_in;
+use carina_graph::graph_file::read_graph_in;
 
 use crate::notation::frame;
 use crate::rig::Rig;

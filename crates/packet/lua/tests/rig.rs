@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carina_apps::graph_file::read_graph_in;
 use carina_frame::{Pool, PoolConfig};
 use carina_frame_engine::counter_file::{self, CounterFile};
 use carina_frame_engine::{Graph, Network, Notice};
+use carina_graph::graph_file::read_graph_in;
 use carina_time::Instant;
 
 use crate::probes::{Collector, Feeder, Waiting};

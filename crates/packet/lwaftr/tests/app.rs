@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use carina_apps::pcap_read::PcapReadConfig;
 use carina_apps::pcap_write::PcapWriteConfig;
-use carina_apps::runner::GraphRunner;
 use carina_apps::sink::SinkConfig;
 use carina_frame::PoolConfig;
 use carina_frame_engine::Graph;
 use carina_frame_engine::counter_file;
+use carina_graph::runner::GraphRunner;
 use carina_lwaftr::app::LwaftrConfig;
 use carina_lwaftr::check::{read_frames, write_frames};
 use carina_lwaftr::config::Rules;

@@ -18,11 +18,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carina_apps::graph_file::{GraphFileError, read_graph_of};
-use carina_apps::runner::{GraphRunner, RunnerError};
 use carina_frame::PoolConfig;
 use carina_frame_engine::counter_file;
 use carina_frame_engine::{ConfigureError, Graph, GraphError};
+use carina_graph::graph_file::{GraphFileError, read_graph_of};
+use carina_graph::runner::{GraphRunner, RunnerError};
 use carina_time::{Duration, Instant};
 use serde::Serialize;
 

@@ -11,11 +11,11 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use carina_apps::graph_file::{GraphFileError, read_graph_of};
-use carina_apps::runner::{GraphRunner, RunnerError};
 use carina_frame::PoolConfig;
 use carina_frame_engine::counter_file;
 use carina_frame_engine::{ConfigureError, Graph, LinkCounts, LinkName};
+use carina_graph::graph_file::{GraphFileError, read_graph_of};
+use carina_graph::runner::{GraphRunner, RunnerError};
 use carina_time::Duration;
 use serde::Serialize;
 

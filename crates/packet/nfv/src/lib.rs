@@ -19,7 +19,7 @@ pub mod forward;
 pub mod port;
 pub mod traffic;
 
-use carina_apps::graph_file::Kind;
+use carina_graph::graph_file::Kind;
 
 /// The kinds of apps that graphs of these programs may use in addition to the stock kinds.
 #[must_use]

@@ -25,9 +25,9 @@
 //! | [`counts`] | traffic of ports, and drops by reason |
 //! | [`attach`] | arguments for QEMU, elements for libvirt |
 
-use carina_apps::graph_file::Kind;
 use carina_apps::pcap_filter::StateConfig;
 use carina_apps::rate_limiter::RateLimiterConfig;
+use carina_graph::graph_file::Kind;
 use carina_wire::ether::Mac;
 
 use crate::port::PortSpec;

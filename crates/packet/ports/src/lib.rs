@@ -26,7 +26,7 @@ pub mod tap;
 pub mod tun;
 pub mod vhost_user;
 
-use carina_apps::graph_file::Kind;
+use carina_graph::graph_file::Kind;
 
 /// The kinds of apps in this crate, to be used in graph files.
 pub const KINDS: [Kind; 6] = [

@@ -1,6 +1,6 @@
 //! Checks `docs/reference/ports.md`: its graphs are valid, and it lists every kind.
 
-use carina_apps::graph_file::read_graph_of;
+use carina_graph::graph_file::read_graph_of;
 use carina_ports::KINDS;
 
 const PAGE: &str = include_str!("../../../../docs/reference/ports.md");

@@ -7,10 +7,10 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_apps::graph_file::read_graph_of;
-use carina_apps::runner::GraphRunner;
 use carina_frame::PoolConfig;
 use carina_frame_engine::counter_file;
+use carina_graph::graph_file::read_graph_of;
+use carina_graph::runner::GraphRunner;
 use carina_ports::KINDS;
 
 use crate::room::Room;

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use carina_apps::runner::{GraphRunner, RunnerError};
 use carina_frame::{PoolConfig, PoolError};
+use carina_graph::runner::{GraphRunner, RunnerError};
 
 use crate::failure::{Failure, failed, usage};
 

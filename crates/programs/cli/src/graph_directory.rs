@@ -8,8 +8,8 @@ use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use carina_apps::trace;
 use carina_frame_engine::counter_file::{has_writer, remove_dead};
+use carina_graph::trace;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure};

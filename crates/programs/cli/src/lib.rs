@@ -222,6 +222,7 @@ enum Command {
         after_help = "Examples:\n  carina vm run a\n  carina vm list"
     )]
     Vm(commands::vm::VmCommand),
+    Ssh(commands::ssh::SshArgs),
     #[command(
         subcommand,
         after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  carina lab status"
@@ -310,6 +311,7 @@ fn run(cli: Cli, tools: &Tools) -> Outcome {
         Command::Trace(args) => commands::trace::run(shared, &args),
         Command::Dissect(args) => (tools.dissect)(shared, args),
         Command::Vm(command) => commands::vm::run(shared, command),
+        Command::Ssh(args) => commands::ssh::run(shared, args),
         Command::Lab(command) => commands::lab::run(shared, command),
         #[cfg(feature = "tools")]
         Command::Bench(command) => (tools.bench)(shared, command),

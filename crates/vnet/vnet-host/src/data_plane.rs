@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
 
-use carina_apps::runner::GraphRunner;
 use carina_frame::PoolConfig;
 use carina_frame_engine::{Graph, LinkCounts, LinkName};
+use carina_graph::runner::GraphRunner;
 use carina_namespaces::NamespaceAccess;
 use carina_sys::EventFd;
 use carina_time::Duration;

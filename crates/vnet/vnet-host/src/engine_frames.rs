@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use carina_apps::trace::TraceStream;
+use carina_graph::trace::TraceStream;
 use carina_vnet_web::FrameSource;
 
 /// The captured frames of an engine of this host.

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use carina_apps::runner::RunnerError;
 use carina_frame_engine::{ConfigureError, GraphError};
+use carina_graph::runner::RunnerError;
 use carina_vnet::host_part::{Cause, LimitError, NodeState};
 
 /// An error of this crate.

@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use carina_apps::runner::GraphRunner;
 use carina_frame::PoolConfig;
 use carina_frame_engine::Graph;
+use carina_graph::runner::GraphRunner;
 use carina_namespaces::namespace_file;
 use carina_ports::tun::TunConfig;
 use carina_sys::NetworkNamespace;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carina_api::paths::RunDir;
-use carina_apps::trace::{TraceRequest, TraceStream};
+use carina_graph::trace::{TraceRequest, TraceStream};
 use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::LinkState;
 use carina_vnet::impairment::{Impairment, LinkImpairment};

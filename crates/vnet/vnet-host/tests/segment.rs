@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 
 use carina_api::paths::RunDir;
 use carina_apps::bridge::BridgeConfig;
-use carina_apps::runner::GraphRunner;
 use carina_frame::PoolConfig;
 use carina_frame_engine::Graph;
+use carina_graph::runner::GraphRunner;
 use carina_namespaces::{NamespaceAccess, namespace_file};
 use carina_ports::af_packet::AfPacketConfig;
 use carina_vnet_host::{Agent, HostSettings, Underlay};

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -47,6 +47,7 @@ impl Machine {
         if !life.is_continued() {
             self.write_initramfs()?;
         }
+        self.write_private_files()?;
         let qemu_log = self.path("qemu.log");
         let stderr = File::create(&qemu_log).context("create", &qemu_log)?;
         let mut command = Command::new("sh");
@@ -155,6 +156,17 @@ impl Machine {
         Ok(())
     }
 
+    fn write_private_files(&self) -> Result<()> {
+        for (kind, data) in &self.private_files {
+            let path = self.path(kind);
+            let mut options = File::options();
+            let created = options.write(true).create_new(true).mode(0o600).open(&path);
+            let written = created.and_then(|mut file| file.write_all(data));
+            written.context("write", &path)?;
+        }
+        Ok(())
+    }
+
     fn write_initramfs(&self) -> Result<()> {
         let Some(Boot::Direct { initramfs, .. }) = &self.boot else {
             if self.files.is_empty() {
@@ -184,8 +196,17 @@ impl Machine {
 const GATE: &str = "read -r line && exec \"$@\" </dev/null";
 
 /// Suffixes of the machine's files in its run directory.
-const FILES: [&str; 8] = [
-    "qmp", "events", "console", "agent", "log", "qemu.log", "initrd", "state",
+const FILES: [&str; 10] = [
+    "qmp",
+    "events",
+    "console",
+    "agent",
+    "log",
+    "qemu.log",
+    "initrd",
+    "state",
+    "ssh.key",
+    "ssh.known_hosts",
 ];
 
 #[cfg(test)]

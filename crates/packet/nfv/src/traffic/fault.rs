@@ -1,7 +1,7 @@
 //! Faults in a file of ports, with their lines.
 
-use carina_apps::graph_file::GraphFileError;
 use carina_filter::FilterError;
+use carina_graph::graph_file::GraphFileError;
 use carina_wire::ether::Mac;
 
 use super::PORTS_MAX;

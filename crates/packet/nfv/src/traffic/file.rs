@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use carina_apps::graph_file::{Kind, read_app};
 use carina_apps::pcap_filter::StateConfig;
 use carina_apps::rate_limiter::{BUCKET_MIN, RateLimiterConfig};
 use carina_filter::Filter;
 use carina_frame_engine::Sole;
+use carina_graph::graph_file::{Kind, read_app};
 use carina_wire::ether::{Mac, VLAN_MAX};
 
 use super::fault::{At, Fault, FileError, value};

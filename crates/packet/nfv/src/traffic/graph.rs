@@ -1,11 +1,11 @@
 //! Builds the apps and links of a configuration.
 
-use carina_apps::graph_file::{GraphFileError, Kind, read_app};
 use carina_apps::mac_mux::{MacMuxConfig, MuxPort, UPLINK};
 use carina_apps::mac_text::MacText;
 use carina_apps::pcap_filter::PcapFilterConfig;
 use carina_apps::tunnel::TunnelConfig;
 use carina_frame_engine::Graph;
+use carina_graph::graph_file::{GraphFileError, Kind, read_app};
 
 use super::{Resolver, Traffic, TrafficPort, Tunnel, TunnelProtocol};
 

@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use carina_apps::arp::ArpConfig;
-use carina_apps::graph_file::{Kind, read_app};
 use carina_apps::gre::GreConfig;
 use carina_apps::ipip::IpipConfig;
 use carina_apps::l2tpv3::L2tpv3Config;
 use carina_apps::mac_text::MacText;
 use carina_apps::tunnel::TunnelKind;
 use carina_apps::vxlan::VxlanConfig;
+use carina_graph::graph_file::{Kind, read_app};
 use carina_wire::ether::Mac;
 
 use super::fault::{At, Fault, FileError, value};

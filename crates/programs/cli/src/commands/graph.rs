@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use carina_apps::graph_file::{Kind, read_graph_in};
-use carina_apps::picture;
-use carina_apps::runner::GraphRunner;
 use carina_frame::PoolConfig;
 use carina_frame_engine::counter_file::{self, Reading, has_writer};
 use carina_frame_engine::{Graph, LinkName, Notice, WorkerReport};
+use carina_graph::graph_file::{Kind, read_graph_in};
+use carina_graph::picture;
+use carina_graph::runner::GraphRunner;
 use carina_text::duration::parse_ns;
 use carina_text::table::{Table, short};
 use carina_time::Duration;

@@ -42,6 +42,7 @@ pub(crate) mod register;
 pub(crate) mod rib;
 #[cfg(feature = "tools")]
 pub(crate) mod sim;
+pub(crate) mod ssh;
 mod terminal;
 pub(crate) mod top;
 pub(crate) mod trace;

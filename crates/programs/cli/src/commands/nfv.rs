@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use carina_apps::graph_file::Kind;
 use carina_frame::PoolConfig;
+use carina_graph::graph_file::Kind;
 use carina_nfv::port::PortSpec;
 use carina_nfv::traffic::graph::{graph, port_kinds};
 use carina_nfv::traffic::{Defaults, Traffic, TrafficPort, read, uplink_of};

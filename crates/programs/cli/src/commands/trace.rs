@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use carina_apps::trace::{TraceError, TraceRequest, TraceStream, is_served};
+use carina_graph::trace::{TraceError, TraceRequest, TraceStream, is_served};
 
 use crate::Shared;
 use crate::commands::packet_output::{OutputArgs, Sink};

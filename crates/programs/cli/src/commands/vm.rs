@@ -12,7 +12,9 @@ use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo, Vmpi
 use carina_text::duration::parse_ns;
 use carina_text::table::Table;
 use carina_vm::Guest;
-use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Record};
+use carina_vm::{
+    Backend, Boot, Cache, Image, Machine, Model, Nic, Record, Running, SshKeys, Stopped,
+};
 use carina_wire::ether::Mac;
 use clap::Subcommand;
 
@@ -20,7 +22,7 @@ use self::boot_attempt::BootAttempt;
 use super::command_output::exec_in_guest;
 #[cfg(feature = "packet")]
 use super::nfv;
-use super::terminal;
+use super::{ssh, terminal};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::report::{print_json, print_line, progress};
@@ -30,12 +32,12 @@ use crate::report::{print_json, print_line, progress};
 pub(crate) enum VmCommand {
     /// Boot a VM with a Carina node inside, attached to the running node of this system
     #[command(
-        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm \
-          run a --vmpi virtqueue\n  carina vm run a --command \"carina ping --listen --wait 10s \
-          &\"\n  carina vm run web --disk debian.qcow2 --memory 2048 --qemu-args \"-vga \
-          std\"\n\nThe VM keeps running when the command ends; `carina vm stop` ends the VM. \
-          SIGINT and SIGTERM before the\nVM runs remove the VM and its new port (exit code \
-          130)."
+        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi \
+          virtqueue\n  carina vm run a --ssh --program /usr/bin/curl\n  carina vm run a --command \
+          \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk debian.qcow2 --memory 2048 \
+          --qemu-args \"-vga std\"\n\nThe VM keeps running when the command ends; `carina vm stop` \
+          ends the VM. SIGINT and SIGTERM before the\nVM runs remove the VM and its new port (exit \
+          code 130)."
     )]
     Run(RunArgs),
     /// Connect this terminal to the serial console of a VM
@@ -168,6 +170,16 @@ pub(crate) struct RunArgs {
     /// --disk)
     #[arg(long)]
     command: Option<String>,
+    /// Add a program of this host to Carina's own guest, with its shared libraries, at the same
+    /// path, such as /usr/bin/curl; may be repeated
+    #[arg(long, value_name = "PATH", conflicts_with = "disk")]
+    program: Vec<PathBuf>,
+    /// Start sshd in the guest and make keys for it: `carina ssh NAME` logs in as root
+    ///
+    /// The sshd is the one of this host (package openssh-server). The keys are files of the VM in
+    /// the run directory, which their owner alone can read; `carina vm stop` removes them.
+    #[arg(long)]
+    ssh: bool,
     /// Connect this terminal to the VM's console as soon as QEMU runs, without waiting for the boot
     #[arg(long)]
     console: bool,
@@ -185,6 +197,9 @@ const BOOT: Duration = Duration::from_secs(180);
 
 /// How long QEMU may take until it runs the guest; until then the node must connect to QEMU.
 const START: Duration = Duration::from_secs(60);
+
+/// How long the name of a guest's sshd may take to be known here.
+const SSHD_NAME: Duration = Duration::from_secs(60);
 
 /// Runs the command.
 ///
@@ -252,6 +267,15 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
             "--command and --iommu are for Carina's own guest, not for --disk",
         ));
     }
+    if args.disk.is_some() && args.ssh {
+        return Err(usage(format!(
+            "--ssh is for Carina's own guest, not for --disk; in a guest with sshd run `carina \
+             expose tcp 127.0.0.1:22 --as {0}`, and on this host `ssh -o ProxyCommand='carina \
+             connect {0} --stdio' root@{1}`",
+            ssh::server_of(args.name.as_str()),
+            args.name
+        )));
+    }
     let mut qemu_args = Vec::new();
     for text in &args.qemu_args {
         qemu_args.extend(words(text)?);
@@ -270,12 +294,23 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
             progress("building the guest's image");
             let program = std::env::current_exe().attempt("finding this program")?;
             let image = Image::new().node(&program).attempt("packing carina")?;
+            let image = with_programs(image, &args)?;
             Boot::prepare(&cache, &image).attempt("preparing the guest")?
         }
     };
     boot.check_memory(args.memory).map_err(usage)?;
+    let keys = args
+        .ssh
+        .then(|| SshKeys::generate(&shared.run_dir().vm_dir()));
+    let keys = keys.transpose().attempt("making keys for ssh")?;
     let attempt = BootAttempt::begin(shared, &args.name, args.port.clone())?;
-    let booted = start_guest(shared, &args, boot, (nics, qemu_args), &attempt);
+    let parts = Parts {
+        boot,
+        nics,
+        qemu_args,
+        keys,
+    };
+    let booted = start_guest(shared, &args, parts, &attempt);
     if booted.is_err() {
         attempt.take_back();
     }
@@ -295,12 +330,35 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
     }
 }
 
+/// Adds the programs of the host that the guest is to have.
+fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, Failure> {
+    for program in &args.program {
+        let what = format!("--program {}", program.display());
+        let path = std::path::absolute(program).attempt(&what)?;
+        image = image
+            .program(&path.to_string_lossy(), &path)
+            .attempt(&what)?;
+    }
+    if args.ssh {
+        image = image.ssh_server().attempt("packing sshd for --ssh")?;
+    }
+    Ok(image)
+}
+
+/// What a VM is made of, beside its port.
+struct Parts {
+    boot: Boot,
+    nics: Vec<Nic>,
+    qemu_args: Vec<String>,
+    /// The keys of `--ssh`.
+    keys: Option<SshKeys>,
+}
+
 /// Starts QEMU, and waits for the guest unless `--no-wait` is given.
 fn start_guest(
     shared: &Shared,
     args: &RunArgs,
-    boot: Boot,
-    (nics, qemu_args): (Vec<Nic>, Vec<String>),
+    parts: Parts,
     attempt: &BootAttempt,
 ) -> Result<Record, Failure> {
     let info = &attempt.info;
@@ -308,18 +366,21 @@ fn start_guest(
     let cache = Cache::default_location().attempt("opening the cache")?;
     let mut machine = Machine::new(args.name.as_str(), &attempt.vm_dir)
         .attempt("naming the VM")?
-        .boot(boot)
+        .boot(parts.boot)
         .memory_mib(args.memory)
         .cpus(args.cpus)
         .vmpi(info.vmpi, &info.qemu_socket)
-        .extra_args(qemu_args);
+        .extra_args(parts.qemu_args);
     if own_guest {
-        machine = machine.node_config(&guest_config(info));
+        machine = machine.node_config(&guest_config(info, args.ssh));
+    }
+    if let Some(keys) = &parts.keys {
+        machine = machine.ssh(keys);
     }
     if args.iommu {
         machine = machine.iommu();
     }
-    machine = nics.into_iter().fold(machine, Machine::nic);
+    machine = parts.nics.into_iter().fold(machine, Machine::nic);
     if let Some(command) = &args.command {
         machine = machine.command(command);
     }
@@ -329,6 +390,9 @@ fn start_guest(
         progress("booting");
         running.wait_ready(BOOT).attempt("waiting for the guest")?;
         wait_for_link(&shared.control(), &args.name)?;
+        if args.ssh {
+            wait_for_sshd(shared, &running, &args.name)?;
+        }
     }
     Ok(attempt.finish(running))
 }
@@ -468,9 +532,30 @@ fn words(text: &str) -> Result<Vec<String>, Failure> {
 }
 
 /// The configuration file of the node in Carina's own guest.
-fn guest_config(info: &VmInfo) -> String {
-    let quoted = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
-    format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {quoted}\n")
+fn guest_config(info: &VmInfo, has_ssh: bool) -> String {
+    let dif = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
+    let mut text =
+        format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n");
+    if has_ssh {
+        let name = ssh::server_of(info.name.as_str());
+        text.push_str(&format!(
+            "[[expose]]\nname = \"{name}\"\ndif = {dif}\nto = \"tcp:127.0.0.1:22\"\n"
+        ));
+    }
+    text
+}
+
+/// Waits until sshd listens in the guest, and until its name is known here.
+fn wait_for_sshd(shared: &Shared, running: &Running, name: &LocalName) -> Outcome {
+    let said = running.run_within(carina_vm::AWAIT_SSHD, BOOT);
+    let said = said.attempt("waiting for sshd in the guest")?;
+    if !said.is_success() {
+        return Err(failed(format!(
+            "sshd in VM {name} does not listen: {}",
+            said.error_text()
+        )));
+    }
+    ssh::wait_for_name(shared, name, SSHD_NAME)
 }
 
 fn wait_for_link(node: &Client, name: &LocalName) -> Outcome {
@@ -530,17 +615,23 @@ fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outco
     } else {
         shared.control().destroy_vm(name.as_str())
     };
-    match (stopped, removed) {
+    let stopped = match (stopped, removed) {
         (Err(error), Err(_)) => return Err(error).attempt(format!("stopping VM {name}")),
         (Err(error), Ok(())) if keep_port => {
             return Err(error).attempt(format!("stopping VM {name}"));
         }
-        _ => {}
-    }
+        (stopped, _) => stopped.ok(),
+    };
+    let (word, means) = match stopped {
+        Some(Stopped::PoweredOff) => ("powered-off", "the guest powered itself off"),
+        Some(Stopped::Quit) => ("quit", "QEMU ended at once"),
+        Some(Stopped::Killed) => ("killed", "QEMU did not answer and was killed"),
+        None => ("no-machine", "no machine ran; its port is removed"),
+    };
     if shared.json {
-        print_json(&serde_json::json!({ "stopped": name }))
+        print_json(&serde_json::json!({ "stopped": name, "by": word }))
     } else {
-        print_line(format!("VM {name} is stopped"))
+        print_line(format!("VM {name} is stopped: {means}"))
     }
 }
 

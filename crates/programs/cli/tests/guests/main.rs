@@ -19,6 +19,7 @@ mod nic;
 #[path = "../processor_time.rs"]
 mod processor_time;
 mod scribbler;
+mod ssh;
 mod system_calls;
 mod terminal;
 mod vhost_user;

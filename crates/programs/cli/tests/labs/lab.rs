@@ -5,6 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The program under test.
@@ -158,6 +159,36 @@ impl Lab {
         let mut maker = self.maker.take().unwrap();
         maker.kill().unwrap();
         maker.wait().unwrap();
+    }
+
+    /// Sends SIGTERM to `up` while a QEMU of the lab runs. Requires that `up` ends as interrupted,
+    /// and that no process of the lab is left.
+    pub(super) fn terminate_maker_once_there_is_a_machine(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        while !self
+            .processes()
+            .iter()
+            .any(|line| line.contains("qemu-system"))
+        {
+            assert!(Instant::now() < until, "no machine after {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut maker = self.maker.take().unwrap();
+        kill_process(Pid::from_child(&maker), Signal::TERM).unwrap();
+        assert_eq!(maker.wait().unwrap().code(), Some(130));
+        assert_eq!(self.processes(), Vec::<String>::new());
+    }
+
+    /// The command lines of all processes that name a file of this lab.
+    fn processes(&self) -> Vec<String> {
+        let place = self.directory.path().join(&self.name);
+        let place = place.to_str().unwrap();
+        let entries = std::fs::read_dir("/proc").unwrap();
+        let lines = entries.filter_map(|entry| {
+            let line = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;
+            Some(String::from_utf8_lossy(&line).replace('\0', " "))
+        });
+        lines.filter(|line| line.contains(place)).collect()
     }
 
     /// Runs `up` again with the same name.

@@ -88,6 +88,18 @@ fn what_a_killed_up_has_left_is_taken_down() {
 }
 
 #[test]
+fn sigterm_while_machines_boot_leaves_nothing() {
+    if skipped("qemu-system-x86_64") {
+        return;
+    }
+    let Some(mut lab) = Lab::start("vm-to-vm") else {
+        return;
+    };
+    lab.terminate_maker_once_there_is_a_machine();
+    lab.look();
+}
+
+#[test]
 fn what_fails_leaves_nothing_and_says_why() {
     let text = "system a b\neth ab 0Mbps a b\ndif n a ab\ndif n b ab\n\
                 app b wait=never.registered: echo not today\n";

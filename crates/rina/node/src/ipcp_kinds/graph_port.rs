@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use carina_api::control::IpcpCreate;
-#[cfg(feature = "ports")]
-use carina_apps::graph_file::read_app;
 use carina_frame_engine::AnyConfig;
+#[cfg(feature = "ports")]
+use carina_graph::graph_file::read_app;
 use carina_shims::PortConfig;
 use carina_wire::ether::Mac;
 use serde_json::{Map, Value};

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carina_apps::trace::{TraceRequest, TraceStream};
+use carina_graph::trace::{TraceRequest, TraceStream};
 use carina_vnet::document::Kind;
 use carina_vnet_web::FrameSource;
 

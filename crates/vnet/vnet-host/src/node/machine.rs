@@ -284,6 +284,7 @@ impl MachineNode {
             return Ok(());
         }
         carina_vm::stop(&self.machines, &self.name, Duration::ZERO)
+            .map(drop)
             .attempt(format!("stopping VM {}", self.name))
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_apps::trace::{TraceRequest, TraceStream};
+use carina_graph::trace::{TraceRequest, TraceStream};
 use carina_vnet::host_part::HostPart;
 use carina_vnet::way::{Act, Direction, Sightings, Spot};
 use carina_wire::ether::{ETHERTYPE_ARP, Header};

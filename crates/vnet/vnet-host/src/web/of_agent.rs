@@ -14,7 +14,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use carina_api::{ErrorBody, ErrorCode};
-use carina_apps::trace::{TraceRequest, TraceStream};
+use carina_graph::trace::{TraceRequest, TraceStream};
 use carina_vnet_web::answers::{answer, event_query, json_in};
 use carina_vnet_web::captures::{self, CaptureWanted, Captures};
 use carina_vnet_web::{About, History, HistoryReport, Moment, written};

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use carina_apps::runner::GraphRunner;
 use carina_frame_engine::counter_file;
+use carina_graph::runner::GraphRunner;
 use carina_nfv::traffic::Traffic;
 use carina_nfv::traffic::changes::Changes;
 use carina_nfv::traffic::counts::TrafficCounts;

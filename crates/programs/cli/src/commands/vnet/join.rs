@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use carina_apps::runner::GraphRunner;
 use carina_frame::PoolConfig;
 use carina_frame_engine::Graph;
+use carina_graph::runner::GraphRunner;
 use carina_netdev::interface_exists;
 use carina_ports::tun::TunConfig;
 use carina_vnet::host_part::InterfaceAddress;

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use carina_apps::graph_file::read_app;
 use carina_apps::join::JoinConfig;
 use carina_apps::sink::SinkConfig;
 use carina_frame_engine::Graph;
+use carina_graph::graph_file::read_app;
 use carina_lwaftr::app::LwaftrConfig;
 use carina_lwaftr::check::CheckError;
 use carina_lwaftr::config::Queue;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use carina_apps::runner::GraphRunner;
 use carina_frame::PoolConfig;
 use carina_frame_engine::counter_file;
+use carina_graph::runner::GraphRunner;
 use carina_lwaftr::alarms::{Alarms, OperatorState, Purge};
 use carina_lwaftr::channel::{Asked, Request, Verb};
 use carina_lwaftr::claim::Claims;

@@ -1,0 +1,147 @@
+//! Tests of `carina vm run --ssh` and `carina ssh`: a guest without a network card, the sshd of
+//! Debian in it, and ssh, scp and rsync on the host.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+
+use crate::house::{CARINA, Host, told};
+
+/// Runs a program with this host's `carina` in its path.
+fn program(host: &Host, words: &[&str]) -> Output {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::null());
+    let path = std::env::var("PATH").unwrap();
+    let own = std::path::Path::new(CARINA).parent().unwrap();
+    command.env("PATH", format!("{}:{path}", own.display()));
+    command.env("CARINA_RUN", host.run_dir());
+    // The user's own files of ssh decide nothing.
+    command.env("HOME", host.run_dir());
+    command.output().unwrap()
+}
+
+fn succeeds(host: &Host, words: &[&str]) -> String {
+    let output = program(host, words);
+    assert!(output.status.success(), "{words:?}: {}", told(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_guest_without_a_card_is_reached_by_ssh_and_scp() {
+    let host = Host::start();
+    let unknown = program(&host, &[CARINA, "ssh", "a"]);
+    assert_eq!(unknown.status.code(), Some(1), "{}", told(&unknown));
+    assert!(
+        told(&unknown).contains("VM a does not run here"),
+        "{}",
+        told(&unknown)
+    );
+
+    let started = host.carina(&["vm", "run", "a", "--ssh", "--program", "/usr/bin/scp"]);
+    assert!(started.status.success(), "{}", told(&started));
+    let key = host.run_dir().join("vm/a.ssh.key");
+    let mode = fs::metadata(&key).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    // No question is asked, and the exit code is that of the command.
+    let said = succeeds(&host, &[CARINA, "ssh", "a", "id -u; hostname"]);
+    assert_eq!(said, "0\na\n");
+    let failed = program(&host, &[CARINA, "ssh", "a", "exit 42"]);
+    assert_eq!(failed.status.code(), Some(42), "{}", told(&failed));
+    let links = succeeds(
+        &host,
+        &[CARINA, "ssh", "-q", "root@a", "ls", "/sys/class/net"],
+    );
+    assert_eq!(links, "lo\n", "the guest has no network card");
+
+    // scp and others by a file of settings.
+    let config = host.run_dir().join("ssh_config");
+    fs::write(&config, succeeds(&host, &[CARINA, "ssh", "--config", "a"])).unwrap();
+    let (config, file) = (config.to_str().unwrap(), host.run_dir().join("file"));
+    let content: Vec<u8> = (0..3_000_000_u64).map(|n| (n * n >> 7) as u8).collect();
+    fs::write(&file, &content).unwrap();
+    let (file, back) = (file.to_str().unwrap(), host.run_dir().join("back"));
+    succeeds(&host, &["scp", "-q", "-F", config, file, "a:/tmp/file"]);
+    succeeds(
+        &host,
+        &[
+            "scp",
+            "-q",
+            "-F",
+            config,
+            "a:/tmp/file",
+            back.to_str().unwrap(),
+        ],
+    );
+    assert!(fs::read(back).unwrap() == content);
+
+    // The older protocol of scp runs scp in the guest; so does rsync by `-e`.
+    let old = ["scp", "-O", "-q", "-F", config, file, "a:/tmp/old"];
+    succeeds(&host, &old);
+    let length = succeeds(&host, &["sh", "-c", "carina ssh a wc -c /tmp/old"]);
+    assert_eq!(length.trim(), "3000000 /tmp/old");
+
+    // A guest with another host key is not taken for this one.
+    let known = host.run_dir().join("vm/a.ssh.known_hosts");
+    let right = fs::read_to_string(&known).unwrap();
+    let public = Command::new("ssh-keygen")
+        .args(["-y", "-f"])
+        .arg(&key)
+        .output()
+        .unwrap();
+    fs::write(
+        &known,
+        format!("carina.a {}", String::from_utf8_lossy(&public.stdout)),
+    )
+    .unwrap();
+    let refused = program(&host, &[CARINA, "ssh", "a", "true"]);
+    assert_eq!(refused.status.code(), Some(255));
+    assert!(
+        told(&refused).contains("HOST IDENTIFICATION HAS CHANGED"),
+        "{}",
+        told(&refused)
+    );
+    fs::write(&known, right).unwrap();
+
+    let stopped = host.carina(&["vm", "stop", "a"]);
+    assert!(stopped.status.success(), "{}", told(&stopped));
+    let left = fs::read_dir(host.run_dir().join("vm")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn refused_ssh_names_the_way_out() {
+    let host = Host::start();
+    let disk = host.run_dir().join("disk.raw");
+    fs::write(&disk, [0; 512]).unwrap();
+    let disk = ["vm", "run", "d", "--ssh", "--disk", disk.to_str().unwrap()];
+    let no_guest = host.carina(&disk);
+    assert_eq!(no_guest.status.code(), Some(2));
+    assert!(told(&no_guest).contains("carina expose tcp 127.0.0.1:22 --as ssh.d"));
+    let program = host.carina(&["vm", "run", "b", "--program", "/no/such/program"]);
+    assert_eq!(program.status.code(), Some(1));
+    assert!(
+        told(&program).contains("--program /no/such/program"),
+        "{}",
+        told(&program)
+    );
+
+    let booted = host.carina(&["vm", "run", "b"]);
+    assert!(booted.status.success(), "{}", told(&booted));
+    let no_keys = host.carina(&["ssh", "b"]);
+    assert_eq!(no_keys.status.code(), Some(3));
+    assert!(
+        told(&no_keys).contains("`carina vm run b --ssh`"),
+        "{}",
+        told(&no_keys)
+    );
+    let words = host.carina(&["ssh", "-p", "22"]);
+    assert_eq!(words.status.code(), Some(2));
+    assert!(
+        told(&words).contains("needs the name of a VM"),
+        "{}",
+        told(&words)
+    );
+    assert!(host.carina(&["vm", "stop", "b"]).status.success());
+}
