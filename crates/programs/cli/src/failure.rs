@@ -79,22 +79,23 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The failure of a command that was tried, with the text of any error.
+/// A [`Failure::Failed`] with `text`: the command was tried and did not succeed.
 pub(crate) fn failed(text: impl fmt::Display) -> Failure {
     Failure::Failed(text.to_string())
 }
 
-/// The failure of a command that was refused for a lasting reason, so that a retry does not help.
+/// A [`Failure::Refused`] with `text`: the command was refused for a lasting reason, so that a retry
+/// does not help.
 pub(crate) fn refused(text: impl fmt::Display) -> Failure {
     Failure::Refused(text.to_string())
 }
 
-/// The failure for a wrong command line.
+/// A [`Failure::Usage`] with `text`, which says what is wrong with the command line.
 pub(crate) fn usage(text: impl fmt::Display) -> Failure {
     Failure::Usage(text.to_string())
 }
 
-/// Adds to an error what was attempted.
+/// Turns the error of a library into a [`Failure`] that says what the command attempted.
 pub(crate) trait Attempt<T> {
     /// Turns an error into `Failure::Failed("{what}: {error chain}")`, or into [`Failure::Refused`]
     /// when the node reports a refusal for a lasting reason.
@@ -108,8 +109,10 @@ impl<T, E: std::error::Error + 'static> Attempt<T> for Result<T, E> {
 }
 
 impl Failure {
-    /// A failure with this text, to which the sources of the error are appended. It is a refusal
-    /// when the error or one of its sources is a refusal for a lasting reason.
+    /// A failure with `text`, which must already contain the text of `error`. The texts of the
+    /// error's sources are appended, except those that `text` contains. The failure is
+    /// [`Failure::Refused`] if `error` or one of its sources is a refusal for a lasting reason,
+    /// otherwise [`Failure::Failed`].
     pub fn of(mut text: String, error: &(dyn std::error::Error + 'static)) -> Failure {
         let mut is_final = stays(error);
         let mut source = error.source();
@@ -131,7 +134,8 @@ impl Failure {
     }
 }
 
-/// Converts errors of libraries whose own text says what was attempted.
+/// Implements `From` into [`Failure`] for errors of libraries whose own text says what was
+/// attempted.
 macro_rules! failures {
     ($($error:ty),*) => {$(
         impl From<$error> for Failure {

@@ -1,8 +1,9 @@
-//! A histogram of times over many orders of magnitude, in a fixed amount of memory.
+//! A histogram of times in nanoseconds over many orders of magnitude, in a fixed amount of memory.
 
 use serde::Serialize;
 
-/// Counts values in buckets. A bucket is at most 1/32 of its values wide.
+/// Counts times, in nanoseconds, in buckets. The width of a bucket is at most 1/32 of the times that
+/// it counts, so that quantiles are at most that much too high.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64]>,
@@ -12,7 +13,7 @@ pub struct Histogram {
     max: u64,
 }
 
-/// Statistics of a histogram, in nanoseconds.
+/// Statistics of all times that were added to a [`Histogram`], in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
     /// The smallest value.
@@ -44,7 +45,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts a value.
+    /// Adds one measured time, in ns.
     #[inline]
     pub fn add(&mut self, value: u64) {
         self.counts[bucket(value)] += 1;
@@ -54,7 +55,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Statistics of all values; `None` if no value was added.
+    /// Statistics of all times that were added; `None` if there are none.
     #[must_use]
     pub fn spread(&self) -> Option<Spread> {
         if self.total == 0 {
@@ -85,7 +86,7 @@ impl Histogram {
         self.max
     }
 
-    /// The buckets that hold values: the highest value of each, and its count.
+    /// The buckets that counted something: the highest time of each bucket, in ns, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let filled = self.counts.iter().enumerate();
         filled

@@ -29,7 +29,8 @@ use crate::graph_directory::OwnCounters;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
-/// Send packets at one port, measure which come back: loss, reordering, latency
+/// Send packets out of a port, such as eth1, and measure loss, reordering and latency of those that
+/// return to that port or another
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  carina blast eth1 eth2 --rate 100kpps --for 10s\n  carina blast \

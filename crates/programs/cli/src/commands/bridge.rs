@@ -76,21 +76,24 @@ pub(crate) fn run(shared: &Shared, args: BridgeArgs) -> Outcome {
     bridge.finish()
 }
 
-/// An incoming flow whose onward flow has been requested but not yet answered.
+/// An incoming flow request for which the bridge has requested a flow to `--to`. The node has not
+/// answered yet.
 struct Asked {
     comer: Comer,
     allocation: Allocation,
 }
 
-/// An incoming flow request.
+/// An incoming flow request; `door` is the index of the registered name that it called.
 struct Comer {
     door: usize,
     request: FlowRequest,
-    /// Time, in nanoseconds, until which to retry while the name of `--to` is unknown.
+    /// Deadline on `CLOCK_MONOTONIC`, in nanoseconds. Until then the bridge retries while the name
+    /// of `--to` is unknown.
     until: u64,
 }
 
-/// Two joined flows: the incoming one and the onward one.
+/// Two joined flows: the incoming one, and the one to `--to`. An entry of `ways` is `Some` when that
+/// direction has ended: first from the caller to `--to`, then back.
 struct Pair {
     caller: AppName,
     since: u64,
@@ -112,9 +115,10 @@ struct Bridge<'a> {
     doors: Vec<Registration>,
     epoll: Epoll,
     asked: BTreeMap<u64, Asked>,
-    /// Requests whose onward name is not known yet.
+    /// Incoming requests that wait because no DIF knows the name of `--to` yet.
     waiting: Vec<Comer>,
-    /// Time in nanoseconds at which to try the `waiting` requests again.
+    /// Time on `CLOCK_MONOTONIC`, in nanoseconds, at which the bridge tries the `waiting` requests
+    /// again.
     ask_again_at: u64,
     pairs: HashMap<u64, Pair>,
     supervisor: Supervisor,
@@ -171,7 +175,8 @@ impl<'a> Bridge<'a> {
         Ok(bridge)
     }
 
-    /// Serves until stopped, or with `--once` until the first pair has ended.
+    /// Forwards flows until SIGINT or SIGTERM, or with `--once` until the first flow has ended and
+    /// no other is carried or waits.
     fn serve(&mut self) -> Outcome {
         let mut ready = Vec::new();
         loop {
@@ -233,7 +238,8 @@ impl<'a> Bridge<'a> {
         Ok(())
     }
 
-    /// Requests the onward flow for an incoming one.
+    /// Requests a flow to `--to` for an incoming flow request. Refuses the incoming request if the
+    /// node rejects that at once.
     fn ask(&mut self, comer: Comer) -> Outcome {
         let request = &comer.request;
         let local = self.args.local.as_ref().unwrap_or(&request.remote);
@@ -251,7 +257,8 @@ impl<'a> Bridge<'a> {
         Ok(())
     }
 
-    /// Handles the answer to the request for an onward flow.
+    /// Handles the node's answer to the request for a flow to `--to`, whose token is `token`: joins
+    /// the two flows, refuses the incoming one, or lets it wait for a later attempt.
     fn hear_answer(&mut self, token: u64) -> Outcome {
         let Some(asked) = self.asked.get_mut(&token) else {
             return Ok(());
@@ -327,7 +334,8 @@ impl<'a> Bridge<'a> {
         self.tell(words, event)
     }
 
-    /// Handles the directions of pairs that have ended.
+    /// Handles directions of flows that have ended: adds up their counters, and prints the end of a
+    /// pair when both directions have ended.
     fn hear_ends(&mut self) -> Outcome {
         while let Ok(ended) = self.ends.try_recv() {
             let Some(pair) = self.pairs.get_mut(&ended.pair) else {
@@ -436,5 +444,5 @@ const FIRST_DOOR: u64 = 2;
 /// Tokens below this value belong to registered names; no process can have as many descriptors.
 const FIRST_PAIR: u64 = 1 << 32;
 
-/// How long flows have to end when the bridge is stopped.
+/// Time in nanoseconds that flows have to end when the bridge is stopped.
 const GRACE_NS: u64 = 1_500_000_000;

@@ -14,7 +14,8 @@ use crate::failure::{Attempt, Failure, Outcome};
 use crate::interrupt::TAKING_SIGNALS;
 use crate::report::{print_json, print_line};
 
-/// Make a server reachable by a name: each flow becomes a connection to it
+/// Make a TCP, UDP or Unix-socket server reachable by an application name in DIFs; each flow to the
+/// name becomes a connection to the server
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina expose tcp 127.0.0.1:22 --as ssh.vm1\n  carina expose \
@@ -23,29 +24,30 @@ use crate::report::{print_json, print_line};
     command, and the connections continue when it ends."
 )]
 pub(crate) struct ExposeArgs {
-    /// What the server listens on
+    /// Kind of socket on which the server listens
     kind: Kind,
-    /// Its address: HOST:PORT, or the path of a Unix socket
+    /// Address of the server: HOST:PORT, or the path of a Unix socket
     address: String,
-    /// The name to register
+    /// Application name to register; each flow to it becomes a connection to the server
     #[arg(long = "as", value_name = "NAME")]
     name: AppName,
-    /// The DIF to register in [default: all]
+    /// DIF to register the name in [default: all DIFs of this system]
     #[arg(long)]
     dif: Option<DifName>,
-    /// Send a PROXY protocol header (version 2) with the names in front of each connection
+    /// Send a PROXY protocol header (version 2), with the application names of the flow, at the
+    /// start of each connection
     #[arg(long)]
     proxy_protocol: bool,
-    /// Connections at a time; more are refused
+    /// Largest number of connections at the same time; further flows are refused
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
     connections_max: usize,
-    /// Time after which a silent peer is forgotten (udp)
+    /// With udp: time without datagrams after which a flow is closed
     #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns,
         default_value = "60s")]
     idle: u64,
 }
 
-/// The kind of socket that a server or a listener has.
+/// Kind of socket on which the exposed server listens.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
     Tcp,
@@ -93,13 +95,18 @@ pub(super) fn node(shared: &Shared) -> Result<Node, Failure> {
     Node::connect_within(socket, NODE_LIMIT).attempt("reaching the node")
 }
 
-/// The address of a socket, as a command line has it in two words.
+/// Parses the address of a socket from two arguments: its kind (`tcp`, `udp` or `unix`), and
+/// `HOST:PORT` or a path. Looks no host name up.
+///
+/// # Errors
+/// The kind is unknown, host or port is missing or wrong, or the path is empty or longer than 107
+/// bytes.
 pub(super) fn endpoint(kind: &str, address: &str) -> Result<Endpoint, Failure> {
     let endpoint = format!("{kind}:{address}").parse();
     endpoint.map_err(|error: EndpointError| Failure::Usage(error.to_string()))
 }
 
-/// A wrong setting of a command line.
+/// The failure for an option whose value the gateway does not accept.
 pub(super) fn wrong(error: GatewayError) -> Failure {
     Failure::Usage(error.to_string())
 }

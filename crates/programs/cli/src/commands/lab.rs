@@ -82,7 +82,7 @@ pub(crate) enum LabCommand {
         carina lab show examples/labs/paper-routing.lab --svg routing.svg"
     )]
     Show {
-        /// Lab file, such as examples/labs/two-systems.lab
+        /// File that describes the lab to show, such as examples/labs/two-systems.lab
         file: PathBuf,
         /// Draw the lab as SVG to this file, or to standard output without a file name [default:
         /// print tables]
@@ -92,7 +92,7 @@ pub(crate) enum LabCommand {
     /// Check a lab file, and print what `up` would do, without doing it
     #[command(after_help = "Example:\n  carina lab check examples/labs/recursive.lab --json")]
     Check {
-        /// Lab file to check
+        /// File that describes the lab to check, such as examples/labs/two-systems.lab
         file: PathBuf,
     },
 }
@@ -109,7 +109,7 @@ pub(crate) struct Place {
 /// Options of `carina lab up`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpArgs {
-    /// Lab file to make, such as examples/labs/two-systems.lab
+    /// File that describes the lab, such as examples/labs/two-systems.lab
     file: PathBuf,
     /// Name of the lab [default: name of the file without its extension]
     #[arg(long)]
@@ -126,7 +126,7 @@ pub(crate) struct UpArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     place: Place,
-    /// Lab file to make
+    /// File that describes the lab, such as examples/labs/two-systems.lab
     file: PathBuf,
     /// Name of the system in which to run the command
     system: String,

@@ -425,7 +425,7 @@ pub(crate) enum VnetCommand {
         after_help = "Example:\n  carina vnet image add debian.qcow2 --name debian"
     )]
     Image(image::ImageCommand),
-    /// Print the XML schema of documents in XML
+    /// Print the XML schema (XSD) for documents that are written in XML
     #[command(after_help = "Example:\n  carina vnet schema > vnet.xsd && \
         xmllint --noout --schema vnet.xsd demo.xml")]
     Schema,

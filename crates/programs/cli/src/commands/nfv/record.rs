@@ -12,14 +12,15 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure};
 use crate::graph_directory::clear;
 
-/// The record of one process.
+/// What other commands need to know of a running `carina nfv run`: its process id, its files and
+/// the options from its command line.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The process id.
     pub pid: u32,
     /// Path of the file of ports.
     pub file: PathBuf,
-    /// The uplink from the command line, if there was one.
+    /// The uplink of option `--uplink`, if it was given. It applies if the file of ports names none.
     pub uplink: Option<PortApp>,
     /// Path of the ports' sockets, with `%s` for the port's name.
     pub sockets: String,
@@ -27,7 +28,7 @@ pub(super) struct Record {
     pub counters: PathBuf,
 }
 
-/// Removes the record when it is dropped.
+/// The file of a record; dropping this removes the file.
 pub(super) struct Kept {
     path: PathBuf,
 }

@@ -15,19 +15,20 @@ use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Options that name a user of an access point.
+/// Options that identify an end user: network, access point and user.
 #[derive(Debug, clap::Args)]
 pub(super) struct UserArgs {
     /// Name of the network
     name: String,
     /// Name of the access point, as in the document
     access: String,
-    /// Name of the user, as in the document
+    /// Name of the end user, as in the document
     #[arg(long)]
     user: String,
 }
 
-/// Options of `carina vnet token`.
+/// Options of `carina vnet token`: for which end user, for how long and with which rights to make a
+/// token. Who has the token can join the network (`carina vnet join`).
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenArgs {
     #[command(flatten)]
@@ -49,7 +50,7 @@ pub(crate) struct TokenArgs {
     operator: OperatorArgs,
 }
 
-/// Options of `carina vnet revoke`.
+/// Options of `carina vnet revoke`: the end user whose tokens are all revoked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RevokeArgs {
     #[command(flatten)]
@@ -58,7 +59,7 @@ pub(crate) struct RevokeArgs {
     operator: OperatorArgs,
 }
 
-/// Options of `carina vnet users`.
+/// Options of `carina vnet users`: the network whose end users to list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsersArgs {
     /// Name of the network [default: the only one]
@@ -67,10 +68,10 @@ pub(crate) struct UsersArgs {
     operator: OperatorArgs,
 }
 
-/// Makes and prints a token.
+/// Makes a token for an end user, and prints it.
 ///
 /// # Errors
-/// There is no such network, access point or user.
+/// There is no such network, access point or user, or the lifetime of the token is under 1 s.
 pub(super) fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let UserArgs { name, access, user } = &args.of;
@@ -104,7 +105,7 @@ pub(super) fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
     }
 }
 
-/// Revokes the tokens of a user, and disconnects the user's system.
+/// Revokes all tokens that were made for an end user so far, and disconnects the user's system.
 ///
 /// # Errors
 /// There is no such network, access point or user.
@@ -129,7 +130,7 @@ pub(super) fn revoke(shared: &Shared, args: &RevokeArgs) -> Outcome {
     print_line(format!("{user} {cut}: all tokens made so far are void"))
 }
 
-/// Lists access points with their users.
+/// Lists the access points of a network with their end users: address, state, bytes.
 ///
 /// # Errors
 /// There is no such network.

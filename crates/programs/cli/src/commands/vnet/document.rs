@@ -12,13 +12,13 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, refused, usage};
 use crate::report::{print_bytes, print_json, print_line};
 
-/// Options that name the file of a document.
+/// Options that say which file a document is in, and in which format.
 #[derive(Debug, Args)]
 pub(crate) struct Source {
     /// File with the document; its extension selects the format: .toml, .xml or .json
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Format of the file, if its name does not tell: toml, xml or json
+    /// Format of the document, overriding the file's extension: toml, xml or json
     #[arg(long, value_name = "FORM")]
     from: Option<Form>,
 }
@@ -80,7 +80,7 @@ pub(super) fn convert(source: &Source, to: Form) -> Outcome {
     print_bytes(document.write(to).as_bytes())
 }
 
-/// Prints the schema of documents in XML.
+/// Prints the XML schema (XSD) for documents that are written in XML.
 ///
 /// # Errors
 /// The output cannot be written.

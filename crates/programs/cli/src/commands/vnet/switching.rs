@@ -15,7 +15,7 @@ use crate::report::{print_json, print_line};
 /// Options of `carina vnet stop`, `start` and `restart`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeArgs {
-    /// Name of the node
+    /// Name of the node to stop, start or restart
     node: String,
     /// Name of the network [default: the only one]
     #[arg(long)]
@@ -24,7 +24,7 @@ pub(crate) struct NodeArgs {
     operator: OperatorArgs,
 }
 
-/// What to do with a link.
+/// Subcommands of `carina vnet link`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum LinkCommand {
     /// Take a link up, and wait until a probe passes it

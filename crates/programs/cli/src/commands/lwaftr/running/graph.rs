@@ -33,8 +33,11 @@ pub(super) const APP: &str = "lwaftr";
 const PORTS: usize = 0;
 
 impl RunArgs {
-    /// Builds the graph of a configuration. The graph shares the table of `used`, so a table that
-    /// did not change is not copied.
+    /// Builds the graph of the configuration `used`. The graph shares the binding table of `used`
+    /// and does not copy it.
+    ///
+    /// # Errors
+    /// The configuration has no queue, or a port of the command line is missing or invalid.
     pub(super) fn graph(
         &self,
         used: &Used,
@@ -159,7 +162,7 @@ impl RunArgs {
     }
 }
 
-/// Name of the app of one of several workers.
+/// Name of the app of worker `worker`, such as `lwaftr-00`, if there are several workers.
 fn of_worker(worker: usize) -> String {
     format!("{APP}-{worker:02}")
 }

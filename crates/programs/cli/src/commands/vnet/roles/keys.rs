@@ -57,7 +57,7 @@ A certificate that is issued to the same holder later is valid.")]
         dir: PathBuf,
         /// Kind of holder: pip, vnp, vno, agent, operator, delegate
         role: Role,
-        /// Name of the holder
+        /// Name of the holder whose certificates to revoke, such as h1
         name: String,
     },
     /// List revoked certificates: serial number, kind and name of the holder, time
