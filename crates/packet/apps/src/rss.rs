@@ -268,7 +268,7 @@ mod tests {
     fn wrong_classes_are_refused_with_what_would_be_right() {
         for (text, words) in [
             ("outputs = {}", "classes[1]: outputs need a weight"),
-            ("outputs = { a = 0 }", "that is not 0"),
+            ("outputs = { a = 0 }", "must be above 0"),
             (
                 "outputs = { a = 1 }\nvlans = [1, 4095]",
                 "vlans has 4095: must be 0 to 4094",

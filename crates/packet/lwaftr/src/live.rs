@@ -330,12 +330,12 @@ mod tests {
         assert!(live.get(&one).unwrap().contains("b4-ipv6 fd00::77;\n"));
         for (edit, at, value, words) in [
             (Edit::Add, WAY, Some(new), "already exists"),
-            (Edit::Set, WAY, Some(new), "softwires are named by"),
+            (Edit::Set, WAY, Some(new), "name a softwire by"),
             (
                 Edit::Add,
                 WAY,
                 Some("{ ipv4 1.2.3.4; }"),
-                "the softwire has no psid",
+                "the softwire lacks psid",
             ),
             (Edit::Add, WAY, None, "needs a value"),
         ] {
@@ -371,9 +371,14 @@ mod tests {
                 Edit::Set,
                 "/softwire-config/nonsense",
                 Some("12"),
-                "has no \"nonsense\"",
+                "cannot contain \"nonsense\"",
             ),
-            (Edit::Remove, "/softwire-config/instance", None, "no queue"),
+            (
+                Edit::Remove,
+                "/softwire-config/instance",
+                None,
+                "without a queue",
+            ),
         ] {
             let error = live.edit(edit, &path(at), value).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");

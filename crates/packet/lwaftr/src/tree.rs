@@ -312,7 +312,7 @@ mod tests {
             ("/a/c", "/a/c does not exist"),
             ("/a/l[k=z]", "does not exist"),
             ("/a/l/k", "/a/l/k names 2 entries"),
-            ("/a/b/c", "within a value"),
+            ("/a/b/c", "inside of a value"),
         ] {
             let error = get(&mut tree(), &path(at)).unwrap_err().to_string();
             assert!(error.contains(fault), "{error}");
@@ -344,7 +344,7 @@ mod tests {
             "a block is given",
             "names 2",
             "does not exist",
-            "no list",
+            "not a list",
             "everything",
         ];
         for (result, words) in wrong.into_iter().zip(words) {

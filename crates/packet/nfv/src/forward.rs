@@ -430,8 +430,11 @@ mod tests {
             |ports: &[&str], hops, by| forwarder(ports, hops, by).file().unwrap_err().to_string();
         assert!(refusal(&["a"], 0, By::Wire).starts_with("1 ports: by wire there are two"));
         assert!(refusal(&["a", "b", "c"], 0, By::Wire).starts_with("3 ports"));
-        assert!(refusal(&["a"], 0, By::Mac).contains("at least two"));
-        assert!(refusal(&["a", "b"], 1, By::Mac).contains("by MAC address frames stay"));
+        assert!(refusal(&["a"], 0, By::Mac).contains("at least 2"));
+        assert!(
+            refusal(&["a", "b"], 1, By::Mac)
+                .contains("forwarding by MAC address does not change frames")
+        );
         assert!(refusal(&["a", "b"], 256, By::Wire).contains("at most 255"));
         let error = refusal(&["a", "b"], 0, By::Route(Routes::default()));
         assert!(error.contains("--address a=10.0.0.1"), "{error}");

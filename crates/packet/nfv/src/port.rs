@@ -276,14 +276,14 @@ mod tests {
     fn wrong_ports_are_refused_with_what_would_be_right() {
         let refusal = |text: &str| text.parse::<PortSpec>().unwrap_err().to_string();
         assert!(refusal("").starts_with("\"\": a port is INTERFACE, PCI-ADDRESS"));
-        assert!(refusal("tap:").contains("a port is"));
-        assert!(refusal("eth0,mtu").contains("a port is"));
+        assert!(refusal("tap:").contains("write a port as"));
+        assert!(refusal("eth0,mtu").contains("write a port as"));
         assert_eq!(
             refusal("tip:x"),
             "\"tip\": is not a kind of port; the kinds are af_packet, af_xdp, pci, tap, \
              tun, vhost_user"
         );
-        assert!(refusal("pci:eth0").contains("looks like 0000:00:04.0"));
+        assert!(refusal("pci:eth0").contains("write the PCI address of a card as 0000:00:04.0"));
         assert!(refusal("a\"b").contains("quotes"));
         let error = check_names(&[spec("a.b"), spec("tap:a-b")]).unwrap_err();
         assert_eq!(

@@ -340,7 +340,7 @@ fn errors_of_tables_name_their_line() {
     assert!(said.contains("8 characters: must be 16 digits"), "{said}");
     let said = error("session = 7", "session = 0");
     assert!(
-        said.contains("session 0 is that of control messages"),
+        said.contains("session 0 is reserved for control messages"),
         "{said}"
     );
     let said = error("spi = 300", "spi = \"x\"");

@@ -269,7 +269,7 @@ fn byte_order_mark_and_programs_are_known_as_lua() {
     assert_eq!(toml.ports[0].name, "a");
     let said = error("local ports = {}\nreturn ports\n");
     assert!(
-        said.starts_with("line 1: local") && said.contains("nothing is executed"),
+        said.starts_with("line 1: local") && said.contains("it is not executed"),
         "{said}"
     );
 }
@@ -291,7 +291,7 @@ fn other_programs_and_values_are_refused() {
     assert!(error("return 5").contains("the file is a number: a table of ports"));
     assert!(error("return { a = {} }").contains("line 1: a: there is no such field here"));
     assert!(error("return { 5 }").contains("a port is a number: a table { … } is expected"));
-    assert!(error("return dofile('x')").contains("nothing is executed"));
+    assert!(error("return dofile('x')").contains("it is not executed"));
     assert_eq!(read_it("return { }").ports.len(), 0);
     assert_eq!(read_it("{ nil }").ports.len(), 0);
 }

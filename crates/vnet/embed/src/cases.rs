@@ -152,7 +152,7 @@ const LIFE_MEAN: f64 = 500.0;
 #[non_exhaustive]
 pub enum CaseError {
     /// The arrival rate is out of range.
-    #[error("a rate of arrivals of {eta}; {ETA_MIN} to {ETA_MAX} is possible")]
+    #[error("the rate of arrivals is {eta}; must be {ETA_MIN} to {ETA_MAX}")]
     Eta {
         /// The arrival rate.
         eta: f64,

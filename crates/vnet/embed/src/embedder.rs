@@ -21,20 +21,23 @@ pub trait Embedder {
 #[non_exhaustive]
 pub enum Refusal {
     /// No host suits a node.
-    #[error("no host has what node {} needs", node.0)]
+    #[error("no host satisfies the requirements of node {}", node.0)]
     NoHost {
         /// The node.
         node: NodeId,
     },
     /// No path between the hosts of a link's ends suits the link.
-    #[error("no path has what link {} needs", link.0)]
+    #[error("no path satisfies the requirements of link {}", link.0)]
     NoPath {
         /// The link.
         link: VirtualLinkId,
     },
     /// Each node has suitable hosts, but none of those left for this node has paths to the hosts of
     /// its neighbours.
-    #[error("no host that is left for node {} has paths to its neighbours", node.0)]
+    #[error(
+        "none of the remaining hosts for node {} has paths to the hosts of its neighbours",
+        node.0
+    )]
     NoPlace {
         /// The node at which the most successful attempt ended.
         node: NodeId,

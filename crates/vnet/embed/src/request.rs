@@ -212,19 +212,19 @@ fn check_link(link: VirtualLinkId, wanted: &VirtualLink, nodes: usize) -> Result
 #[non_exhaustive]
 pub enum RequestError {
     /// The request has no node, or too many.
-    #[error("{nodes} nodes; 1 to {NODES_MAX} are possible")]
+    #[error("{nodes} nodes; must be 1 to {NODES_MAX}")]
     Nodes {
         /// Number of nodes.
         nodes: usize,
     },
     /// The request has too many links.
-    #[error("{links} links; at most {LINKS_MAX} are possible")]
+    #[error("{links} links; must be at most {LINKS_MAX}")]
     Links {
         /// Number of links.
         links: usize,
     },
     /// A node needs more than the largest allowed amount.
-    #[error("node {}: {what} {amount}; at most {AMOUNT_MAX} is possible", node.0)]
+    #[error("node {}: {what} {amount}; must be at most {AMOUNT_MAX}", node.0)]
     NodeAmount {
         /// The node.
         node: NodeId,
@@ -234,7 +234,7 @@ pub enum RequestError {
         amount: u64,
     },
     /// A link needs more than the largest allowed rate.
-    #[error("link {}: rate {rate}; at most {AMOUNT_MAX} is possible", link.0)]
+    #[error("link {}: rate {rate}; must be at most {AMOUNT_MAX}", link.0)]
     LinkRate {
         /// The link.
         link: VirtualLinkId,
@@ -242,7 +242,7 @@ pub enum RequestError {
         rate: u64,
     },
     /// A link ends at a node that is not in the list.
-    #[error("link {}: its end is node {}, and there are {nodes} nodes", link.0, node.0)]
+    #[error("link {}: it ends at node {}, but there are only {nodes} nodes", link.0, node.0)]
     NoSuchNode {
         /// The link.
         link: VirtualLinkId,
@@ -252,7 +252,7 @@ pub enum RequestError {
         nodes: usize,
     },
     /// Both ends of a link are the same node.
-    #[error("link {}: both its ends are node {}", link.0, node.0)]
+    #[error("link {}: both ends are node {}; give two different nodes", link.0, node.0)]
     ToItself {
         /// The link.
         link: VirtualLinkId,
@@ -260,7 +260,11 @@ pub enum RequestError {
         node: NodeId,
     },
     /// `apart_from` names a node that is not in the list.
-    #[error("node {}: apart from node {}, and there are {nodes} nodes", node.0, other.0)]
+    #[error(
+        "node {}: it must be apart from node {}, but there are only {nodes} nodes",
+        node.0,
+        other.0
+    )]
     ApartFromMissing {
         /// The node that has the `apart_from`.
         node: NodeId,
@@ -270,7 +274,7 @@ pub enum RequestError {
         nodes: usize,
     },
     /// A node names itself in `apart_from`.
-    #[error("node {}: apart from itself", node.0)]
+    #[error("node {}: a node cannot be apart from itself", node.0)]
     ApartFromItself {
         /// The node.
         node: NodeId,
@@ -316,14 +320,14 @@ mod tests {
         let error = new(vec![link(0, 1, 1), link(1, 2, 1)]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "link 1: its end is node 2, and there are 2 nodes"
+            "link 1: it ends at node 2, but there are only 2 nodes"
         );
         let error = new(vec![link(1, 1, 1)]).unwrap_err();
         assert!(matches!(error, RequestError::ToItself { .. }), "{error}");
         let error = new(vec![link(0, 1, u64::MAX)]).unwrap_err();
         assert!(matches!(error, RequestError::LinkRate { .. }), "{error}");
         let error = Request::new(vec![], vec![], Sharing::Never).unwrap_err();
-        assert_eq!(error.to_string(), "0 nodes; 1 to 1000 are possible");
+        assert_eq!(error.to_string(), "0 nodes; must be 1 to 1000");
     }
 
     #[test]

@@ -327,7 +327,9 @@ impl Sums {
 #[non_exhaustive]
 pub enum Misfit {
     /// The embedding does not have one host for each node and one path for each link.
-    #[error("{hosts} hosts and {paths} paths are not one for each node and link")]
+    #[error(
+        "the embedding has {hosts} hosts and {paths} paths: it must have one for each node and link"
+    )]
     Shape {
         /// Number of hosts in the embedding.
         hosts: usize,
@@ -347,7 +349,10 @@ pub enum Misfit {
         link: LinkId,
     },
     /// The host's location or labels do not suit the node, or the node is barred from the host.
-    #[error("host {} lacks a location or label that node {} needs, or is barred", host.0, node.0)]
+    #[error(
+        "host {} lacks a location or label that node {} needs, or takes no new nodes",
+        host.0, node.0
+    )]
     WrongHost {
         /// The node.
         node: NodeId,
@@ -355,7 +360,12 @@ pub enum Misfit {
         host: HostId,
     },
     /// Two nodes that must not share a host are on one host.
-    #[error("nodes {} and {} must be apart, and are on host {}", nodes[0].0, nodes[1].0, host.0)]
+    #[error(
+        "nodes {} and {} must be on different hosts, but both are on host {}",
+        nodes[0].0,
+        nodes[1].0,
+        host.0
+    )]
     NotApart {
         /// The nodes.
         nodes: [NodeId; 2],
@@ -363,13 +373,13 @@ pub enum Misfit {
         host: HostId,
     },
     /// A path does not lead from one end's host to the other's, or visits a host twice.
-    #[error("the path of link {} does not lead from its one end to the other", link.0)]
+    #[error("the path of link {} does not connect the hosts of its two ends", link.0)]
     BrokenPath {
         /// The link that has the path.
         link: VirtualLinkId,
     },
     /// The delay of a path exceeds the limit.
-    #[error("the path of link {} takes {delay}, and may take {delay_max}", link.0)]
+    #[error("the path of link {} has a delay of {delay}; must be at most {delay_max}", link.0)]
     SlowPath {
         /// The link that has the path.
         link: VirtualLinkId,
@@ -379,7 +389,7 @@ pub enum Misfit {
         delay_max: Duration,
     },
     /// The nodes on a host need more than is free.
-    #[error("host {} has {free:?}, and its nodes need {wanted:?}", host.0)]
+    #[error("host {} has {free:?} free, but its nodes need {wanted:?}", host.0)]
     HostFull {
         /// The host.
         host: HostId,
@@ -389,7 +399,7 @@ pub enum Misfit {
         free: Amounts,
     },
     /// The paths over a link need more rate than is free.
-    #[error("link {} has a rate of {free}, and its paths need {wanted}", link.0)]
+    #[error("link {} has a rate of {free} free, but its paths need {wanted}", link.0)]
     LinkFull {
         /// The link.
         link: LinkId,
@@ -402,7 +412,7 @@ pub enum Misfit {
 
 /// The error for giving back an embedding that was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the embedding is not one that was taken: more would be free than there is")]
+#[error("the embedding was not taken before: releasing it would free more than the substrate has")]
 pub struct NotTaken;
 
 #[cfg(test)]
@@ -500,13 +510,25 @@ mod tests {
         let fat = pair(101, None, Sharing::Never);
         let shared = pair(40, None, Sharing::UnlessApart);
         let cases = [
-            (&plain, on([0, 2], &[0]), "from its one end to the other"),
-            (&plain, on([0, 2], &[1, 0]), "from its one end to the other"),
-            (&plain, on([0, 1], &[0, 1, 1]), "from its one end"),
+            (
+                &plain,
+                on([0, 2], &[0]),
+                "does not connect the hosts of its two ends",
+            ),
+            (
+                &plain,
+                on([0, 2], &[1, 0]),
+                "does not connect the hosts of its two ends",
+            ),
+            (&plain, on([0, 1], &[0, 1, 1]), "does not connect"),
             (&plain, on([0, 7], &[0, 1]), "there is no host 7"),
             (&plain, on([0, 1], &[9]), "there is no link 9"),
-            (&plain, on([1, 1], &[]), "must be apart"),
-            (&slow, on([0, 2], &[0, 1]), "takes 10ms, and may take 9ms"),
+            (&plain, on([1, 1], &[]), "must be on different hosts"),
+            (
+                &slow,
+                on([0, 2], &[0, 1]),
+                "a delay of 10ms; must be at most 9ms",
+            ),
             (&fat, on([0, 1], &[0]), "has a rate of 100"),
             (&shared, on([1, 1], &[]), "its nodes need"),
         ];

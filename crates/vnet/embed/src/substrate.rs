@@ -188,13 +188,13 @@ fn adjacency(hosts: usize, links: &[Link]) -> (Vec<u32>, Vec<Beside>) {
 #[non_exhaustive]
 pub enum SubstrateError {
     /// There are too many hosts.
-    #[error("{hosts} hosts; at most {HOSTS_MAX} are possible")]
+    #[error("{hosts} hosts; must be at most {HOSTS_MAX}")]
     Hosts {
         /// Number of hosts.
         hosts: usize,
     },
     /// A link ends at a host that is not in the list.
-    #[error("link {}: its end is host {}, and there are {hosts} hosts", link.0, host.0)]
+    #[error("link {}: it ends at host {}, but there are only {hosts} hosts", link.0, host.0)]
     NoSuchHost {
         /// The link.
         link: LinkId,
@@ -204,7 +204,7 @@ pub enum SubstrateError {
         hosts: usize,
     },
     /// Both ends of a link are the same host.
-    #[error("link {}: both its ends are host {}", link.0, host.0)]
+    #[error("link {}: both ends are host {}; give two different hosts", link.0, host.0)]
     ToItself {
         /// The link.
         link: LinkId,
@@ -212,7 +212,8 @@ pub enum SubstrateError {
         host: HostId,
     },
     /// The price of a link is out of range.
-    #[error("link {}: price {price}; 1 to {PRICE_MAX} is possible, with that between providers",
+    #[error("link {}: price {price}; must be 1 to {PRICE_MAX}, including the price between \
+         providers",
         link.0)]
     Price {
         /// The link.
@@ -258,7 +259,7 @@ mod tests {
         let error = new(HostId(0), HostId(7)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "link 0: its end is host 7, and there are 2 hosts"
+            "link 0: it ends at host 7, but there are only 2 hosts"
         );
         let error = new(HostId(1), HostId(1)).unwrap_err();
         assert!(matches!(error, SubstrateError::ToItself { .. }), "{error}");

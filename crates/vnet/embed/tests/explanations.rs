@@ -90,7 +90,7 @@ fn rate_that_would_fit_is_named() {
     assert_eq!(relaxation, Relaxation::Rate(link, 80));
     assert_eq!(
         words,
-        "r1-r2: no path has what it needs; r1-r2: 80Mbps would fit"
+        "r1-r2: no path satisfies its rate and delay; r1-r2: 80Mbps would fit"
     );
 }
 
@@ -114,7 +114,7 @@ fn cards_that_a_country_has_are_named() {
     let (node, lack) = (NodeId(1), Lack::Nics(1));
     assert_eq!(constraint, Constraint::Host { node, lack });
     assert_eq!(relaxation, Relaxation::Nics(node, 1));
-    let expected = "r2: no host in de has 2 network cards, one has 1 network card; \
+    let expected = "r2: no host in de has 2 network cards, at most 1 network card; \
                     r2: 1 network card would fit";
     assert_eq!(words, expected);
 }
@@ -128,7 +128,7 @@ fn nodes_with_too_few_hosts_are_named() {
     assert_eq!(constraint, Constraint::Hosts { nodes, hosts });
     assert!(matches!(relaxation, Relaxation::AnyLocation(_)), "{words}");
     assert!(
-        words.starts_with("r1, r3, r4 need 3 hosts, and there are 2"),
+        words.starts_with("r1, r3, r4 need 3 different hosts, but there are 2"),
         "{words}"
     );
 }

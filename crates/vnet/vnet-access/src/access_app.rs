@@ -88,9 +88,11 @@ enum AccessError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("mtu = {0}: must be {MTU_MIN} to {ACCESS_MTU_MAX}, what a tunnel to a user carries")]
+    #[error(
+        "mtu = {0}: must be {MTU_MIN} to {ACCESS_MTU_MAX}, the most that a tunnel to a user carries"
+    )]
     Mtu(u16),
-    #[error("address {0:?}: an Ethernet address of one station is needed")]
+    #[error("address {0:?}: must be the Ethernet address of one station")]
     Group(MacText),
 }
 

@@ -29,8 +29,8 @@ pub enum JoinError {
     Refused(#[from] Refused),
     /// No access point answers.
     #[error(
-        "no access point with the key of the token answers at {tried} within {} s: the network may \
-         have gone, or UDP does not pass on the way", limit.as_secs()
+        "no access point with the key of the token answers at {tried} within {} s: the network \
+         may be removed, or a firewall may drop UDP packets", limit.as_secs()
     )]
     Silent {
         /// The addresses that were tried.
@@ -39,7 +39,7 @@ pub enum JoinError {
         limit: Duration,
     },
     /// A socket cannot be opened.
-    #[error("a socket for {point}: {source}")]
+    #[error("opening a UDP socket for {point}: {source}")]
     Socket {
         /// Address of the access point.
         point: SocketAddr,

@@ -34,7 +34,7 @@ pub struct HostKeys {
 #[non_exhaustive]
 pub enum KeyError {
     /// The file of the keys cannot be read or written.
-    #[error("the keys of access points, {}: {source}", path.display())]
+    #[error("reading or writing the keys of access points in {}: {source}", path.display())]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -42,20 +42,20 @@ pub enum KeyError {
         source: io::Error,
     },
     /// The file does not contain valid keys.
-    #[error("{}: these are not the keys of access points; remove the file, and tokens that were \
-             made with it are void", .0.display())]
+    #[error("{}: the file does not contain keys of access points; remove it (tokens that were \
+         issued with its keys become invalid)", .0.display())]
     Content(PathBuf),
     /// The token would have this many letters, more than allowed.
     #[error(
-        "the token would have {0} letters, and at most 1200 are possible: shorter names of \
-             user and host help"
+        "the token would have {0} characters, but at most 1200 are possible: use shorter names of \
+         user and host"
     )]
     Long(usize),
     /// The system provides no random bytes.
     #[error("drawing random bytes: {0}")]
     Random(io::Error),
     /// The cryptography library refuses a key.
-    #[error("the key is refused")]
+    #[error("the cryptographic library refuses the key")]
     Refused,
 }
 
@@ -218,11 +218,11 @@ impl TryFrom<String> for PublicKey {
         let Some(bytes) = bytes else {
             let beginning: String = text.chars().take(60).collect();
             return Err(format!(
-                "{beginning:?}: a key is 43 letters of base 64 for URLs"
+                "{beginning:?}: a key must be 43 characters of URL-safe base64"
             ));
         };
         match bytes == [0; 32] {
-            true => Err("a key of zeros protects nothing: a key is random".to_owned()),
+            true => Err("a key of zeros protects nothing: use a random key".to_owned()),
             false => Ok(PublicKey(bytes)),
         }
     }
@@ -261,7 +261,7 @@ mod tests {
         ] {
             fs::write(&path, text).unwrap();
             let error = HostKeys::at(&path).unwrap_err().to_string();
-            assert!(error.contains("remove the file"), "{error}");
+            assert!(error.contains("remove it"), "{error}");
         }
         fs::write(&path, format!("{one}\n{two}\n")).unwrap();
         HostKeys::at(&path).unwrap();

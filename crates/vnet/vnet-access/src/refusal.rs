@@ -66,19 +66,22 @@ impl Refusal {
     pub const fn remedy(self) -> &'static str {
         match self {
             Refusal::Malformed | Refusal::Changed => {
-                "copy it again, whole, as `carina vnet token` has printed it"
+                "copy the whole token again, as `carina vnet token` printed it"
             }
             Refusal::Expired | Refusal::Used | Refusal::Replaced => {
-                "ask the operator of the network for a new one (`carina vnet token`)"
+                "ask the operator of the network for a new token (`carina vnet token`)"
             }
             Refusal::OtherIssuer | Refusal::OtherNetwork => {
-                "ask the operator of the network for one of this access point"
+                "ask the operator of the network for a token of this access point"
             }
-            Refusal::Revoked => "ask the operator of the network why, and for a new one",
+            Refusal::Revoked => {
+                "ask the operator of the network for the reason, and for a new token"
+            }
             Refusal::NoUser => {
-                "the operator has to name the user in the document (`users`), and apply it"
+                "the operator of the network must add the user to `users` in the document, and \
+                 apply it"
             }
-            Refusal::Rights => "ask the operator of the network for one with another right",
+            Refusal::Rights => "ask the operator of the network for a token with another right",
         }
     }
 }

@@ -241,14 +241,15 @@ impl Register {
         let refuse = |reason, what: String| Err(Refused::new(reason, what));
         if self.keys.signer().ok() != Some(claims.by) {
             let what = format!(
-                "the token is signed by a key of {} that this host does not know",
+                "the token is signed with a key of {}, which is not the key of this host",
                 claims.iss
             );
             return refuse(Refusal::OtherIssuer, what);
         }
         if (claims.vnet, &claims.access) != (facts.vnet, &facts.access) {
             let what = format!(
-                "the token is for access point {} of network {} ({}), and this is {} of {} ({})",
+                "the token is for access point {} of network {} ({}), but this is access point {} \
+                 of network {} ({})",
                 claims.access, claims.name, claims.vnet, facts.access, facts.network, facts.vnet
             );
             return refuse(Refusal::OtherNetwork, what);
@@ -256,13 +257,10 @@ impl Register {
         let user = &claims.sub;
         if claims.exp <= now {
             let ago = now - claims.exp;
-            return refuse(
-                Refusal::Expired,
-                format!("the token has expired {ago} s ago"),
-            );
+            return refuse(Refusal::Expired, format!("the token expired {ago} s ago"));
         }
         if !facts.users.contains_key(user) {
-            let what = format!("{user} is no user of access point {}", facts.access);
+            let what = format!("{user} is not a user of access point {}", facts.access);
             return refuse(Refusal::NoUser, what);
         }
         let state = self.state.users.get(user);
@@ -270,7 +268,7 @@ impl Register {
             return refuse(Refusal::Revoked, "the token was revoked".to_owned());
         }
         if self.given(&claims.rights).is_empty() {
-            let what = "the token gives no right to what this access point has";
+            let what = "the token grants none of the rights that this access point offers";
             return refuse(Refusal::Rights, what.to_owned());
         }
         let is_same = |session: &Session| session.key == key && session.jti == claims.jti;
@@ -278,7 +276,8 @@ impl Register {
             state.used.contains_key(&claims.jti) && !state.session.as_ref().is_some_and(is_same)
         });
         if was_used {
-            let what = "the token was used before: another system has joined with it or after it";
+            let what = "the token was used before: another system joined with it, or the user \
+                 joined with a newer token";
             return refuse(Refusal::Used, what.to_owned());
         }
         Ok(claims.clone())
@@ -360,7 +359,7 @@ impl Register {
         let access = self.facts.access.clone();
         let users: BTreeSet<String> = self.facts.users.keys().cloned().collect();
         self.end(|name, _| {
-            let what = format!("{name} is no user of access point {access} any more");
+            let what = format!("{name} is no longer a user of access point {access}");
             (!users.contains(name)).then(|| Refused::new(Refusal::NoUser, what))
         })
     }
@@ -371,7 +370,7 @@ impl Register {
     /// The change cannot be stored.
     pub fn expire(&mut self, now: u64) -> Result<Vec<(PublicKey, Refused)>, RegisterError> {
         self.end(|_, session| {
-            let what = "the time of the token is over";
+            let what = "the token has expired";
             (session.until <= now).then(|| Refused::new(Refusal::Expired, what))
         })
     }

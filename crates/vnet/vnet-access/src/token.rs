@@ -86,7 +86,10 @@ impl Token {
     pub fn read(text: &str) -> Result<Token, Refused> {
         let text = text.trim();
         let (signed, signature, claims) = parts(text).map_err(|problem| {
-            Refused::new(Refusal::Malformed, format!("this is no token: {problem}"))
+            Refused::new(
+                Refusal::Malformed,
+                format!("the text is not a valid token: {problem}"),
+            )
         })?;
         if !claims.by.has_signed(signed.as_bytes(), &signature) {
             let what = "the token was changed after it was signed";
@@ -246,7 +249,7 @@ pub(crate) mod tests {
         let forged = format!("{HEADER}.{}.{signature}", encode(&json));
         let refused = Token::read(&forged).unwrap_err();
         assert_eq!(refused.reason, Refusal::Changed);
-        assert!(refused.to_string().contains("copy it again"));
+        assert!(refused.to_string().contains("copy the whole token again"));
     }
 
     #[test]

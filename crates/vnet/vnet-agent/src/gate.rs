@@ -105,12 +105,15 @@ impl Inner {
             let inner = Arc::clone(&self);
             let act = move || {
                 if let Err(error) = inner.take(stream, pending) {
-                    inner.log.say(format_args!("a node from {from}: {error}"));
+                    inner
+                        .log
+                        .say(format_args!("receiving a node from {from}: {error}"));
                 }
             };
             let thread = std::thread::Builder::new().name("guest".to_owned());
             if let Err(error) = thread.spawn(act) {
-                self.log.say(format_args!("taking a node: {error}"));
+                self.log
+                    .say(format_args!("accepting a connection for a node: {error}"));
             }
         }
     }
@@ -131,12 +134,16 @@ impl Inner {
         let certificate = certificate.filter(|it| self.tls.is_good(it));
         let caller = certificate.and_then(party_of);
         let caller = caller.filter(|it| it.role == Role::Agent);
-        let caller = caller.ok_or_else(|| io::Error::other("it is not the agent of a host"))?;
+        let caller = caller.ok_or_else(|| {
+            io::Error::other("the peer's certificate is not that of an agent of a host")
+        })?;
         drop(pending);
         let host = Some(caller.name.clone());
         let guest = self.guests.both(host, [OF_HOST_MAX, GUESTS_MAX]);
         let _guest = guest.map_err(|has| {
-            io::Error::other(format!("{has} nodes come already, which is the most"))
+            io::Error::other(format!(
+                "{has} nodes are arriving already, which is the limit"
+            ))
         })?;
         set_limits(&stream, PIECE)?;
         let mut wire = StreamOwned::new(session, stream);
@@ -171,7 +178,7 @@ impl Hurried<'_> {
             Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!(
-                    "its handshake was not over within {} s",
+                    "the TLS handshake did not complete within {} s",
                     HANDSHAKE.as_secs()
                 ),
             ))

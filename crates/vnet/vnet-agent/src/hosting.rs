@@ -95,7 +95,7 @@ impl Inside {
         let done = self.carry_out(agent, &name, wanted);
         done.map_err(|error| {
             let who = wanted.who.join(", ");
-            self.log.say(format_args!("asked by {who}: {error}"));
+            self.log.say(format_args!("request of {who}: {error}"));
             safe(&error)
         })
     }
@@ -117,10 +117,11 @@ impl Inside {
         );
         if kind == Kind::Namespace && enters && !self.openness.opens_namespaces {
             let what = format!(
-                "node {node} is a namespace, and closed: what runs in one has the files of the \
-                 provider's host, and its root. Make it a virtual machine (`kind = \"vm\"`), which \
-                 has files of its own, or ask the provider to open namespaces of the host to you \
-                 (`carina vnet agent --open-namespaces`)"
+                "node {node} is a namespace, in which operators cannot run commands: a command \
+                 there would have the files and the root rights of the provider's host. Make the \
+                 node a virtual machine (`kind = \"vm\"`), which has its own files, or ask the \
+                 provider to open the namespaces of its hosts (`carina vnet agent \
+                 --open-namespaces`)"
             );
             return Err(ErrorBody::new(ErrorCode::AccessDenied, what).for_good());
         }
@@ -339,7 +340,7 @@ impl Inside {
             .map_err(|error| {
                 self.log
                     .say(format_args!("writing {}: {error}", path.display()));
-                let what = "who is let into a node cannot be noted, so that none is";
+                let what = "access to nodes cannot be recorded in the log, so access is refused";
                 ErrorBody::new(ErrorCode::Internal, what)
             })
     }
@@ -405,7 +406,7 @@ fn safe_of_host(error: &HostError) -> ErrorBody {
     let (code, what) = match error {
         HostError::NoNode { node, .. } => (
             ErrorCode::NotFound,
-            format!("the network has no node {node}, or it is not made yet"),
+            format!("the network has no node {node}, or the node is not created yet"),
         ),
         HostError::NoInterface { .. } => (ErrorCode::NotFound, error.to_string()),
         HostError::NoLink { link, .. } => (
@@ -413,9 +414,10 @@ fn safe_of_host(error: &HostError) -> ErrorBody {
             format!("the network has no link {link}"),
         ),
         HostError::Impairment(_) => (ErrorCode::BadRequest, error.to_string()),
-        HostError::NoVnet { .. } | HostError::NotMade(_) => {
-            (ErrorCode::Conflict, "the node is not made yet".to_owned())
-        }
+        HostError::NoVnet { .. } | HostError::NotMade(_) => (
+            ErrorCode::Conflict,
+            "the node is not created yet".to_owned(),
+        ),
         HostError::NodeStopped(node) => (
             ErrorCode::Conflict,
             format!("node {node} is stopped; `carina vnet start {node}` starts it"),
@@ -426,15 +428,15 @@ fn safe_of_host(error: &HostError) -> ErrorBody {
         ),
         HostError::Timeout { limit, .. } => (
             ErrorCode::TimedOut,
-            format!("there was no answer within {} s", limit.as_secs_f32()),
+            format!("the node did not answer within {} s", limit.as_secs_f32()),
         ),
         HostError::Unsupported { instead, .. } => (
             ErrorCode::Unsupported,
-            format!("that is not possible: {instead}"),
+            format!("the request is not possible here: {instead}"),
         ),
         HostError::NoAccess { access, .. } => (
             ErrorCode::NotFound,
-            format!("access point {access} is not made yet"),
+            format!("access point {access} is not created yet"),
         ),
         HostError::Access(
             error @ (RegisterError::NoUser { .. }
@@ -443,12 +445,13 @@ fn safe_of_host(error: &HostError) -> ErrorBody {
         ) => (ErrorCode::NotFound, error.to_string()),
         HostError::NoAddress => (
             ErrorCode::Unsupported,
-            "the provider has not said where users find the access point".to_owned(),
+            "the provider has configured no address at which users reach the access point"
+                .to_owned(),
         ),
         HostError::Ended(what) => (ErrorCode::Conflict, format!("{what} has ended")),
         _ => (
             ErrorCode::Internal,
-            "it has failed; the provider's log says why".to_owned(),
+            "the request failed; the provider's log has the reason".to_owned(),
         ),
     };
     ErrorBody::new(code, what)

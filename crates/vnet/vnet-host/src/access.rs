@@ -147,7 +147,7 @@ impl AccessPoints {
         if port == 0 {
             return Err(Error::Unsupported {
                 what: format!("access point {name}"),
-                instead: "no port of UDP is free from 51820 on",
+                instead: "no UDP port is free from 51820 on",
             });
         }
         let listen = address::listening(&self.netns, port)?;
@@ -247,7 +247,7 @@ impl AccessPoints {
         let point = self.find(&points, access)?;
         let mut register = lock(&point.register);
         let cut = register.revoke(user)?;
-        let what = format!("what {user} may do at access point {access} was revoked");
+        let what = format!("the access of {user} at access point {access} was revoked");
         let news = cut.map(|key| (key, Reply::Refused(Refused::new(Refusal::Revoked, &*what))));
         point
             .desk
@@ -374,9 +374,9 @@ fn decide(register: &Mutex<Register>, desk: &Desk, progress: &Progress) {
             Ok(over) => {
                 let count = over.len();
                 desk.set_peers(register.peers(), news(over));
-                progress.tell(format!("the time of {count} users is over"));
+                progress.tell(format!("the access of {count} users has expired"));
             }
-            Err(error) => progress.tell(format!("a user cannot be ended: {error}")),
+            Err(error) => progress.tell(format!("the access of a user cannot be ended: {error}")),
         }
     }
 }

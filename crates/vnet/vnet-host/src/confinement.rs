@@ -96,7 +96,7 @@ impl Confinement {
             .map(|it| format!("group {}", it.display()));
         let has: Vec<String> = user.into_iter().chain(sandbox).chain(groups).collect();
         let has = if has.is_empty() {
-            "nothing confines it".to_owned()
+            "it runs without confinement".to_owned()
         } else {
             format!("confined by {}", has.join(", "))
         };
@@ -132,7 +132,7 @@ impl Confinement {
             }
         }
         for limit in left {
-            let why = "this host has no controller of control groups for it that root may use";
+            let why = "this host has no cgroup controller for it that root may use";
             self.lacks
                 .push(format!("a limit of {}: {why}", limit.word()));
         }

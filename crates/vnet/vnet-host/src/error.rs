@@ -34,7 +34,7 @@ pub enum Error {
         source: carina_vm::Error,
     },
     /// The interface through which links leave this host cannot be used.
-    #[error("the underlay: {0}")]
+    #[error("opening the underlay interface: {0}")]
     Underlay(carina_netdev::NetdevError),
     /// The graph of the links is invalid.
     #[error("the graph of the links: {0}")]
@@ -54,7 +54,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// A configuration command fails inside a node.
-    #[error("node {node}: `{command}` has failed with status {status}: {said}")]
+    #[error("node {node}: `{command}` failed with exit status {status}: {said}")]
     NodeCommand {
         /// Name of the node.
         node: String,
@@ -69,9 +69,7 @@ pub enum Error {
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// This host has no such image.
-    #[error(
-        "there is no image {name:?} here; there are: {known}; `carina vnet image add` adds one"
-    )]
+    #[error("this host has no image {name:?}; it has: {known}; `carina vnet image add` adds one")]
     NoImage {
         /// Name of the image.
         name: String,
@@ -87,7 +85,9 @@ pub enum Error {
         reason: String,
     },
     /// The image cannot be removed, because a node's disk is based on it.
-    #[error("image {name:?} is in use: node {user} has its disk over it")]
+    #[error(
+        "image {name:?} is in use: the disk of node {user} is based on it; remove that node first"
+    )]
     ImageInUse {
         /// Name of the image.
         name: String,
@@ -111,10 +111,10 @@ pub enum Error {
         reason: String,
     },
     /// A node arrives for which there is no order.
-    #[error("node {0} is not awaited here, or not from there")]
+    #[error("node {0} arrives without an order for it, or from another host than the order names")]
     NotAwaited(String),
     /// A link with carrier `dif` has no flow.
-    #[error("link {link} is no flow at {node}: {reason}")]
+    #[error("link {link} has no flow at node {node}: {reason}")]
     NoFlow {
         /// Number of the link.
         link: u32,
@@ -124,7 +124,7 @@ pub enum Error {
         reason: String,
     },
     /// A node does not answer an echo over the network's DIF.
-    #[error("{to} has not answered {from} in DIF {dif}: {said}")]
+    #[error("node {to} did not answer an echo of node {from} in DIF {dif}: {said}")]
     NoEcho {
         /// Name of the node that does not answer.
         to: String,
@@ -176,10 +176,10 @@ pub enum Error {
     #[error("impairment: {0}")]
     Impairment(String),
     /// A network of this name exists already.
-    #[error("network {0} is there already: change it, or remove it first")]
+    #[error("network {0} already exists: change it, or remove it first")]
     Exists(String),
     /// There is no network of this name.
-    #[error("there is no network {name} here; there are: {known}")]
+    #[error("this host has no network {name}; it has: {known}")]
     NoVnet {
         /// The requested name.
         name: String,
@@ -187,7 +187,7 @@ pub enum Error {
         known: String,
     },
     /// Another client uses a thing that only one can use at a time.
-    #[error("{0} is taken by another, who types there")]
+    #[error("{0} is in use: another user is connected with write access")]
     Taken(&'static str),
     /// No answer came in time.
     #[error("{what} within {} s", limit.as_secs_f32())]
@@ -212,7 +212,9 @@ pub enum Error {
     #[error("the part: {0}")]
     Part(#[from] carina_vnet::host_part::PartError),
     /// A provider has ordered this network; operators of this host cannot change it.
-    #[error("network {0} is a part of one that a provider has handed over: it is changed there")]
+    #[error(
+        "network {0} was ordered by a provider: change it at the provider (VNO), not on this host"
+    )]
     OfProvider(String),
     /// A network cannot be restored.
     #[error(transparent)]
@@ -231,10 +233,10 @@ pub enum Error {
         known: String,
     },
     /// No address is known at which users would reach this host.
-    #[error("this host has no address that users could reach; say one with --at ADDRESS")]
+    #[error("no address of this host is known that users could reach; give one with --at ADDRESS")]
     NoAddress,
     /// Two links would use the same tunnel.
-    #[error("link {link}: network {other} has a tunnel of the same ends and tag")]
+    #[error("link {link}: network {other} has a tunnel with the same end addresses and tag")]
     TunnelTaken {
         /// Number of the link.
         link: u32,
@@ -242,13 +244,13 @@ pub enum Error {
         other: String,
     },
     /// A change of a network has failed.
-    #[error("it is not ready: {0}")]
+    #[error("the network is not ready: {0}")]
     NotReady(String),
     /// Nothing of the network is made yet.
-    #[error("network {0} is not made yet")]
+    #[error("network {0} is not created yet")]
     NotMade(String),
     /// The agent is ending and makes no more networks.
-    #[error("the agent is ending, as it had no network: ask again, and the next one answers")]
+    #[error("the agent is ending because it has no network; try again, which starts another agent")]
     Ending,
     /// The network is being removed.
     #[error("the network is being removed")]

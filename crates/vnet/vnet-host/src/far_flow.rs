@@ -53,7 +53,7 @@ impl FarFlow {
         let slot = Arc::new(Slot {
             state: Mutex::new(State {
                 flow: None,
-                reason: "it is not asked for yet".to_owned(),
+                reason: "the flow is not requested yet".to_owned(),
                 doubted: None,
             }),
             is_unwanted: AtomicBool::new(false),
@@ -137,7 +137,7 @@ impl Slot {
         if since.elapsed() > DOUBT {
             drop(state);
             self.set(Err(
-                "nothing has passed it, and it is asked for anew".to_owned()
+                "no frame arrived over the flow, so it is requested again".to_owned(),
             ));
         }
     }
@@ -292,5 +292,5 @@ const ANEW: Duration = Duration::from_secs(10);
 const DOUBT: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(100);
-const ENDED: &str = "its flow has ended";
-const NOT_ASKED: &str = "the other host has not asked for its flow yet";
+const ENDED: &str = "the flow of the link has ended";
+const NOT_ASKED: &str = "the other host has not requested the flow yet";

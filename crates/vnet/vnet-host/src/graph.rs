@@ -115,13 +115,13 @@ fn add_far(
         let has = underlay.mtu;
         return Err(Error::Unsupported {
             what: format!(
-                "link {} with packets of {} bytes, and {} around them, over {interface}, which \
-                 carries {has}",
+                "link {} has packets of {} bytes and {} bytes of tunnel headers, but {interface} \
+                 carries packets of {has} bytes",
                 link.number,
                 near.mtu,
                 carrier.overhead()
             ),
-            instead: "the interface needs a larger MTU",
+            instead: "raise the MTU of the interface",
         });
     }
     let (local, remote) = (far.local, far.remote);

@@ -131,7 +131,7 @@ fn read_piece(wire: &mut dyn GuestWire, most: usize, into: &mut Vec<u8>) -> io::
     wire.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length) as usize;
     if length > most {
-        let what = format!("a piece of {length} bytes, where {most} are the most");
+        let what = format!("a piece of {length} bytes: must be at most {most}");
         return Err(io::Error::other(what));
     }
     into.resize(length, 0);

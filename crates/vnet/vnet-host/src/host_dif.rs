@@ -166,7 +166,7 @@ impl HostDif {
         let mut members = said.filter(|it| it.dif.as_str() == dif);
         let member = members.find_map(|it| it.member.clone());
         let remote = pair.remote;
-        let member = member.ok_or_else(|| format!("this host is no member of DIF {dif} yet"))?;
+        let member = member.ok_or_else(|| format!("this host is not yet a member of DIF {dif}"))?;
         if member.state != MemberState::Enrolled {
             let why = member.last_error.unwrap_or(member.step);
             return Err(format!("this host has not joined DIF {dif}: {why}"));

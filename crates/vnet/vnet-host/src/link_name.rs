@@ -17,8 +17,8 @@ pub struct NamedLink<'a> {
 pub enum LinkNameError {
     /// No link has the name.
     #[error(
-        "network {vnet} has no link {name}: name one by its number, an end (NODE:INTERFACE) or its \
-         nodes (NODE,NODE); there are: {known}"
+        "network {vnet} has no link {name}: name a link by its number, an end (NODE:INTERFACE) or \
+         its nodes (NODE,NODE); the links are: {known}"
     )]
     Unknown {
         /// Name of the network.
@@ -29,7 +29,7 @@ pub enum LinkNameError {
         known: String,
     },
     /// Several links have the name.
-    #[error("several links of network {vnet} are {name}; name one of {which}")]
+    #[error("{name} matches several links of network {vnet}; name one of {which}")]
     Several {
         /// Name of the network.
         vnet: String,

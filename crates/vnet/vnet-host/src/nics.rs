@@ -51,7 +51,7 @@ pub(crate) fn probe(nic: &Nic) -> Result<Duration> {
     } else {
         Err(Error::Unsupported {
             what: format!("card {name} is down"),
-            instead: "it has to be up, and its wire in it",
+            instead: "the card must be up and its cable plugged in",
         })
     }
 }
@@ -70,7 +70,8 @@ pub(crate) fn look(name: &str) -> Result<()> {
     } else {
         Err(Error::Unsupported {
             what: format!("interface {name} as a card of nodes"),
-            instead: "it has an address, so that the host uses it itself",
+            instead: "the interface has an address, so the host itself uses it; give one without \
+                 an address",
         })
     }
 }

@@ -202,7 +202,7 @@ fn steps_of_link(steps: &Steps, old: Option<&LinkPart>, link: &LinkPart) -> Vec<
             let reason = if anew.is_empty() {
                 changes_of_link(old, link).join("; ")
             } else {
-                format!("node {} is made anew", anew.join(" and "))
+                format!("node {} is recreated", anew.join(" and "))
             };
             vec![step(Action::Replace, subject, reason)]
         }
@@ -234,7 +234,7 @@ fn rewired(steps: &Steps, part: &HostPart, node: &str) -> Option<String> {
     if names.is_empty() {
         None
     } else {
-        Some(format!("{} is linked anew", names.join(", ")))
+        Some(format!("the links of {} are recreated", names.join(", ")))
     }
 }
 
@@ -348,8 +348,8 @@ mod tests {
             lines(Some(&old), &new),
             [
                 "-/+ node a: processors 1 -> 2; memory 128 MiB -> 256 MiB",
-                "~ node b: eth0 is linked anew",
-                "-/+ link a:eth0 -- b:eth0: node a is made anew",
+                "~ node b: the links of eth0 are recreated",
+                "-/+ link a:eth0 -- b:eth0: node a is recreated",
             ]
         );
     }
@@ -393,8 +393,8 @@ mod tests {
         assert_eq!(
             lines(Some(&old), &format!("{new}{test}")),
             [
-                "~ node a: MTU of eth0 1480 -> 1458; eth0 is linked anew",
-                "~ node b: MTU of eth0 1480 -> 1458; eth0 is linked anew",
+                "~ node a: MTU of eth0 1480 -> 1458; the links of eth0 are recreated",
+                "~ node b: MTU of eth0 1480 -> 1458; the links of eth0 are recreated",
                 "-/+ link a:eth0 -- b:eth0: rate 5Mbps -> 9Mbps; ipip -> gre",
                 "~ tests: 0 -> 1",
             ]

@@ -74,7 +74,7 @@ pub(crate) fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -
         }
     }
     Err(Error::Timeout {
-        what: format!("{peer} has not answered {own}"),
+        what: format!("{peer} did not answer an echo from {own}"),
         limit,
     })
 }

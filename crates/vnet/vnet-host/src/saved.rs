@@ -133,7 +133,7 @@ impl Manifest {
 
     fn check(&self) -> std::result::Result<(), String> {
         if Layout::of(&self.document, &self.layout) != self.layout {
-            return Err("the layout is not that of the document".to_owned());
+            return Err("the layout does not match the document".to_owned());
         }
         for name in self.document.node.keys() {
             let resolved = self.document.resolved(name);
@@ -150,7 +150,9 @@ impl Manifest {
         for (name, saved) in &self.machines {
             if !is_name(name) || !self.document.node.contains_key(name) {
                 let name: String = name.chars().take(64).collect();
-                return Err(format!("there is a state of {name:?}, which is no node"));
+                return Err(format!(
+                    "there is a saved state of {name:?}, but the document has no such node"
+                ));
             }
             saved
                 .hardware
@@ -159,7 +161,8 @@ impl Manifest {
             for (interface, card) in &saved.cards {
                 if saved.hardware.cards.iter().all(|it| it.id != *card) {
                     return Err(format!(
-                        "node {name}: interface {interface} is card {card}, which it does not have"
+                        "node {name}: interface {interface} refers to card {card}, which the node \
+                         does not have"
                     ));
                 }
             }
@@ -367,7 +370,10 @@ mod tests {
             let a = it.machines["a"].clone();
             it.machines.insert("../a".to_owned(), a);
         });
-        assert!(moved.contains("\"../a\", which is no node"), "{moved}");
+        assert!(
+            moved.contains("\"../a\", but the document has no such node"),
+            "{moved}"
+        );
         let namespace = change(|it| {
             let a = it.machines["a"].clone();
             it.machines.insert("b".to_owned(), a);
@@ -386,7 +392,7 @@ mod tests {
         create(&path).unwrap();
         let exists = create(&path).unwrap_err().to_string();
         assert!(exists.contains("name one that does not exist"), "{exists}");
-        assert!(words(&path).contains("broken off"), "{}", words(&path));
+        assert!(words(&path).contains("interrupted"), "{}", words(&path));
         complete(&path, &manifest()).unwrap();
         assert!(words(&path).contains("state of a"), "{}", words(&path));
         fs::write(state_of(&path, "a"), "ab").unwrap();

@@ -7,11 +7,14 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum SavedError {
     /// The directory has no manifest: it does not exist, or the network was not saved completely.
-    #[error("{} is missing: this is no saved network, or one whose saving was broken off", .0.display())]
+    #[error(
+        "{} is missing: the directory is not a saved network, or saving it was interrupted",
+        .0.display()
+    )]
     Missing(PathBuf),
     /// The directory to save into already exists.
     #[error(
-        "{} exists already; `save` makes the directory: name one that does not exist",
+        "{} already exists; `save` creates the directory: name one that does not exist",
         .0.display()
     )]
     Exists(PathBuf),
@@ -42,7 +45,7 @@ pub enum SavedError {
         source: carina_vm::Error,
     },
     /// A network of this uid exists, perhaps the one that was saved.
-    #[error("network {0} is the one that was saved, or was restored from it: remove it first")]
+    #[error("network {0} is the saved network itself, or was restored from it: remove it first")]
     IsThere(String),
 }
 

@@ -228,7 +228,11 @@ async fn create(State(service): Shared, RawQuery(query): RawQuery, body: Bytes) 
         Ok(match query.as_deref() {
             None | Some("") => service.agent.create(&document)?,
             Some("followed=true") => service.agent.create_followed(&document)?,
-            Some(other) => return Err(bad(format!("{other:?}: the query is followed=true"))),
+            Some(other) => {
+                return Err(bad(format!(
+                    "{other:?}: unknown query; expected followed=true"
+                )));
+            }
         })
     })
     .await
@@ -320,7 +324,9 @@ async fn exec(
             })
             .await
         }
-        Some(other) => refusal(&bad(format!("{other:?}: the query is stream=true"))),
+        Some(other) => refusal(&bad(format!(
+            "{other:?}: unknown query; expected stream=true"
+        ))),
     }
 }
 
@@ -411,7 +417,7 @@ fn path_in(body: &[u8]) -> Result<std::path::PathBuf, ErrorBody> {
         Ok(at.path)
     } else {
         Err(bad(format!(
-            "{}: a path begins at the root",
+            "{}: the path must be absolute",
             at.path.display()
         )))
     }

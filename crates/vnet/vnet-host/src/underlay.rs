@@ -53,7 +53,8 @@ pub fn own_name() -> String {
 }
 
 /// The explanation for a host without an underlay.
-pub(crate) const NEEDED: &str = "this agent was given no interface for it (--underlay INTERFACE)";
+pub(crate) const NEEDED: &str =
+    "the agent was started without an underlay interface (--underlay INTERFACE)";
 
 impl Underlay {
     /// An interface in the namespace of this process, whose segment reaches all hosts.

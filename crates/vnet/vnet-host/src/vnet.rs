@@ -325,7 +325,7 @@ impl Vnet {
             return node.configure(wanted);
         };
         self.progress
-            .tell(format!("node {} is made anew: {error}", wanted.name));
+            .tell(format!("node {} is recreated: {error}", wanted.name));
         self.progress
             .node(&wanted.name, |it| it.is_console_ready = false);
         let _ = self.take(&wanted.name);
@@ -373,7 +373,7 @@ impl Vnet {
     pub(crate) fn look_after_ports(&self) -> Result<()> {
         if self.plane.name_namespace()? {
             let namespace = ports_namespace(lock(&self.part).vnet);
-            let what = "was removed by someone else, and has its name again";
+            let what = "was removed by another program; its name is restored";
             self.progress.tell(format!("namespace {namespace} {what}"));
         }
         Ok(())

@@ -77,6 +77,6 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
 fn no_route(NoRoute { from, to }: NoRoute) -> Error {
     Error::Unsupported {
         what: format!("tracing from {from} to {to}"),
-        instead: "no route of the network leads there",
+        instead: "no route of the network leads to that node",
     }
 }

@@ -145,7 +145,7 @@ fn saved_network_goes_on_with_its_addresses() {
     assert!(passes(&agent, "b", "10.0.0.2"));
     assert!(agent.save("keep", &place).is_err());
     let there = agent.restore(&place).unwrap_err().to_string();
-    assert!(there.contains("there already"), "{there}");
+    assert!(there.contains("already exists"), "{there}");
     agent.remove("keep").unwrap();
 
     agent.restore(&place).unwrap();

@@ -122,9 +122,7 @@ fn listener(host: Arc<impl Hosting>, log: Log) -> Listener {
     Box::new(move |messages| {
         for message in read::<ToAgent>(messages)? {
             if let Err(error) = host.tell(&message) {
-                log.say(format_args!(
-                    "what the provider asks for is not done: {error}"
-                ));
+                log.say(format_args!("a request of the provider failed: {error}"));
             }
         }
         Ok(())
@@ -138,7 +136,9 @@ fn report(host: &impl Hosting, ears: &mut [Ear], has_ended: &AtomicBool, log: &L
     let mut said_at: Option<Instant> = None;
     while !has_ended.load(Ordering::Relaxed) {
         if let Err(error) = host.try_again() {
-            log.say(format_args!("a part of a network is not made: {error}"));
+            log.say(format_args!(
+                "a part of a network cannot be created: {error}"
+            ));
         }
         let now = host.changed(seen, LOOK);
         let is_due = said_at.is_none_or(|at| at.elapsed() >= REPORT);

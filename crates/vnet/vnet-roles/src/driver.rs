@@ -77,7 +77,7 @@ impl<M: Machine> Handle<M> {
         match tokio::time::timeout(ANSWER, answer).await {
             Ok(answer) => answer.map_err(|_| ended()),
             Err(_) => {
-                let what = "the role has not come to it in time; its store may be slow";
+                let what = "the role did not handle the request in time; its store may be slow";
                 Err(ErrorBody::new(ErrorCode::TimedOut, what))
             }
         }
@@ -107,7 +107,7 @@ impl<M: Machine> Handle<M> {
         });
         self.jobs.try_send(job).map_err(|error| match error {
             std::sync::mpsc::TrySendError::Full(_) => {
-                let what = "the role has too much to do; try again";
+                let what = "the role is overloaded; try again";
                 ErrorBody::new(ErrorCode::LimitReached, what)
             }
             std::sync::mpsc::TrySendError::Disconnected(_) => ended(),
@@ -167,7 +167,10 @@ impl<M: Machine> Driver<M> {
 }
 
 fn ended() -> ErrorBody {
-    ErrorBody::new(ErrorCode::Internal, "the role has ended; its log says more")
+    ErrorBody::new(
+        ErrorCode::Internal,
+        "the role has ended; its log has the reason",
+    )
 }
 
 /// Most functions that wait for a machine.

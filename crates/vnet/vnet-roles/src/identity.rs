@@ -43,10 +43,10 @@ pub enum IdentityError {
     #[error("`{0}` is not a role; roles are pip, vnp, vno, agent, operator and delegate")]
     Role(String),
     /// The name is not well-formed.
-    #[error("`{0}` is not a name; one has up to 32 of a to z, 0 to 9 and `-` inside")]
+    #[error("`{0}` is not a name; a name has up to 32 of a to z, 0 to 9 and `-` (not at the ends)")]
     Name(String),
     /// The name in a certificate has another form.
-    #[error("`{0}` is not NAME.ROLE.{DOMAIN}")]
+    #[error("`{0}` is not a party; write NAME.ROLE.{DOMAIN}")]
     Form(String),
 }
 

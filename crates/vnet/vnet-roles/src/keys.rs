@@ -49,7 +49,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// A file already exists and would be overwritten.
-    #[error("{} is there already; remove it first if it is to be made anew", .0.display())]
+    #[error("{} already exists; remove it first to create a new one", .0.display())]
     Exists(PathBuf),
     /// A file does not contain a valid key or certificate, or the two do not match.
     #[error("{}: {what}", path.display())]
@@ -67,7 +67,7 @@ pub enum KeyError {
     Identity(#[from] IdentityError),
     /// The directory has no certificate for a role, or several.
     #[error(
-        "{} has {} of role {role}; one is needed",
+        "{} has {} of role {role}; exactly one is needed",
         path.display(),
         if *.several { "several certificates" } else { "no certificate" }
     )]
@@ -80,7 +80,7 @@ pub enum KeyError {
         several: bool,
     },
     /// The authority has not issued a certificate for the party.
-    #[error("{}: no certificate of {party} was issued here", path.display())]
+    #[error("{}: this authority has issued no certificate to {party}", path.display())]
     Unknown {
         /// Directory of the authority.
         path: PathBuf,
@@ -88,7 +88,7 @@ pub enum KeyError {
         party: Identity,
     },
     /// The certificate is revoked.
-    #[error("{}: it is revoked; have another one issued", .0.display())]
+    #[error("{}: the certificate is revoked; have another one issued", .0.display())]
     Revoked(PathBuf),
     /// The validity period is too long.
     #[error("a certificate is valid for {DAYS_MAX} days at most, not {0}")]
@@ -136,7 +136,7 @@ impl KeyDir {
         let pem = read(&path)?;
         let key = KeyPair::from_pem(&pem).map_err(|error| KeyError::Content {
             path,
-            what: format!("it is not a key: {error}"),
+            what: format!("the file is not a key: {error}"),
         })?;
         let issuer = Issuer::new(authority(), key);
         let mut params = CertificateParams::new(vec![party.domain()])?;
@@ -278,7 +278,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let all = all.map_err(|error| content(path, error))?;
     if all.is_empty() {
-        Err(content(path, "it has no certificate"))
+        Err(content(path, "the file has no certificate"))
     } else {
         Ok(all)
     }

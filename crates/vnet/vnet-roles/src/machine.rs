@@ -161,10 +161,10 @@ impl<S: Store + Send + 'static> Machine for Vnp<S> {
 pub(crate) fn no_right(callee: Role, caller: &Identity, may: &[Role]) -> ErrorBody {
     let may: Vec<&str> = may.iter().map(|role| role.word()).collect();
     let what = if may.is_empty() {
-        format!("{caller} has a certificate that gives no right here")
+        format!("the certificate of {caller} gives no right to call this party")
     } else {
         format!(
-            "{caller} may not speak to a {callee}; certificates for that are of role {}",
+            "{caller} may not call a {callee}; that needs a certificate of role {}",
             may.join(" or ")
         )
     };
@@ -177,7 +177,7 @@ pub(crate) fn read<T: DeserializeOwned>(messages: &[u8]) -> Result<Vec<T>, Error
     let list = json.deserialize_seq(List(PhantomData));
     list.and_then(|list| json.end().map(|()| list))
         .map_err(|error| {
-            let what = format!("messages are a list in JSON, and this is not one: {error}");
+            let what = format!("the body must be a JSON list of messages: {error}");
             ErrorBody::new(ErrorCode::BadRequest, what)
         })
 }
@@ -189,7 +189,7 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for List<T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of {MESSAGES_MAX} messages at most")
+        write!(f, "the list must have at most {MESSAGES_MAX} messages")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
@@ -227,7 +227,10 @@ fn vnet_of(message: &ToPip) -> Option<carina_vnet::host_part::VnetId> {
 }
 
 pub(crate) fn of_another() -> ErrorBody {
-    ErrorBody::new(ErrorCode::AccessDenied, "the network is another's")
+    ErrorBody::new(
+        ErrorCode::AccessDenied,
+        "the network belongs to another party",
+    )
 }
 
 fn brief(text: &str) -> String {

@@ -71,7 +71,7 @@ pub enum RoleError {
         source: io::Error,
     },
     /// A role's web page cannot be served.
-    #[error("{party}: its page: {source}")]
+    #[error("{party}: serving its page: {source}")]
     Page {
         /// The role.
         party: Identity,
@@ -79,7 +79,7 @@ pub enum RoleError {
         source: WebError,
     },
     /// A role's store cannot be opened.
-    #[error("{party}: its store: {source}")]
+    #[error("{party}: opening its store: {source}")]
     Store {
         /// The role.
         party: Identity,
@@ -87,7 +87,7 @@ pub enum RoleError {
         source: StoreError,
     },
     /// A PIP's inventory is inconsistent.
-    #[error("{party}: its inventory: {source}")]
+    #[error("{party}: reading its inventory: {source}")]
     Inventory {
         /// The PIP.
         party: Identity,

@@ -38,7 +38,7 @@ impl SqliteStore {
         match format(&connection).map_err(store_error)? {
             FORMAT => Ok(SqliteStore { connection }),
             other => Err(StoreError::Damaged(format!(
-                "{} has format {other}, and {FORMAT} is what this version reads",
+                "{} has format {other}; this version reads format {FORMAT}",
                 path.display()
             ))),
         }

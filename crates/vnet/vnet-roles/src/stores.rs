@@ -24,7 +24,7 @@ pub enum StoreName {
 
 /// The error for text that does not name a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}`: a store is a path, or `etcd://ADDRESS:PORT`, with a comma between several")]
+#[error("`{0}`: a store must be a path, or `etcd://ADDRESS:PORT` with more addresses after commas")]
 pub struct StoreNameError(String);
 
 /// A store opened by its name. It compacts its history from time to time, so that the store does

@@ -17,7 +17,7 @@ fn network_of_two_providers_becomes_ready_and_goes() {
     let operator = providers.operator();
     operator.create(&document("ring")).unwrap();
     let again = operator.create(&document("ring")).unwrap_err().to_string();
-    assert!(again.contains("there already"), "{again}");
+    assert!(again.contains("already exists"), "{again}");
     let seen = wait_until(&operator, "ring", |seen| seen.standing.is_ready());
     let counts = |of: &Providers| {
         let hosts = of.hosts.lock().unwrap();
@@ -54,8 +54,8 @@ fn operator_hears_why_a_node_failed_and_of_no_host() {
     operator.create(&document("ring")).unwrap();
     wait_until(&operator, "ring", |seen| seen.standing.is_ready());
     let words = [
-        "node a: it has failed: it has ended by itself, and is made again",
-        "node a has failed: it has ended by itself, and is made again",
+        "node a: it has failed: it ended by itself, and is recreated",
+        "node a has failed: it ended by itself, and is recreated",
     ];
     let begin = Instant::now();
     let events = loop {

@@ -62,7 +62,7 @@ fn sees_no_link(tls: &Tls, to: (Role, &str, u16), wanted: &Wanted) {
             ..wanted.clone()
         };
         let refused = ask(tls, to, &wanted).unwrap_err().to_string();
-        assert!(refused.contains("is another's"), "{refused}");
+        assert!(refused.contains("belongs to another party"), "{refused}");
     }
 }
 
@@ -122,7 +122,10 @@ fn operator_asks_its_nodes_wherever_they_are() {
         keys.issue(&other, 2, &keys).unwrap();
         let tls = Tls::of(&keys, &other).unwrap();
         let refused = ask(&tls, to, &wanted(seen.vnet)).unwrap_err().to_string();
-        assert!(refused.contains("is another's"), "{role}: {refused}");
+        assert!(
+            refused.contains("belongs to another party"),
+            "{role}: {refused}"
+        );
         sees_no_link(&tls, to, &wanted(seen.vnet));
         let nothing = ask(&tls, to, &wanted(VnetId::new(5)))
             .unwrap_err()
@@ -133,12 +136,12 @@ fn operator_asks_its_nodes_wherever_they_are() {
             ..wanted(seen.vnet)
         };
         let long = ask(&tls, to, &long).unwrap_err().to_string();
-        assert!(long.contains("have no names"), "{long}");
+        assert!(long.contains("without a name"), "{long}");
     }
     let operator_tls = providers.tls(Role::Operator, "acme");
     let at_vnp = (Role::Vnp, "net", providers.ports.net);
     let refused = ask(&operator_tls, at_vnp, &wanted(seen.vnet));
-    assert!(refused.unwrap_err().to_string().contains("may not speak"));
+    assert!(refused.unwrap_err().to_string().contains("may not call"));
     operator.remove("ring").unwrap();
     wait_until_gone(&operator, "ring");
 }

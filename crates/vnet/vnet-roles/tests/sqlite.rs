@@ -129,7 +129,10 @@ fn full_store_says_so_and_keeps_what_it_has() {
     let error = (0..100).find_map(|number| store.commit(now, &put(number)).err());
     let error = error.expect("300,000 bytes have no room for a million");
     assert!(matches!(error, StoreError::Full(_)), "{error}");
-    assert!(error.to_string().contains("give it more room"), "{error}");
+    assert!(
+        error.to_string().contains("give the store more space"),
+        "{error}"
+    );
     let there = store.range(now, &KeyRange::prefix("k/")).unwrap().entries;
     assert!(there.len() > 5 && there.iter().all(|entry| entry.value == [7; 10_000]));
     store

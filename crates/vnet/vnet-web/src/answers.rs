@@ -16,7 +16,7 @@ pub async fn answer<T: Serialize + Send + 'static>(
 ) -> Response {
     let done = tokio::task::spawn_blocking(work).await;
     let done = done.unwrap_or_else(|_| {
-        let what = "the agent failed; its log says more";
+        let what = "the agent failed; its log has the reason";
         Err(ErrorBody::new(ErrorCode::Internal, what))
     });
     answered(done)
@@ -85,7 +85,7 @@ pub fn event_query(query: &str) -> Result<(u64, Duration), ErrorBody> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let wrong = || {
             bad(format!(
-                "{pair:?}: a query is since=NUMBER&wait_ms=MILLISECONDS"
+                "{pair:?}: unknown query; expected since=NUMBER&wait_ms=MILLISECONDS"
             ))
         };
         let (key, value) = pair.split_once('=').ok_or_else(wrong)?;

@@ -105,7 +105,9 @@ impl Captures {
             all.retain(|_, capture| lock(&capture.state).asked.elapsed() < FORGOTTEN);
             let runs = |capture: &&Arc<Capture>| lock(&capture.state).end.is_none();
             if all.values().filter(runs).count() >= CAPTURES_MAX {
-                let what = format!("{CAPTURES_MAX} captures run already; end one first");
+                let what = format!(
+                    "{CAPTURES_MAX} captures are running, which is the limit; end one first"
+                );
                 return Err(ErrorBody::new(ErrorCode::LimitReached, what));
             }
             // The oldest ended capture is removed.
@@ -193,7 +195,7 @@ impl Captures {
     fn find(&self, id: u64) -> Result<Arc<Capture>, ErrorBody> {
         let found = lock(&self.all).get(&id).map(Arc::clone);
         found.ok_or_else(|| {
-            let what = format!("there is no capture {id}, or it was forgotten: begin another");
+            let what = format!("capture {id} does not exist or has expired; begin another");
             ErrorBody::new(ErrorCode::NotFound, what)
         })
     }

@@ -67,7 +67,8 @@ pub struct About {
 pub enum WebError {
     /// The address is not a loopback address.
     #[error(
-        "a page at {0}: it is served on a loopback address; `ssh -L` leads there from elsewhere"
+        "the page cannot be served at {0}: use a loopback address, and `ssh -L` to reach it from \
+         another host"
     )]
     NotLoopback(SocketAddr),
     /// The page cannot listen on the address.
@@ -144,7 +145,7 @@ fn router(kind: Kind, api: Router, token: Token) -> Router {
 async fn file(Path(name): Path<String>) -> Response {
     let file = FILES.iter().find(|(known, _)| *known == name);
     let Some((name, text)) = file else {
-        let what = "the page has no such part";
+        let what = "the page has no such file";
         return refusal(&ErrorBody::new(ErrorCode::NotFound, what));
     };
     if name.ends_with(".css") {
@@ -177,8 +178,8 @@ async fn admit(State(token): State<Token>, request: Request, next: Next) -> Resp
     if is_token(&token.0, said) {
         return next.run(request).await;
     }
-    let what = "the request does not bear the token that the page's address has behind #: open the \
-                address that the command has printed last";
+    let what = "the request lacks the token that follows # in the page's address: open the \
+         address that the command printed last";
     let mut response = refusal(&ErrorBody::new(ErrorCode::AccessDenied, what));
     *response.status_mut() = StatusCode::UNAUTHORIZED;
     response

@@ -82,7 +82,7 @@ pub async fn streamed<G: Send + Unpin + 'static>(
         }
         Some(Sent::Refusal(error)) => refusal(&error),
         None => {
-            let what = "the command has failed; the log of what serves it says more";
+            let what = "the command failed; the log of the serving process has the reason";
             refusal(&ErrorBody::new(ErrorCode::Internal, what))
         }
     }

@@ -22,7 +22,9 @@ impl std::str::FromStr for Right {
         match text {
             "ip" => Ok(Right::Ip),
             "dif" => Ok(Right::Dif),
-            other => Err(format!("{other:?} is no right; rights are ip and dif")),
+            other => Err(format!(
+                "{other:?} is not a right; the rights are ip and dif"
+            )),
         }
     }
 }
@@ -72,7 +74,7 @@ impl std::str::FromStr for AtAddress {
         let parsed = address.or_else(|_| text.parse().map(AtAddress::Port));
         parsed.map_err(|_| {
             format!(
-                "{text:?}: an address is written 192.0.2.1, 192.0.2.1:51820 or [2001:db8::1]:51820"
+                "{text:?}: write an address as 192.0.2.1, 192.0.2.1:51820 or [2001:db8::1]:51820"
             )
         })
     }

@@ -24,7 +24,7 @@ pub struct Placement {
 #[non_exhaustive]
 pub enum DivisionError {
     /// The placement gives no host for this node.
-    #[error("node {0} has no host")]
+    #[error("node {0} is not assigned to a host")]
     NoHost(String),
     /// The placement gives no tag for the link of this number.
     #[error("link {0} has no tag")]

@@ -15,14 +15,14 @@ pub enum StreamError {
     #[error("{0}")]
     Refused(ErrorBody),
     /// The stream has ended without a last line.
-    #[error("what the command says has broken off: its exit status has not come")]
+    #[error("the connection ended before the exit status of the command arrived")]
     BrokenOff,
     /// A line is no line of a stream.
-    #[error("a line of what the command says is not understood: {0}")]
+    #[error("a line of the command's output cannot be decoded: {0}")]
     Line(String),
     /// The agent or the VNO is of an earlier version, which does not stream.
     #[error(
-        "{dropped} more bytes of output have not come: the agent or the VNO is of an earlier \
+        "{dropped} more bytes of output are missing: the agent or the VNO runs an earlier \
          version, which sends {most} MiB at most", most = ExecReply::STDOUT_MAX >> 20
     )]
     Cut {

@@ -57,7 +57,7 @@ pub enum Verb {
 
 /// The error for a word that is not a verb.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot be granted; these can: {all}", all = Verb::list())]
+#[error("`{0}` cannot be granted; the verbs that can be granted are {all}", all = Verb::list())]
 pub struct UnknownVerb(String);
 
 /// Why a grant is invalid.
@@ -65,13 +65,16 @@ pub struct UnknownVerb(String);
 #[non_exhaustive]
 pub enum GrantError {
     /// The grant has no verbs.
-    #[error("a grant has one verb at least: {all}", all = Verb::list())]
+    #[error("a grant needs at least one verb: {all}", all = Verb::list())]
     Nothing,
     /// The grant would already have expired.
-    #[error("a grant ends later than now: `until` counts seconds since 1970, UTC")]
+    #[error("the grant would end in the past: `until` counts seconds since 1970, UTC")]
     Ended,
     /// The grant is limited to some nodes, but has this verb, which concerns the whole network.
-    #[error("`{0}` is of the whole network: a grant of it names no nodes; make another for them")]
+    #[error(
+        "`{0}` applies to the whole network: a grant of it cannot name nodes; use a separate \
+         grant for verbs on nodes"
+    )]
     OfNetwork(Verb),
     /// The network has no node of this name.
     #[error("the network has no node {0}")]
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn grants_that_cannot_be_get_words() {
         for (grant, words) in [
-            (grant(&[], &[]), "one verb at least"),
+            (grant(&[], &[]), "at least one verb"),
             (
                 grant(&[Verb::Exec, Verb::Apply], &["r1"]),
                 "`apply` is of the whole",

@@ -39,7 +39,7 @@ pub struct VnetId(u64);
 
 /// The error for text that is not a uid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?}: a uid of a virtual network has 16 digits from 0 to f")]
+#[error("{0:?}: the uid of a virtual network must have 16 digits from 0 to f")]
 pub struct VnetIdError(String);
 
 /// The part of a virtual network that one host makes.

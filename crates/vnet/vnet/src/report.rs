@@ -321,10 +321,10 @@ impl std::fmt::Display for MigrationReport {
         }
         write!(f, " in {:.0} ms", self.total_ms)?;
         if let Some(down) = self.downtime_ms {
-            write!(f, "; it stood still for {down:.1} ms")?;
+            write!(f, "; it was paused for {down:.1} ms")?;
         }
         if self.is_made_anew {
-            f.write_str("; its QEMU there has ended, and it was made anew")?;
+            f.write_str("; its QEMU there ended, and the node was recreated")?;
         }
         match (&self.watched_from, self.lost, self.gap_ms) {
             (Some(from), Some(lost), Some(gap)) => write!(

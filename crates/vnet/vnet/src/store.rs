@@ -185,10 +185,10 @@ pub enum StoreError {
     #[error("the store does not answer: {0}")]
     Unavailable(String),
     /// The store has no room left.
-    #[error("the store is full: {0}; remove networks, or give it more room")]
+    #[error("the store is full: {0}; remove networks, or give the store more space")]
     Full(String),
     /// The content of the store cannot be read.
-    #[error("the store holds what cannot be read: {0}; restore it from a copy")]
+    #[error("the store is damaged: {0}; restore it from a backup")]
     Damaged(String),
     /// The lease has ended, or never existed.
     #[error("lease {:x} has ended", .0.0)]
@@ -197,7 +197,7 @@ pub enum StoreError {
     #[error("the history begins after revision {}; read the range again", .0.0)]
     Compacted(Revision),
     /// A key, value or transaction exceeds its largest size.
-    #[error("{what} has {size}; at most {most} is possible")]
+    #[error("{what} has {size}; must be at most {most}")]
     TooLarge {
         /// What is too large.
         what: &'static str,
@@ -207,7 +207,7 @@ pub enum StoreError {
         most: usize,
     },
     /// The text is not a valid key.
-    #[error("`{0}` is not a key: give printable letters of ASCII, one at least")]
+    #[error("`{0}` is not a key: give one or more printable ASCII characters")]
     Key(String),
     /// The transaction writes this key twice.
     #[error("the transaction writes `{0}` twice; once is possible")]
@@ -445,7 +445,7 @@ mod tests {
         let spaced = Transaction::new().if_absent("a b");
         assert!(refusal(spaced).contains("`a b` is not a key"));
         let empty = Transaction::new().delete("");
-        assert!(refusal(empty).contains("one at least"));
+        assert!(refusal(empty).contains("one or more"));
         let large = Transaction::new().put("a", vec![0; VALUE_MAX + 1]);
         assert!(refusal(large).contains("at most 1048576"));
         let many = (0..=OPERATIONS_MAX).fold(Transaction::new(), |transaction, number| {

@@ -81,10 +81,10 @@ pub enum WishError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Another process changed the network in between.
-    #[error("another has changed `{0}` at the same time; look at it, and try again")]
+    #[error("another client changed `{0}` at the same time; read it again, and retry")]
     Conflict(String),
     /// A network of this name is still being removed.
-    #[error("`{0}` is being removed; try again when it is gone")]
+    #[error("`{0}` is being removed; try again once it is removed")]
     Leaving(String),
     /// There is no network of this name.
     #[error("there is no network `{0}`")]

@@ -199,8 +199,8 @@ impl<S: Store> Vnp<S> {
             None if !self.has_share(vno) => {
                 self.count("network beyond the VNO's share");
                 let words = format!(
-                    "you have {} networks at this provider, as many as it gives one operator; \
-                     take down one of them first",
+                    "you have {} networks at this provider, the limit for one operator; remove \
+                     one of them first",
                     self.networks_per_vno
                 );
                 let reason = Reason::new(ReasonCode::Insufficient, words);
@@ -471,7 +471,7 @@ impl Record {
 
     /// The reason of an attempt that failed because a provider did not answer.
     fn unreachable() -> Reason {
-        let words = "a provider that has to take part did not answer in time";
+        let words = "a provider that the network needs did not answer in time";
         Reason::new(ReasonCode::Unreachable, words)
     }
 }

@@ -357,7 +357,10 @@ fn end_of_the_queue_ends_what_fails_again_and_again() {
     assert_eq!(code, Some(ReasonCode::Failed));
     rig.pass(Duration::from_secs(40));
     let reason = rig.refusal();
-    assert!(reason.message.contains("its queue has ended"), "{reason:?}");
+    assert!(
+        reason.message.contains("in the queue has expired"),
+        "{reason:?}"
+    );
     assert_eq!(rig.released, 1);
 }
 

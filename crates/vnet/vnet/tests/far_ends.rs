@@ -147,13 +147,13 @@ fn far_end_is_at_no_host_of_the_provider_itself() {
     tell(&mut pip, "v", reserve(key(1)));
     let wrong = [
         // A tunnel between two hosts of the provider, with a tag that another network gets next.
-        (end([192, 0, 2, 32], 7), "at a host of this very provider"),
-        (end([192, 0, 2, 16], 7), "at a host of this very provider"),
+        (end([192, 0, 2, 32], 7), "at a host of this provider"),
+        (end([192, 0, 2, 16], 7), "at a host of this provider"),
         // An address for tunnels without a tag.
-        (end([192, 0, 2, 35], 7), "at a host of this very provider"),
+        (end([192, 0, 2, 35], 7), "at a host of this provider"),
         (end([127, 0, 0, 1], 7), "no host has such"),
         (end([224, 0, 0, 9], 7), "no host has such"),
-        (end([198, 51, 101, 1], 7), "none of the addresses"),
+        (end([198, 51, 101, 1], 7), "none of the known addresses"),
         (end([198, 51, 100, 1], 0), "must be 1 to 16777215"),
         (end([198, 51, 100, 1], 1 << 24), "must be 1 to 16777215"),
     ];
@@ -198,7 +198,10 @@ fn tunnel_of_anothers_network_is_not_taken() {
     let (answers, _) = tell(&mut pip, "w", commit(key(2), far(9)));
     let reason = refusal(&answers);
     assert_eq!(reason.code, ReasonCode::Conflict);
-    assert!(reason.message.contains("same ends and tag"), "{reason:?}");
+    assert!(
+        reason.message.contains("same end addresses and tag"),
+        "{reason:?}"
+    );
     let (answers, _) = tell(&mut pip, "w", commit(key(2), far(10)));
     assert!(answers.contains(&FromPip::Committed { key: key(2) }));
 }
@@ -331,7 +334,7 @@ fn word_of_a_pip_that_is_no_node_reaches_no_operator() {
     assert!(
         failed
             .unwrap()
-            .contains("node r1: it has failed: its host has no image")
+            .contains("node r1: it has failed: its host has no bootable image")
     );
     let leak = Obstacle::NodeFailed("r1 on host h1 at 192.0.2.16".to_owned(), Cause::Image);
     let words = says(&mut vnp, leak).unwrap();

@@ -163,7 +163,7 @@ fn xml_is_refused_with_line_and_remedy() {
         ),
         (
             "<vnet name='a'>\n<node name='b'>",
-            &["line 2", "does not end"],
+            &["line 2", "is not closed"],
         ),
         ("<vnet name='a'>\n</node>", &["line 2"]),
         (

@@ -331,12 +331,17 @@ fn what_cannot_move_is_refused_with_the_reason() {
     for (node, to, code, words) in [
         ("s", "h2", ReasonCode::Impossible, "it is a namespace"),
         ("m", "h1", ReasonCode::Impossible, "on host h1 already"),
-        ("m", "h3", ReasonCode::Impossible, "there is no host h3"),
+        (
+            "m",
+            "h3",
+            ReasonCode::Impossible,
+            "the inventory has no host h3",
+        ),
         (
             "z",
             "h2",
             ReasonCode::Impossible,
-            "there is no node z here; there are: m, s",
+            "the network has no node z at this provider; it has: m, s",
         ),
     ] {
         let (refused, said) = house.begin(node, to, 1).unwrap_err();

@@ -126,7 +126,7 @@ fn provider_beyond_agrees_before_and_hears_afterwards() {
     assert_eq!(house.outcome(7), Some(MoveOutcome::Moved { stood_us }));
     assert_eq!(repoint(&house.answers()), Some(told));
     let (code, words) = house.begin("m", "h1", 8).unwrap_err();
-    assert!(code == ReasonCode::Conflict && words.contains("has not heard"));
+    assert!(code == ReasonCode::Conflict && words.contains("has not been notified"));
     house.tell(answer(7, true, None));
     house.begin("m", "h1", 8).unwrap();
     assert!(!repoint(&house.answers()).unwrap().is_decided);
@@ -151,7 +151,7 @@ fn move_is_given_up_if_the_provider_beyond_does_not_agree() {
     house.now += LIMIT;
     house.report();
     let outcome = house.outcome(8).unwrap();
-    assert!(matches!(outcome, MoveOutcome::Stayed { reason } if reason.contains("not agreed")));
+    assert!(matches!(outcome, MoveOutcome::Stayed { reason } if reason.contains("did not agree")));
     house.report();
     assert!(house.hosts["h2"].has.is_empty());
     assert_eq!(house.hosts["h1"].has[&VNET].links, before.links);

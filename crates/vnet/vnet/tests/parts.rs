@@ -65,7 +65,7 @@ fn parts_and_status_survive_the_wire() {
 #[test]
 fn what_a_placement_lacks_is_named() {
     let error = divided(&[("a", "h1"), ("b", "h1")]).unwrap_err();
-    assert_eq!(error.to_string(), "node c has no host");
+    assert_eq!(error.to_string(), "node c is not assigned to a host");
     let error = divided(&[("a", "h1"), ("b", "h2"), ("c", "h2")]).unwrap_err();
     assert_eq!(error, DivisionError::NoOuter(0));
 }
@@ -82,13 +82,13 @@ fn part_that_cannot_be_made_is_refused_with_the_reason() {
     for (from, to, words) in [
         ("\"name\":\"x\"", "\"name\":\"../x\"", "network \"../x\""),
         ("\"name\":\"eth0\"", "\"name\":\"a/b\"", "interface \"a/b\""),
+        ("\"name\":\"c\"", "\"name\":\"b\"", "node b occurs twice"),
+        ("\"number\":1", "\"number\":0", "link 0 occurs twice"),
         (
-            "\"name\":\"c\"",
-            "\"name\":\"b\"",
-            "node b stands there twice",
+            "\"link\":1",
+            "\"link\":0",
+            "is not an interface of this part",
         ),
-        ("\"number\":1", "\"number\":0", "link 0 stands there twice"),
-        ("\"link\":1", "\"link\":0", "is no interface of this part"),
         ("\"cpus\":1", "\"cpus\":0", "cpus 0: must be 1 to 256"),
         (
             "\"image\":\"carina\"",

@@ -152,7 +152,7 @@ fn two_vnps_never_get_the_same_processors() {
     assert_eq!(reason.code, ReasonCode::Insufficient);
     assert_eq!(
         reason.message,
-        "r1: no host has 2 processors, one has 1 processor; r1: 1 processor would fit"
+        "r1: no host has 2 processors, at most 1 processor; r1: 1 processor would fit"
     );
     assert_eq!(reason.node.as_deref(), Some("r1"));
     // The reservation expires by itself, and then there is room.
@@ -289,7 +289,7 @@ fn part_that_names_a_node_twice_is_refused() {
     };
     assert_eq!(reason.code, ReasonCode::Impossible);
     assert!(
-        reason.message.contains("node r1 stands there twice"),
+        reason.message.contains("node r1 occurs twice"),
         "{reason:?}"
     );
 }

@@ -60,29 +60,33 @@ fn files_that_cannot_be_meant_are_refused_with_their_line() {
         ("mtu 1540", "mtu 1279", "the internal mtu is 1279"),
         ("mtu 1460", "mtu 67", "the external mtu is 67"),
         ("mtu 1460", "mtu many", "mtu is \"many\": a number"),
-        ("psid-length 6;", "", "port-set has no psid-length"),
+        ("psid-length 6;", "", "port-set lacks psid-length"),
         (
             "psid-length 6",
             "psid-length 17",
             "\"17\": a number of bits",
         ),
-        ("id 0;", "", "queue has no id"),
+        ("id 0;", "", "queue lacks id"),
         ("id 0;", "id 0; id 1;", "id occurs twice"),
         ("id 0;", "id { }", "id needs a value"),
         (
             "hairpinning",
             "hairpining",
-            "internal-interface has no \"hairpining\"",
+            "internal-interface cannot contain \"hairpining\"",
         ),
         ("period 2", "period 0", "seconds, 1 or more"),
-        ("device \"00:05.0\"", "x y", "instance has no \"x\""),
+        ("device \"00:05.0\"", "x y", "instance cannot contain \"x\""),
         (
             "02:00:00:00:00:01",
             "03:00:00:00:00:01",
             "a MAC address is expected",
         ),
         ("softwire-config", "softwire-confi", "the file has no"),
-        ("softwire {", "psid-map {", "psid-map has no \"ipv4\""),
+        (
+            "softwire {",
+            "psid-map {",
+            "psid-map cannot contain \"ipv4\"",
+        ),
     ] {
         let error = wrong(from, to);
         assert!(error.contains(words), "{to}: {error}");
@@ -129,11 +133,11 @@ fn version_1_that_contradicts_itself_is_refused() {
             "addr 178.79.150.234",
             "no entry of psid-map contains 178.79.150.233",
         ),
-        ("ip 10.0.0.1;", "", "external-interface has no ip"),
+        ("ip 10.0.0.1;", "", "external-interface lacks ip"),
         (
             "softwire-config {",
             "softwire-config { instance { device x; }",
-            "and beside it",
+            "and outside of one",
         ),
     ] {
         assert!(VERSION1.contains(from), "{from}");

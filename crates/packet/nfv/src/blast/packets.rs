@@ -453,7 +453,7 @@ mod tests {
     fn wrong_mixes_and_flows_are_refused() {
         let refusal = |text: &str| text.parse::<Mix>().unwrap_err().to_string();
         assert!(refusal("64y7").contains("64x7,594x3,1500"));
-        assert!(refusal("64x0").contains("are written"));
+        assert!(refusal("64x0").contains("write lengths of frames"));
         assert!(refusal("59").contains("a frame has 60 to 1514"));
         assert!(refusal("64x5000").contains("at most 4096"));
         let none = Synthesis {

@@ -264,7 +264,7 @@ pub(crate) enum VnetCommand {
         subcommand,
         after_help = "Examples:\n  carina vnet link down r1,r2\n  carina vnet link up 0 --vnet \
         demo\n  carina --json vnet link down r1:eth0\n\nExit code 1: there is no such link, or \
-        no probe passes it once it is up. `apply` leaves the link down."
+        no probe packet passes it once it is up. `apply` leaves the link down."
     )]
     Link(switching::LinkCommand),
     /// Grant rights on a network of a VNO to a delegate (the holder of a delegate's certificate)

@@ -210,8 +210,8 @@ fn wrong_forwarders_have_their_exit_codes() {
         assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
         assert!(said.contains(part), "{words:?}: {said}");
     };
-    fails(&["forward", "left"], 2, "by wire there are two");
-    fails(&["forward", "left", "tip:x"], 2, "no such kind of port");
+    fails(&["forward", "left"], 2, "a wire needs two ports");
+    fails(&["forward", "left", "tip:x"], 2, "is not a kind of port");
     fails(
         &["forward", "left", "left"],
         2,

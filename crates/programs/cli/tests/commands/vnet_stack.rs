@@ -302,7 +302,7 @@ fn image_of_the_users_own_boots_with_its_addresses() {
     let refused = here.carina(&["vnet", "exec", "a", "true"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && said.contains("takes commands"),
+        !refused.status.success() && said.contains("runs commands"),
         "{said}"
     );
     let log =

@@ -97,7 +97,7 @@ fn right_to_a_dif_needs_one(site: &Site) {
     let refused = site.command(&words);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        !refused.status.success() && said.contains("in no DIF"),
+        !refused.status.success() && said.contains("not a member of a DIF"),
         "{said}"
     );
 }

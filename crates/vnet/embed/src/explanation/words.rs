@@ -83,18 +83,20 @@ impl<N: Names> Words<'_, N> {
                 };
                 let wanted = nodes.len();
                 format!(
-                    "{} need {wanted} hosts, and {there} for them",
+                    "{} need {wanted} different hosts, but {there} for them",
                     all.join(", ")
                 )
             }
-            Constraint::Link { link } => format!("{}: no path has what it needs", self.link(*link)),
+            Constraint::Link { link } => {
+                format!("{}: no path satisfies its rate and delay", self.link(*link))
+            }
             Constraint::Node { node } => {
                 format!(
-                    "{}: no host beside the other nodes is right",
+                    "{}: no host is suitable once the other nodes are placed",
                     names.node(*node)
                 )
             }
-            Constraint::Together => "the links together need more than is free".to_owned(),
+            Constraint::Together => "the links together need more rate than is free".to_owned(),
         }
     }
 
@@ -103,14 +105,14 @@ impl<N: Names> Words<'_, N> {
         let place = names.place(self.request, id);
         let node = &self.request.nodes()[id.index()];
         let most =
-            |wanted: String, most: String| format!("no host{place} has {wanted}, one has {most}");
+            |wanted: String, most: String| format!("no host{place} has {wanted}, at most {most}");
         let what = match lack {
             Lack::Location => format!("there is no host{place}"),
-            Lack::Labels => format!("no host{place} has all labels"),
+            Lack::Labels => format!("no host{place} has all requested labels"),
             Lack::Cpu(there) => most(names.cpu(node.cpu), names.cpu(there)),
             Lack::Memory(there) => most(names.memory(node.memory), names.memory(there)),
             Lack::Nics(there) => most(nics(node.nics), nics(there)),
-            Lack::OneHostWithAll => format!("no host{place} has all that is needed"),
+            Lack::OneHostWithAll => format!("no host{place} satisfies all requirements"),
         };
         format!("{}: {what}", names.node(id))
     }

@@ -39,12 +39,12 @@ pub enum RegisterError {
         known: String,
     },
     /// The lease is zero or too long.
-    #[error("a lease of {0} s: must be 1 s to 365 days")]
+    #[error("a lease of {0} s: must be from 1 s to 365 days")]
     Lease(u64),
     /// The right `dif` is requested, but the node is not a member of a DIF.
     #[error(
-        "access point {access} of network {network} gives no right `dif`: its node {node} is in no \
-         DIF, because no link of it is `as = \"dif\"`"
+        "access point {access} of network {network} cannot grant the right `dif`: its node {node} \
+         is not a member of a DIF, because no link of it has `as = \"dif\"`"
     )]
     NoDif {
         /// Name of the access point.
@@ -55,7 +55,7 @@ pub enum RegisterError {
         node: Ipv4Addr,
     },
     /// The token would have no addresses, or too many.
-    #[error("{0} addresses: a token has 1 to {ADDRESSES_MAX}")]
+    #[error("{0} addresses: a token must have 1 to {ADDRESSES_MAX}")]
     Addresses(usize),
     /// The keys are not available or unusable.
     #[error(transparent)]

@@ -86,7 +86,7 @@ fn token_lets_its_user_in_once_and_the_same_system_again() {
     site.again();
     let refused = site.refusal(NOW + 1, OTHER, &token);
     assert_eq!(refused.reason, Refusal::Used);
-    assert!(refused.to_string().contains("new one"), "{refused}");
+    assert!(refused.to_string().contains("a new token"), "{refused}");
     let again = site
         .register
         .admit(NOW + 1, ALICE, &token)

@@ -52,7 +52,7 @@ impl Refusals {
             interval: INTERVAL_MIN,
         };
         self.sources.insert(source, counted);
-        Some(format!("a token is refused that came from {source}: {why}"))
+        Some(format!("a token from {source} is rejected: {why}"))
     }
 
     /// The events that are due. The interval of a source doubles each time; a source without
@@ -70,10 +70,10 @@ impl Refusals {
             let (count, last) = (counted.count, &counted.last);
             let within = passed.as_secs();
             events.push(match count {
-                1 => format!("another token is refused that came from {source}: {last}"),
+                1 => format!("another token from {source} is rejected: {last}"),
                 _ => format!(
-                    "{count} tokens more are refused that came from {source} within {within} s, \
-                     the last one: {last}"
+                    "{count} more tokens from {source} are rejected within {within} s, the last \
+                     one because: {last}"
                 ),
             });
             counted.count = 0;
@@ -121,7 +121,7 @@ mod tests {
         let first = refusals.note(began, address(1), "it has expired");
         assert_eq!(
             first.unwrap(),
-            "a token is refused that came from 192.0.2.1: it has expired"
+            "a token from 192.0.2.1 is rejected: it has expired"
         );
         for _ in 0..1000 {
             assert_eq!(refusals.note(began, address(1), "it is no token"), None);
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(
             refusals.due(began + INTERVAL_MIN),
             [
-                "1000 tokens more are refused that came from 192.0.2.1 within 10 s, the last one: \
-              it is no token"
+                "1000 more tokens from 192.0.2.1 are rejected within 10 s, the last one because: \
+                 it is no token"
             ]
         );
         // The second source has stopped; the first one's next event comes after twice the interval.

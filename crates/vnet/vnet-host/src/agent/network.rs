@@ -481,7 +481,7 @@ impl Shared {
         state.ready_after = Some(took);
         drop(state);
         self.progress
-            .tell(format!("ready after {} ms", took.as_millis()));
+            .tell(format!("network ready after {} ms", took.as_millis()));
     }
 
     fn fail(&self, error: &Error) {

@@ -25,7 +25,7 @@ impl Agent {
             if !seen.insert(name) {
                 return Err(Error::Unsupported {
                     what: format!("interface {name}, twice"),
-                    instead: "a card goes to one node",
+                    instead: "a network card can belong to one node only",
                 });
             }
         }
@@ -68,8 +68,8 @@ impl Agent {
                 return Err(Error::NotAdmitted {
                     vnet: part.name.clone(),
                     reason: format!(
-                        "node {} wants a network card, and of {} that this host gives to nodes \
-                         (`carina vnet agent --nic`) none is free",
+                        "node {} needs a network card, but none of the {} cards that this host \
+                         offers to nodes (`carina vnet agent --nic`) is free",
                         link.near.node,
                         offered.len()
                     ),

@@ -237,7 +237,8 @@ impl Agent {
             if is_behind && link.carrier == Carrier::Dif {
                 return Err(Error::Unsupported {
                     what: format!("link {} as a flow to {remote}", link.number),
-                    instead: "it is behind the gateway: `ipip`, `gre` or `vxlan` lead there",
+                    instead: "the host is behind the gateway, which flows of the DIF cannot \
+                         cross: use `ipip`, `gre` or `vxlan`",
                 });
             }
             if let Some(other) = tunnels.insert(tunnel, own.clone()) {

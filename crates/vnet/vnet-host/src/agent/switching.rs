@@ -69,7 +69,7 @@ impl Agent {
                 VnetState::Ready | VnetState::Degraded => return Ok(()),
                 VnetState::Failed => return Err(Error::NotReady(report.obstacles.join("; "))),
                 VnetState::Changing if Instant::now() >= deadline => {
-                    let what = format!("network {name} has not become ready");
+                    let what = format!("network {name} did not become ready");
                     return Err(Error::Timeout { what, limit });
                 }
                 VnetState::Changing => std::thread::sleep(LOOK),

@@ -39,7 +39,11 @@ fn one(vnet: &Vnet, part: &HostPart, test: &Test) -> TestReport {
             (holds, seen, format!("throughput {from} {to}"))
         }
         // A checked document has one of them.
-        (None, None) => (false, "it tests nothing".to_owned(), String::new()),
+        (None, None) => (
+            false,
+            "the test has neither ping nor throughput".to_owned(),
+            String::new(),
+        ),
     };
     TestReport {
         test: words,

@@ -74,7 +74,8 @@ impl ImageStore {
             reason,
         };
         if !is_name(&new.name) || new.name == OWN {
-            let words = "a name has 1 to 32 letters, digits and '-' inside, and is not `carina`";
+            let words = "a name must have 1 to 32 letters, digits and '-' (not at the ends), and \
+                 must not be `carina`";
             return Err(refuse(words.to_owned()));
         }
         for directory in ["blobs", "names", "nodes"] {
@@ -89,7 +90,7 @@ impl ImageStore {
             let text = fs::read_to_string(path).attempt(format!("reading {}", path.display()))?;
             if text.len() > USER_DATA_MAX {
                 Err(refuse(format!(
-                    "{} has {} bytes; user-data has at most {USER_DATA_MAX}",
+                    "{} has {} bytes; user-data must have at most {USER_DATA_MAX}",
                     path.display(),
                     text.len()
                 )))
@@ -99,7 +100,7 @@ impl ImageStore {
         });
         let kernel = match &new.kernel {
             None if new.initramfs.is_some() || !new.command_line.is_empty() => {
-                return Err(refuse("an initramfs goes with a kernel".to_owned()));
+                return Err(refuse("an initramfs needs a kernel: give both".to_owned()));
             }
             None => None,
             Some(kernel) => Some(StoredKernel {
@@ -126,7 +127,7 @@ impl ImageStore {
         if let Ok(known) = self.find(&new.name)
             && known.disk != image.disk
         {
-            let words = "another image has this name; remove it first";
+            let words = "an image with this name already exists; remove it first";
             return Err(refuse(words.to_owned()));
         }
         let text = serde_json::to_vec_pretty(&image).attempt("writing an image's entry")?;
@@ -184,20 +185,21 @@ impl Info {
     fn unfit(&self) -> Option<String> {
         if !["qcow2", "raw"].contains(&self.format.as_str()) {
             return Some(format!(
-                "it is {}; `qemu-img convert -O qcow2` makes it one that can be taken",
+                "the file is {}; `qemu-img convert -O qcow2` converts it to a supported format",
                 self.format
             ));
         }
         if let Some(file) = &self.backing_filename {
             return Some(format!(
-                "it is what was written over {file:?}; `qemu-img convert -O qcow2` makes it whole"
+                "the file is an overlay of {file:?}; `qemu-img convert -O qcow2` makes a whole \
+                 image of it"
             ));
         }
         let data = self.format_specific.as_ref().map(|it| &it.data);
         if data.is_some_and(|data| data.get("data-file").is_some()) {
-            return Some("its data are in another file".to_owned());
+            return Some("the data of the image are in another file".to_owned());
         }
-        self.encrypted.then(|| "it is encrypted".to_owned())
+        self.encrypted.then(|| "the image is encrypted".to_owned())
     }
 }
 

@@ -21,7 +21,10 @@ impl ImageStore {
         if lock_file(&file, LIMIT).attempt(what())? {
             Ok(file)
         } else {
-            let what = format!("another command changes {}", self.0.display());
+            let what = format!(
+                "another command is changing {}; try again",
+                self.0.display()
+            );
             Err(Error::Timeout { what, limit: LIMIT })
         }
     }

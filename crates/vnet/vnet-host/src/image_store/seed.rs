@@ -65,7 +65,7 @@ fn make(directory: &Path, path: &Path) -> Result<()> {
         return Err(Error::Tool {
             what: format!("writing {}", path.display()),
             said: format!(
-                "none of {} is there (package genisoimage)",
+                "none of the programs {} is installed (package genisoimage)",
                 PROGRAMS.join(", ")
             ),
         });

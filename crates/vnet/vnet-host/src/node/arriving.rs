@@ -106,14 +106,14 @@ impl Arrival {
         if cards.len() != part.interfaces.len() {
             return Err(Error::Unsupported {
                 what: what(),
-                instead: "its host names no card for one of its interfaces",
+                instead: "the sending host names no card for one of its interfaces",
             });
         }
         if !is_within(hardware, part) {
             return Err(Error::Unsupported {
                 what: what(),
-                instead: "its host sends a machine with more memory or processors than the \
-                          provider has ordered here",
+                instead: "the sending host sends a machine with more memory or processors than \
+                     the provider ordered here",
             });
         }
         let (machine, bare) = bare(site, part, &directory)?;

@@ -40,7 +40,7 @@ pub(super) fn status_of(finish: Finish, what: &str, limit: Duration) -> Result<i
         Finish::Exited(status) => Ok(status),
         Finish::Cancelled => Err(Error::Ended("the connection that waited for the command")),
         Finish::TimedOut => Err(Error::Timeout {
-            what: format!("{what} has not ended"),
+            what: format!("{what} did not end"),
             limit,
         }),
     }
@@ -99,7 +99,7 @@ mod tests {
         let error = run(&mut shell("sleep 1000"), "`sleep 1000`", limit).unwrap_err();
         let words = error.to_string();
         assert!(
-            words.starts_with("`sleep 1000` has not ended within"),
+            words.starts_with("`sleep 1000` did not end within"),
             "{words}"
         );
     }

@@ -138,8 +138,8 @@ impl MachineNode {
             return Err(Error::Unsupported {
                 what: format!("changing the cards of VM {}", self.name),
                 instead: match *access {
-                    Access::Foreign(_) => "its image takes them when it starts",
-                    _ => "it was started by an earlier agent",
+                    Access::Foreign(_) => "its image detects cards only when it starts",
+                    _ => "an earlier agent started it",
                 },
             });
         };
@@ -222,7 +222,7 @@ impl MachineNode {
     fn takes_no_commands(&self) -> Error {
         Error::Unsupported {
             what: format!("running a command in VM {}", self.name),
-            instead: "nothing in its image takes commands of Carina; its console may",
+            instead: "its image has no program that runs commands for Carina; try its console",
         }
     }
 
@@ -252,7 +252,7 @@ impl MachineNode {
         let text = output.text();
         let round_trip = round_trip_in(&text).filter(|_| output.is_success());
         round_trip.ok_or_else(|| Error::Timeout {
-            what: format!("{peer} has not answered {own}"),
+            what: format!("{peer} did not answer an echo from {own}"),
             limit,
         })
     }

@@ -66,7 +66,7 @@ impl MachineNode {
                     std::thread::sleep(LOOK);
                 }
                 Err(std::sync::TryLockError::WouldBlock) => {
-                    let what = format!("commands in {} have not ended", part.name);
+                    let what = format!("commands in {} did not end", part.name);
                     let limit = COMMANDS;
                     return Err(Error::Timeout { what, limit });
                 }
@@ -85,7 +85,7 @@ impl MachineNode {
             Access::Foreign(_) => {
                 return Err(Error::Unsupported {
                     what: format!("moving or saving VM {}", part.name),
-                    instead: "it has a disk of its own, which stays where it is",
+                    instead: "the node has its own disk, which cannot leave its host",
                 });
             }
         };
@@ -93,8 +93,8 @@ impl MachineNode {
         if !part.interfaces.iter().all(|it| is_known(&it.mac.0)) {
             return Err(Error::Unsupported {
                 what: format!("moving VM {}", part.name),
-                instead: "it is of a pool of an earlier agent: which of its cards is which is not \
-                          known",
+                instead: "it belongs to the pool of an earlier agent, and its cards cannot be \
+                     told apart",
             });
         }
         Ok(Move {

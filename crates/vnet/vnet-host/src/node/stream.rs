@@ -72,7 +72,7 @@ fn receive(port: u16, limit: Duration) -> Result<Arrived> {
             Err(error) => return Err(error).attempt(what()),
         }
         if Instant::now() > deadline {
-            let what = "no stream has come".to_owned();
+            let what = "no stream arrived".to_owned();
             return Err(Error::Timeout { what, limit });
         }
         std::thread::sleep(LOOK);
@@ -160,7 +160,7 @@ fn arrived_in(output: &Output) -> Result<Arrived> {
 }
 
 fn unreached(to: SocketAddrV4, limit: Duration) -> Error {
-    let what = format!("{to} has taken no stream");
+    let what = format!("{to} accepted no stream");
     Error::Timeout { what, limit }
 }
 

@@ -50,7 +50,7 @@ impl Vnet {
         all.insert(order.number, awaited);
         drop(all);
         self.progress.tell(format!(
-            "node {} comes from host {}",
+            "node {} arrives from host {}",
             order.node, order.from
         ));
         self.progress
@@ -88,7 +88,7 @@ impl Vnet {
             let reason = error.to_string();
             lock(&self.arrivals).remove(&number);
             self.progress
-                .tell(format!("node {} does not come: {error}", offer.node));
+                .tell(format!("node {} does not arrive: {error}", offer.node));
             let state = MoveState::Failed { reason };
             self.progress.set_move(number, Some(state));
         }
@@ -219,7 +219,7 @@ impl Vnet {
             };
             if let Err(error) = self.admit(there, part, wanted, arrival) {
                 self.progress
-                    .tell(format!("node {} is made anew: {error}", awaited.node));
+                    .tell(format!("node {} is recreated: {error}", awaited.node));
                 forget_arrival(&self.dir, &awaited.node)?;
                 self.progress.set_move(number, None);
                 continue;
@@ -252,7 +252,7 @@ impl Vnet {
         there.nodes.push(wanted.clone());
         self.progress.node(name, |it| it.state = NodeState::Up);
         self.progress
-            .tell(format!("node {name} has come, and runs here"));
+            .tell(format!("node {name} has arrived, and runs here"));
         Ok(())
     }
 

@@ -18,7 +18,7 @@ impl Vnet {
                 .and_then(|it| self.plane.become_graph(it));
             if let Err(error) = done {
                 self.progress
-                    .tell(format!("a flow is not taken up: {error}"));
+                    .tell(format!("a flow cannot be accepted: {error}"));
             }
         }
         let missing = self.flows.missing();

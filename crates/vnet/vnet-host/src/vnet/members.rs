@@ -83,8 +83,8 @@ impl Vnet {
                     .node(&name)
                     .and_then(|node| member::configure(&node, &anew));
                 self.progress.tell(match made {
-                    Ok(()) => format!("node {name} has made the DIF again: no member was found"),
-                    Err(error) => format!("node {name} cannot make the DIF again: {error}"),
+                    Ok(()) => format!("node {name} has created the DIF again: it found no member"),
+                    Err(error) => format!("node {name} cannot create the DIF again: {error}"),
                 });
             }
         }

@@ -47,7 +47,7 @@ impl Vnet {
         let node = self.node(name)?;
         let machine = node.machine().ok_or_else(|| Error::Unsupported {
             what: format!("moving node {name}"),
-            instead: "it is a namespace: what runs in one cannot be taken elsewhere",
+            instead: "the node is a namespace: only virtual machines can move",
         })?;
         let ends = wanted.interfaces.iter();
         let ends: Vec<LinkEnd> = ends.map(|it| end_of(&part, name, it)).collect();
@@ -97,7 +97,7 @@ impl Vnet {
         let node = self.node(from)?;
         let namespace = node.namespace().ok_or_else(|| Error::Unsupported {
             what: format!("watching from node {from}"),
-            instead: "a machine sends no echos at such a rate",
+            instead: "a virtual machine cannot send echos at this rate",
         })?;
         EchoStream::begin(namespace, own, to)
     }

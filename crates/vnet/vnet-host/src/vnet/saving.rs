@@ -41,12 +41,13 @@ impl Vnet {
         if let Err(error) = done {
             // The first error is reported.
             let _ = std::fs::remove_dir_all(into);
-            self.progress.tell(format!("it is not saved: {error}"));
+            self.progress
+                .tell(format!("saving the network failed: {error}"));
             return Err(error);
         }
         let report = self.save_report(&part, &manifest, into, began);
         self.progress
-            .tell(format!("it is saved to {}", into.display()));
+            .tell(format!("the network is saved to {}", into.display()));
         Ok(report)
     }
 

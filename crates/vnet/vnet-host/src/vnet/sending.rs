@@ -57,7 +57,7 @@ impl Vnet {
         let node = self.node(name)?;
         let machine = node.machine().ok_or_else(|| Error::Unsupported {
             what: format!("moving node {name}"),
-            instead: "it is a namespace: what runs in one cannot be taken elsewhere",
+            instead: "the node is a namespace: only virtual machines can move",
         })?;
         let moving = machine.begin_move(wanted)?;
         let what = || format!("sending node {name} to host {}", order.to);

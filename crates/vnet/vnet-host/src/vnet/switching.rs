@@ -122,7 +122,10 @@ impl Vnet {
                     continue;
                 };
                 if let Err(error) = machine.set_carrier(interface.mac.0, is_up) {
-                    let what = format!("{end} does not see whether link {} is up", link.number);
+                    let what = format!(
+                        "{end} cannot be notified whether link {} is up",
+                        link.number
+                    );
                     self.progress.tell(format!("{what}: {error}"));
                 }
             }

@@ -132,7 +132,7 @@ impl Shared {
     fn moment(&self, name: &str, at_ms: u64) -> Result<Moment, ErrorBody> {
         let moment = self.lock().get(name).and_then(|it| it.at(at_ms));
         moment.ok_or_else(|| {
-            let what = format!("nothing is known yet of how network {name} was");
+            let what = format!("no history of network {name} is recorded yet");
             ErrorBody::new(ErrorCode::NotFound, what)
         })
     }

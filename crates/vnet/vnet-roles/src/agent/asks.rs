@@ -81,7 +81,8 @@ impl Shared {
                 *self.ender.lock().unwrap_or_else(PoisonError::into_inner) = ender;
                 let fetched = self.fetch_over(&mut connection, host);
                 if let Err(CallError::Refused(refusal)) = fetched {
-                    self.log.say(format_args!("fetching asks: {refusal}"));
+                    self.log
+                        .say(format_args!("fetching requests of the provider: {refusal}"));
                     wait = AGAIN_MAX;
                 }
             }
@@ -119,7 +120,8 @@ impl Shared {
                     Ok(wanted) => self.begin(number, wanted, host),
                     // Roles of a later version ask for more; the others are asks as any.
                     Err(error) => {
-                        let what = format!("the node's host does not know what is asked: {error}");
+                        let what =
+                            format!("the node's host does not understand the request: {error}");
                         let refusal = ErrorBody::new(ErrorCode::BadRequest, what);
                         self.reply(number, Reply::Refusal(refusal));
                     }
@@ -154,7 +156,8 @@ impl Shared {
         };
         let thread = std::thread::Builder::new().name("ask".to_owned());
         if let Err(error) = thread.spawn(act) {
-            self.log.say(format_args!("carrying out an ask: {error}"));
+            self.log
+                .say(format_args!("carrying out a request: {error}"));
         }
     }
 
@@ -165,8 +168,8 @@ impl Shared {
         };
         let mut body = text(reply);
         if body.len() > BODY_MAX {
-            let what = "what it says is too long for an answer, some 3 MB: have the node keep it \
-                        in a file, and fetch that in parts";
+            let what = "the output is too long for an answer (about 3 MB): write it to a file in \
+                 the node, and fetch the file in parts";
             body = text(Reply::Refusal(ErrorBody::new(
                 ErrorCode::LimitReached,
                 what,
@@ -192,7 +195,7 @@ impl Shared {
                     *kept = Some(connection);
                     return;
                 }
-                Err(error) => self.log.say(format_args!("answering an ask: {error}")),
+                Err(error) => self.log.say(format_args!("answering a request: {error}")),
             }
         }
     }

@@ -22,7 +22,7 @@ pub enum Address {
 
 /// The error for text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}`: an address is HOST:PORT, or dif:NAME for flows of a DIF")]
+#[error("`{0}`: an address must be HOST:PORT, or dif:NAME for flows of a DIF")]
 pub struct AddressError(String);
 
 impl Address {

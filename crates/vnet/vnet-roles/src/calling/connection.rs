@@ -30,7 +30,7 @@ pub struct Connection {
 #[non_exhaustive]
 pub enum CallError {
     /// The party is not reached, or cannot prove its identity.
-    #[error("{callee} at {address} is not reached: {source}")]
+    #[error("{callee} cannot be reached at {address}: {source}")]
     Unreached {
         /// The party that was called.
         callee: Identity,
@@ -53,7 +53,7 @@ pub enum CallError {
     #[error("{0}")]
     Refused(#[from] ErrorBody),
     /// The answer is not what was expected.
-    #[error("{callee} answers with something else: {what}")]
+    #[error("{callee} sent an unexpected answer: {what}")]
     Answer {
         /// The party that was called.
         callee: Identity,
@@ -85,24 +85,24 @@ fn in_plain_words(source: io::Error) -> io::Error {
     match inner.and_then(|it| it.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidCertificate(wrong)) => match wrong {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => denied(
-                "its certificate is not of the authority in `ca.pem` here; use keys of the same \
-                 authority (`carina vnet keys`)",
+                "its certificate is not issued by the authority in this party's `ca.pem`; use \
+                 keys of the same authority (`carina vnet keys`)",
             ),
             CertificateError::Revoked => denied("its certificate is revoked"),
-            wrong => denied(&format!("its certificate does not hold: {wrong}")),
+            wrong => denied(&format!("its certificate is invalid: {wrong}")),
         },
         Some(rustls::Error::AlertReceived(alert)) => match alert {
             AlertDescription::UnknownCA
             | AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
             | AlertDescription::DecryptError => denied(
-                "it does not accept the certificate here, which may be of another authority; use \
-                 keys of the same authority (`carina vnet keys`)",
+                "it rejects this party's certificate, which may be of another authority; use keys \
+                 of the same authority (`carina vnet keys`)",
             ),
-            AlertDescription::CertificateRevoked => denied("the certificate here is revoked"),
-            AlertDescription::CertificateExpired => denied("the certificate here has expired"),
+            AlertDescription::CertificateRevoked => denied("this party's certificate is revoked"),
+            AlertDescription::CertificateExpired => denied("this party's certificate has expired"),
             AlertDescription::CertificateRequired | AlertDescription::AccessDenied => {
-                denied("it does not let in who has the certificate here")
+                denied("it denies access to the owner of this party's certificate")
             }
             _ => source,
         },
@@ -333,7 +333,7 @@ mod tests {
             let alert = rustls::Error::AlertReceived(alert);
             let refused = error(io::Error::other(alert));
             assert!(
-                refused.is_final() && refused.to_string().contains("the certificate here"),
+                refused.is_final() && refused.to_string().contains("this party's certificate"),
                 "{refused}"
             );
         }

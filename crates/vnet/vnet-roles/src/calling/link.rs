@@ -130,7 +130,7 @@ impl Shared {
             *wait = AGAIN_MIN;
             if let Err(refusal) = listener(&heard) {
                 self.log.say(format_args!(
-                    "{} said something that is refused: {refusal}",
+                    "a message of {} is rejected: {refusal}",
                     self.callee.party
                 ));
             }
@@ -164,7 +164,7 @@ impl Shared {
                 Err(CallError::Refused(refusal)) => {
                     let callee = &self.callee.party;
                     self.log
-                        .say(format_args!("{callee} refuses a message: {refusal}"));
+                        .say(format_args!("{callee} rejects a message: {refusal}"));
                 }
                 Err(error) => {
                     self.log.say(&error);
@@ -182,7 +182,7 @@ impl Shared {
             Ok(lists) => lists,
             Err(error) => {
                 self.log
-                    .say(format_args!("{error}; the list before it holds"));
+                    .say(format_args!("{error}; the previous list stays in force"));
                 return seen;
             }
         };

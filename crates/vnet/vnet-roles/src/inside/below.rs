@@ -55,7 +55,7 @@ impl Below {
             below.ask_and_wait(&parties, &wanted)
         });
         asked.await.unwrap_or_else(|_| {
-            let what = "the role failed; its log says more";
+            let what = "the role failed; its log has the reason";
             Err(ErrorBody::new(ErrorCode::Internal, what))
         })
     }
@@ -131,8 +131,8 @@ fn begin(asks: &Arc<Shares<Identity>>, caller: &Identity) -> Result<Share<Identi
     };
     asks.take(caller, most).map_err(|has| {
         let what = format!(
-            "{has} asks of {caller} are not answered yet, and it may have {most}: wait for one of \
-             them, or give commands a shorter time"
+            "{has} requests of {caller} are not answered yet, and the limit is {most}: wait for \
+             one of them, or give commands a shorter time limit"
         );
         ErrorBody::new(ErrorCode::LimitReached, what)
     })
@@ -164,7 +164,7 @@ pub fn together(
 pub fn nothing(wanted: &Wanted) -> ErrorBody {
     match wanted.ask.node() {
         Some(node) => no_node(node),
-        None => ErrorBody::new(ErrorCode::NotFound, "the network is not made yet"),
+        None => ErrorBody::new(ErrorCode::NotFound, "the network is not created yet"),
     }
 }
 
@@ -172,7 +172,7 @@ pub fn nothing(wanted: &Wanted) -> ErrorBody {
 pub fn no_node(node: &str) -> ErrorBody {
     let shown = node.chars().filter(|char| !char.is_control());
     let node: String = shown.take(64).collect();
-    let what = format!("the network has no node {node}, or it is not made yet");
+    let what = format!("the network has no node {node}, or the node is not created yet");
     ErrorBody::new(ErrorCode::NotFound, what)
 }
 

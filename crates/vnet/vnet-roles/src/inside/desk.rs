@@ -66,13 +66,13 @@ impl Desk {
             let has = of_asker.count();
             if has >= OF_ONE_MAX {
                 let what = format!(
-                    "{has} asks of the provider's customer that asks wait for the node's host, of \
-                     which it may have {OF_ONE_MAX}; try again"
+                    "{has} requests of this customer of the provider wait for the node's host, \
+                     and the limit is {OF_ONE_MAX}; try again"
                 );
                 return Err(ErrorBody::new(ErrorCode::LimitReached, what));
             }
             if waiting.len() >= WAITING_MAX {
-                let what = "the node's host has too much to do; try again";
+                let what = "the node's host is overloaded; try again";
                 return Err(ErrorBody::new(ErrorCode::LimitReached, what));
             }
             waiting.push_back((number, wanted));
@@ -86,7 +86,7 @@ impl Desk {
             Ok(Ok(Reply::Answer(answer))) => Ok(answer),
             Ok(Ok(Reply::Refusal(refusal))) => Err(refusal),
             _ => {
-                let what = "the node's host has not answered in time";
+                let what = "the node's host did not answer in time";
                 Err(ErrorBody::new(ErrorCode::TimedOut, what))
             }
         }

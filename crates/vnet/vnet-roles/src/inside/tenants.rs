@@ -8,8 +8,8 @@ use crate::shares::{Share, Shares};
 /// A party already has as many of something as it may have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{whose} {} {has} {what} at the node's host, of which it may have {most} at a time ({all} \
-     are there for all): end one of them first",
+    "{whose} {} {has} {what} at the node's host, and may have {most} at a time (all users \
+     together: {all}): end one of them first",
     if *most == *all { "have" } else { "has" }
 )]
 pub struct Full {
@@ -124,8 +124,8 @@ mod tests {
         let mut taken = take(&eve, 8);
         assert_eq!(
             refusal(&places, &eve),
-            "the delegate who asks has 8 consoles at the node's host, of which it may have 8 at a \
-             time (64 are there for all): end one of them first"
+            "the delegate who asks has 8 consoles at the node's host, and may have 8 at a time \
+             (all users together: 64): end one of them first"
         );
         // The VNO's operator may use the rest of the VNO's places.
         taken.extend(take(&acme, 8));

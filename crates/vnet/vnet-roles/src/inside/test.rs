@@ -66,7 +66,10 @@ fn one(look: &Look, test: &Test, ask: &Asking<'_>) -> TestReport {
             (format!("throughput {from} {to}"), tried)
         }
         // A checked document has one of them.
-        (None, None) => (String::new(), Err("it tests nothing".to_owned())),
+        (None, None) => (
+            String::new(),
+            Err("the test has neither ping nor throughput".to_owned()),
+        ),
     };
     let (holds, seen) = match tried {
         Ok((holds, seen)) => (holds, seen),
@@ -112,7 +115,7 @@ fn throughput(
         })
         .map_err(|refusal| refusal.message)?;
         let taken = takes.join();
-        let taken = taken.map_err(|_| "who takes the stream has ended".to_owned())?;
+        let taken = taken.map_err(|_| "the receiver of the stream has ended".to_owned())?;
         taken.map_err(|refusal| refusal.message)
     })?;
     let Answer::Arrived { bytes, time_ns } = arrived else {

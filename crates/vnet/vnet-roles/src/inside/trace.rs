@@ -24,7 +24,7 @@ pub fn run(
     ask: &Asking<'_>,
 ) -> Result<Way, ErrorBody> {
     if !(1..=ECHOES_MAX).contains(&query.echoes) {
-        let what = format!("{} echos: 1 to {ECHOES_MAX} are possible", query.echoes);
+        let what = format!("{} echos: must be 1 to {ECHOES_MAX}", query.echoes);
         return Err(ErrorBody::new(ErrorCode::BadRequest, what));
     }
     for name in [&query.from, &query.to] {
@@ -35,7 +35,7 @@ pub fn run(
         }
     }
     let layout = look.layout.as_deref().ok_or_else(|| {
-        let what = "the network is not made yet";
+        let what = "the network is not created yet";
         ErrorBody::new(ErrorCode::Conflict, what)
     })?;
     let part = whole(vnet, document, layout);

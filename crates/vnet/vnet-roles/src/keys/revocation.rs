@@ -39,7 +39,7 @@ impl KeyDir {
         let path = self.path().join("ca.key");
         let key = KeyPair::from_pem(&read(&path)?).map_err(|error| KeyError::Content {
             path: path.clone(),
-            what: format!("it is not a key: {error}"),
+            what: format!("the file is not a key: {error}"),
         })?;
         let serials = self.serials_of(party)?;
         if serials.is_empty() {
@@ -105,7 +105,7 @@ impl KeyDir {
                 let list = CertificateRevocationListDer::from_pem_slice(&text);
                 list.map(Some).map_err(|error| KeyError::Content {
                     path,
-                    what: format!("it is no list of revoked certificates: {error}"),
+                    what: format!("the file is not a list of revoked certificates: {error}"),
                 })
             }
         }
@@ -144,7 +144,7 @@ impl KeyDir {
         let entries = read.iter().enumerate().map(|(number, line)| {
             Entry::read(line).ok_or_else(|| KeyError::Content {
                 path: path.clone(),
-                what: format!("line {}: not SERIAL ROLE NAME SECONDS", number + 1),
+                what: format!("line {}: must be SERIAL ROLE NAME SECONDS", number + 1),
             })
         });
         entries.collect()
@@ -341,7 +341,7 @@ mod tests {
         other.revoke(&uk).unwrap();
         fs::copy(other.list(), keys.list()).unwrap();
         let error = Tls::of(&keys, &uk).unwrap_err().to_string();
-        assert!(error.contains("of this authority"), "{error}");
+        assert!(error.contains("by this authority"), "{error}");
         fs::write(keys.path().join(REVOKED), "00 pip uk\n").unwrap();
         let error = keys.revoke(&uk).unwrap_err().to_string();
         assert!(error.contains("line 1"), "{error}");

@@ -76,7 +76,7 @@ impl Tls {
             .as_ref()
             .is_none_or(|shown| shown.as_ref() != Some(party))
         {
-            let what = format!("it is not the certificate of {party}");
+            let what = format!("the certificate is not that of {party}");
             return Err(KeyError::Content { path, what });
         }
         let key_path = keys.key(party);
@@ -230,7 +230,7 @@ impl Own {
                 )
             );
             if !is_of_certificate {
-                let what = format!("it is not a list of this authority: {error}");
+                let what = format!("the list is not signed by this authority: {error}");
                 return Err(content(&keys.list(), what));
             }
         }

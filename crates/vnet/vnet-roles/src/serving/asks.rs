@@ -181,12 +181,12 @@ async fn wanted_of(
     }
     let mut wanted: Wanted = read(&body_of(body).await?)?;
     if matches!(wanted.ask, Ask::WatchEchoes { .. } | Ask::EndEchoes { .. }) {
-        let what = "only a PIP asks that of its hosts";
+        let what = "only a PIP may send this request to its hosts";
         return Err(ErrorBody::new(ErrorCode::AccessDenied, what));
     }
     let is_long = |who: &String| who.len() > WHO_BYTES_MAX || who.contains(char::is_control);
     if wanted.who.len() >= WHO_MAX || wanted.who.iter().any(is_long) {
-        let what = "those on whose behalf it is asked are too many, or have no names";
+        let what = "the request is on behalf of too many parties, or of a party without a name";
         return Err(ErrorBody::new(ErrorCode::BadRequest, what));
     }
     wanted.who.push(caller.to_string());

@@ -177,7 +177,7 @@ fn request(away: &NodeAway, deadline: Instant) -> MoveRequest {
 impl StayedNode {
     fn of(away: NodeAway) -> StayedNode {
         let reason = match away.to {
-            Ok(_) => "the time is over".to_owned(),
+            Ok(_) => "the time limit has passed".to_owned(),
             Err(reason) => reason.message,
         };
         StayedNode {

@@ -103,7 +103,7 @@ async fn accept(
         };
         let Some(pending) = sources.take(&from) else {
             log.say(format_args!(
-                "{from} is sent away: it begins too much at a time"
+                "{from} is rejected: it opens too many connections at a time"
             ));
             continue;
         };
@@ -122,10 +122,12 @@ async fn accept(
                 Ok(Ok(stream)) => match admitted(stream, &tls, &places) {
                     // If the server has ended, the connection is dropped.
                     Ok(new) => drop(admit.send(new).await),
-                    Err(what) => log.say(format_args!("{from} is sent away: {what}")),
+                    Err(what) => log.say(format_args!("{from} is rejected: {what}")),
                 },
-                Ok(Err(error)) => log.say(format_args!("{from} is sent away: {error}")),
-                Err(_) => log.say(format_args!("{from} does not finish its handshake")),
+                Ok(Err(error)) => log.say(format_args!("{from} is rejected: {error}")),
+                Err(_) => log.say(format_args!(
+                    "{from} is rejected: it does not complete the TLS handshake"
+                )),
             }
         });
     }
@@ -139,14 +141,14 @@ async fn look_after(places: Arc<Places>, tls: Tls, log: Log) {
         tokio::time::sleep(LOOK).await;
         rounds = rounds.wrapping_add(1);
         let lists = tls.look().unwrap_or_else(|error| {
-            log.say(format_args!("{error}; the list before it holds"));
+            log.say(format_args!("{error}; the previous list stays in force"));
             seen
         });
         if lists != seen || rounds.is_multiple_of(EXPIRY_ROUNDS) {
             seen = lists;
             for caller in places.end_bad(&tls) {
                 log.say(format_args!(
-                    "{caller} is sent away: its certificate is valid no longer"
+                    "{caller} is disconnected: its certificate is no longer valid"
                 ));
             }
         }
@@ -160,9 +162,9 @@ fn admitted(
 ) -> Result<(Admitted, Caller), &'static str> {
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(<[_]>::first);
-    let certificate = certificate.ok_or("it has shown no certificate")?;
+    let certificate = certificate.ok_or("it presented no certificate")?;
     if !tls.is_good(certificate) {
-        return Err("its certificate is valid no longer");
+        return Err("its certificate is no longer valid");
     }
     let caller = party_of(certificate).ok_or("its certificate names no party")?;
     let taken = places.take(&caller, certificate.clone().into_owned());
@@ -252,7 +254,7 @@ impl AsyncRead for Admitted {
         buffer: &mut ReadBuf<'_>,
     ) -> std::task::Poll<io::Result<()>> {
         if std::pin::Pin::new(&mut self.ends).poll(context).is_ready() {
-            let what = "the caller's certificate is valid no longer";
+            let what = "the caller's certificate is no longer valid";
             return std::task::Poll::Ready(Err(io::Error::other(what)));
         }
         std::pin::Pin::new(&mut self.stream).poll_read(context, buffer)

@@ -209,7 +209,7 @@ fn relay(
 /// It is another one, or has more than was asked for.
 fn lines_of(answer: Answer) -> Result<Vec<ExecLine>, ErrorBody> {
     let Answer::Output { lines, .. } = answer else {
-        let what = "the provider answers with something else";
+        let what = "the provider sent an unexpected answer";
         return Err(ErrorBody::new(ErrorCode::Internal, what));
     };
     let bytes = lines.iter().map(|line| match line {
@@ -217,7 +217,7 @@ fn lines_of(answer: Answer) -> Result<Vec<ExecLine>, ErrorBody> {
         _ => 0,
     });
     if bytes.sum::<usize>() > PORTION_BYTES {
-        let what = "the provider sends more output than was asked for";
+        let what = "the provider sent more output than was requested";
         return Err(ErrorBody::new(ErrorCode::Internal, what));
     }
     Ok(lines)
@@ -228,7 +228,7 @@ fn whole(end: &End, wanted: &Wanted, sink: &mut LineSink) -> Result<i32, ErrorBo
     let answer = end.ask(wanted, wanted.ask.clone())?;
     end.is_not_needed();
     let Answer::Ran(reply) = answer else {
-        let what = "the provider answers with something else";
+        let what = "the provider sent an unexpected answer";
         return Err(ErrorBody::new(ErrorCode::Internal, what));
     };
     for (stream, bytes) in [
@@ -247,7 +247,7 @@ fn whole(end: &End, wanted: &Wanted, sink: &mut LineSink) -> Result<i32, ErrorBo
         } => Ok(status),
         ExecReply { dropped, .. } => {
             let what = format!(
-                "{dropped} more bytes of output have not come: the provider is of an earlier \
+                "{dropped} more bytes of output are missing: the provider runs an earlier \
                  version, which sends {} MiB at most",
                 ExecReply::STDOUT_MAX >> 20
             );
@@ -257,7 +257,7 @@ fn whole(end: &End, wanted: &Wanted, sink: &mut LineSink) -> Result<i32, ErrorBo
 }
 
 fn gone() -> ErrorBody {
-    ErrorBody::new(ErrorCode::Conflict, "the caller has gone")
+    ErrorBody::new(ErrorCode::Conflict, "the caller closed the connection")
 }
 
 /// Bytes that are asked for at a time.

@@ -91,11 +91,14 @@ pub async fn unknown_path() -> Response {
 pub async fn body_of(body: Body) -> Result<Vec<u8>, ErrorBody> {
     let bytes = tokio::time::timeout(BODY_WAIT, to_bytes(body, BODY_MAX)).await;
     let bytes = bytes.map_err(|_| {
-        let what = format!("the request has not come within {} s", BODY_WAIT.as_secs());
+        let what = format!(
+            "the request did not arrive within {} s",
+            BODY_WAIT.as_secs()
+        );
         ErrorBody::new(ErrorCode::TimedOut, what)
     })?;
     bytes.map(|bytes| bytes.to_vec()).map_err(|error| {
-        let what = format!("the request: {error}; it has {BODY_MAX} bytes at most");
+        let what = format!("reading the request: {error}; it may have at most {BODY_MAX} bytes");
         ErrorBody::new(ErrorCode::BadRequest, what)
     })
 }

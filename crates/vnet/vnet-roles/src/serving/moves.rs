@@ -142,7 +142,7 @@ async fn outcome<S: Store + Send + 'static>(
             return Ok(outcome);
         }
     }
-    let what = "it has not come to its end in time; the provider goes on with it";
+    let what = "the operation did not end in time; the provider continues it";
     Err(ErrorBody::new(ErrorCode::TimedOut, what))
 }
 
@@ -198,7 +198,7 @@ impl Watch {
                 gap_ns,
             } => Ok((sent, answered, Duration::from_nanos(gap_ns))),
             other => {
-                let what = format!("the host answers with something else: {other:.200?}");
+                let what = format!("the host sent an unexpected answer: {other:.200?}");
                 Err(ErrorBody::new(ErrorCode::Internal, what))
             }
         }

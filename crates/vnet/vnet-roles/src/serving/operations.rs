@@ -65,8 +65,7 @@ impl<S: Store> Operations<S> {
         self.vno.refresh(now).map_err(store_refusal)?;
         match (self.vno.seen(&name).is_some(), is_new) {
             (true, true) => {
-                let what =
-                    format!("network {name} is there already: change it, or remove it first");
+                let what = format!("network {name} already exists: change it, or remove it first");
                 return Err(ErrorBody::new(ErrorCode::DuplicateName, what));
             }
             (false, false) => return Err(self.unknown(&name)),
@@ -183,7 +182,7 @@ impl<S: Store> Operations<S> {
 
     fn unknown(&self, name: &str) -> ErrorBody {
         if !self.vno.has_read() {
-            let what = "the store of the VNO has not answered yet since the VNO began; try again";
+            let what = "the store of the VNO has not answered since the VNO started; try again";
             return ErrorBody::new(ErrorCode::TimedOut, what);
         }
         let known: BTreeSet<&str> = self.vno.names().collect();
@@ -327,5 +326,5 @@ fn store_refusal(error: StoreError) -> ErrorBody {
         StoreError::Full(_) => ErrorCode::LimitReached,
         _ => ErrorCode::Internal,
     };
-    ErrorBody::new(code, format!("it cannot be written down: {error}"))
+    ErrorBody::new(code, format!("the request cannot be stored: {error}"))
 }

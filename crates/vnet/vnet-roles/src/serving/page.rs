@@ -220,7 +220,7 @@ async fn begin_capture<S: Store + Send + 'static>(
         let CaptureWanted { link, side } = read(&body)?;
         let link = page.link(&name, link)?;
         let (Some(near), Some(far)) = (link.ends.get(side), link.ends.get(1 - side.min(1))) else {
-            let what = format!("side {side}: a link has the ends 0 and 1");
+            let what = format!("side {side}: must be 0 or 1");
             return Err(ErrorBody::new(ErrorCode::BadRequest, what));
         };
         let copied = Copied::of([near, far], Some(captures::SNAP), page.numbers.next());

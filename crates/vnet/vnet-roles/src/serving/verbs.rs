@@ -221,7 +221,7 @@ async fn ask<S: Store + Send + 'static>(
         None | Some("") => false,
         Some("stream=true") => true,
         Some(other) => {
-            let what = format!("{other:?}: the query is stream=true");
+            let what = format!("{other:?}: unknown query; expected stream=true");
             return refusal(&ErrorBody::new(ErrorCode::BadRequest, what));
         }
     };

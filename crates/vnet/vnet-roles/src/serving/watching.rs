@@ -155,7 +155,7 @@ impl<S: Store + Send + 'static> Watching<S> {
         let moment = kept.get(name).and_then(|it| it.history.at(at_ms));
         moment.ok_or_else(|| {
             let name: String = name.chars().take(64).collect();
-            let what = format!("nothing is known yet of how network {name} was");
+            let what = format!("no history of network {name} is recorded yet");
             ErrorBody::new(ErrorCode::NotFound, what)
         })
     }
@@ -369,10 +369,9 @@ mod tests {
         assert_eq!(
             changes(&now, &failed),
             [
-                "node a has failed: its host has no image of this name that boots: ask the \
-                 provider",
-                "link 0 (a:eth0 -- b:eth0) is down: nothing carries it between its hosts; the \
-                 provider's log says why"
+                "node a has failed: its host has no bootable image of this name: ask the provider",
+                "link 0 (a:eth0 -- b:eth0) is down: its frames are not carried between its hosts; \
+                 the provider's log has the reason"
             ]
         );
         let mut worse = now.clone();

@@ -101,7 +101,7 @@ ping = ["alice", "r1"]
     fn extensions_that_cannot_be_get_words() {
         for (from, to, words) in [
             ("rate = \"10Mbps\"", "", "needs a rate"),
-            ("\"bob\"]", "\"r1\"]", "there is one already"),
+            ("\"bob\"]", "\"r1\"]", "already exists"),
             ("\"bob\"]", "\"b@b\"]", "is not a name"),
             ("attach = \"extend\"\n", "", "belongs to attach"),
             (

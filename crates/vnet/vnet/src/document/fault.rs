@@ -9,7 +9,7 @@ use super::limits::{INTERFACE_MAX, NAME_MAX};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// The text has this many bytes, more than [`super::limits::TEXT_MAX`].
-    #[error("the document has {0} bytes; at most {max} are read", max = super::limits::TEXT_MAX)]
+    #[error("the document has {0} bytes; must be at most {max}", max = super::limits::TEXT_MAX)]
     TooLong(usize),
     /// The text is not well-formed in its form, or has a key or element that the form does not
     /// know.
@@ -60,7 +60,7 @@ pub(super) type Lines = BTreeMap<Place, usize>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The document has no node.
-    #[error("there is no node; give one at least")]
+    #[error("the document has no node; give at least one")]
     NoNodes,
     /// A list has more entries than allowed.
     #[error("there are {count} {what}; at most {most} are possible")]
@@ -109,7 +109,7 @@ pub enum Fault {
         text: String,
     },
     /// A number is out of range.
-    #[error("{what} is {value}; a number from {least} to {most} is right")]
+    #[error("{what} is {value}; must be a number from {least} to {most}")]
     Range {
         /// The field that holds the number.
         what: &'static str,
@@ -132,7 +132,9 @@ pub enum Fault {
     #[error("both ends are `{0}`; give two different nodes")]
     SameNode(String),
     /// Two links end at the same interface.
-    #[error("interface `{end}` is an end of link {other} already; give each link its own")]
+    #[error(
+        "interface `{end}` is already an end of link {other}; give each link its own interface"
+    )]
     InterfaceTaken {
         /// The end, `NODE:INTERFACE`.
         end: String,
@@ -143,10 +145,10 @@ pub enum Fault {
     #[error("a node cannot be apart from itself; leave it out of apart_from")]
     ApartFromItself,
     /// A node names this node in `apart_from` although that one already names it.
-    #[error("`{0}` is apart from this node already; say it once, at either of the two")]
+    #[error("`{0}` is already apart from this node; write it once, at one of the two nodes")]
     ApartTwice(String),
     /// A list contains the same text twice.
-    #[error("{what} `{text}` stands twice; leave one out")]
+    #[error("{what} `{text}` occurs twice; leave one out")]
     Twice {
         /// The list.
         what: &'static str,
@@ -166,13 +168,13 @@ pub enum Fault {
     #[error("card is where machines of users are plugged in: it belongs to attach = \"extend\"")]
     AccessCard,
     /// With `attach = "extend"`, a user's node would have the name of another node.
-    #[error("user `{0}` gets a node of this name, and there is one already; rename either")]
+    #[error("user `{0}` would get a node of this name, which already exists; rename one of them")]
     UserIsNode(String),
     /// A test has both `ping` and `throughput`, or neither.
     #[error("a test has exactly one of ping and throughput")]
     TestSubject,
     /// A test specifies a bound that belongs to the other kind of test.
-    #[error("{bound} belongs to a test with {subject}")]
+    #[error("{bound} is possible only in a test with {subject}")]
     TestBound {
         /// The key of the bound.
         bound: &'static str,

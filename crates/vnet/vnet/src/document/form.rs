@@ -21,7 +21,7 @@ pub enum Form {
 
 /// The error for text that names none of the formats.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a form of documents: give toml, xml or json")]
+#[error("`{0}` is not a format of documents: give toml, xml or json")]
 pub struct FormError(String);
 
 impl Form {

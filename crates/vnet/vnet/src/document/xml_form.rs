@@ -24,10 +24,7 @@ const NODE: &[&str] = &[
 pub(super) fn read(text: &str) -> Result<(Document, Lines), DocumentError> {
     let root = parse(text)?;
     if root.name != "vnet" {
-        let message = format!(
-            "the document begins with <{}>; with <vnet> is right",
-            root.name
-        );
+        let message = format!("the root element is <{}>; must be <vnet>", root.name);
         return Err(wrong(root.line, message));
     }
     let parts = ["defaults", "node", "link", "access", "test"];
@@ -149,7 +146,7 @@ fn link(part: &Element) -> Result<Link, DocumentError> {
     let ends: Vec<End> = part.children.iter().map(end).collect::<Result<_, _>>()?;
     let ends = <[End; 2]>::try_from(ends).map_err(|ends| {
         let message = format!(
-            "a link has {} ends; two <end node=\"…\"/> are right",
+            "a link has {} ends; must be two <end node=\"…\"/>",
             ends.len()
         );
         wrong(part.line, message)
@@ -180,7 +177,7 @@ fn pair(part: &Element, key: &str) -> Result<Option<[String; 2]>, DocumentError>
     let words = <[String; 2]>::try_from(part.words(key));
     let pair = words.map_err(|words| {
         let message = format!(
-            "{key} names {} nodes; two are right: {key}=\"r1 r2\"",
+            "{key} names {} nodes; must be two: {key}=\"r1 r2\"",
             words.len()
         );
         wrong(part.line, message)

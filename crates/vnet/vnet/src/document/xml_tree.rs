@@ -80,7 +80,7 @@ fn parse_as(text: &str, is_foreign: bool) -> Result<Element, DocumentError> {
             Event::Empty(start) => element(&start, line)?,
             Event::End(_) => open
                 .pop()
-                .ok_or_else(|| wrong(line, "an end without begin"))?,
+                .ok_or_else(|| wrong(line, "an end tag without a start tag"))?,
             Event::Text(text) if text.trim_ascii().is_empty() => continue,
             Event::PI(_) if is_foreign => continue,
             Event::Text(_) | Event::CData(_) | Event::GeneralRef(_) if is_foreign => {
@@ -96,7 +96,10 @@ fn parse_as(text: &str, is_foreign: bool) -> Result<Element, DocumentError> {
                 return Err(wrong(line, "a document type; leave <!DOCTYPE …> out"));
             }
             Event::Text(_) | Event::CData(_) | Event::GeneralRef(_) => {
-                return Err(wrong(line, "text between elements; values are attributes"));
+                return Err(wrong(
+                    line,
+                    "text between elements; write values as attributes",
+                ));
             }
             Event::PI(_) => return Err(wrong(line, "a processing instruction; leave it out")),
         };
@@ -108,13 +111,13 @@ fn parse_as(text: &str, is_foreign: bool) -> Result<Element, DocumentError> {
     }
     let end = line_at(u64::MAX);
     if let Some(element) = open.last() {
-        let message = format!("<{}> of line {} does not end", element.name, element.line);
+        let message = format!("<{}> of line {} is not closed", element.name, element.line);
         return Err(wrong(end, message));
     }
     root.ok_or_else(|| {
         wrong(
             end,
-            "no element; the document begins with <vnet name=\"…\">",
+            "the document has no element; it must begin with <vnet name=\"…\">",
         )
     })
 }

@@ -16,7 +16,7 @@ pub struct InterfaceAddress {
 
 /// The error for text that is not an IPv4 address with a prefix length.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?}: an address with its prefix is written 10.0.0.1/30")]
+#[error("{0:?}: write an address with its prefix length as 10.0.0.1/30")]
 pub struct AddressError(String);
 
 impl InterfaceAddress {

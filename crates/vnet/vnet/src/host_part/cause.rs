@@ -50,10 +50,12 @@ impl Cause {
     #[must_use]
     pub const fn words_of_link(self) -> &'static str {
         match self {
-            Cause::Carrier => "nothing carries it between its hosts; the provider's log says why",
-            Cause::Ended => "a node that it ends at has ended",
-            Cause::Operator => "its operator has taken it down, or stopped a node at its end",
-            _ => "no probe passes it",
+            Cause::Carrier => {
+                "its frames are not carried between its hosts; the provider's log has the reason"
+            }
+            Cause::Ended => "a node at one of its ends has ended",
+            Cause::Operator => "its operator has set it down, or stopped a node at its end",
+            _ => "no probe packet passes it",
         }
     }
 
@@ -62,14 +64,16 @@ impl Cause {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Cause::Host => "its host could not make it; the provider's log says why",
-            Cause::Image => "its host has no image of this name that boots: ask the provider",
-            Cause::Room => "there is too little memory for it: give it more, or ask the provider",
-            Cause::Impossible => "its host has nothing that does what its document asks for",
-            Cause::Configuration => "a command that configures it has failed inside of it",
-            Cause::Silent => "it has not answered in time: its image may not boot, or boot slowly",
-            Cause::Ended => "it has ended by itself, and is made again",
-            Cause::Carrier => "one of its links has nothing that carries it: ask the provider",
+            Cause::Host => "its host could not create it; the provider's log has the reason",
+            Cause::Image => "its host has no bootable image of this name: ask the provider",
+            Cause::Room => "its memory is too small: give it more, or ask the provider",
+            Cause::Impossible => "its host does not support what the document requires of it",
+            Cause::Configuration => "a configuration command failed inside it",
+            Cause::Silent => {
+                "it did not answer in time: its image may not boot, or boots too slowly"
+            }
+            Cause::Ended => "it ended by itself, and is recreated",
+            Cause::Carrier => "the frames of one of its links are not carried: ask the provider",
             Cause::Operator => "its operator has stopped it: `carina vnet start` starts it again",
         }
     }

@@ -19,7 +19,10 @@ pub enum PartError {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     /// A name is not valid as the name of a file or host.
-    #[error("{what} {name:?}: a name has 1 to {NAME_MAX} letters, digits and '-' inside")]
+    #[error(
+        "{what} {name:?}: a name must have 1 to {NAME_MAX} letters, digits and '-' (not at the \
+         ends)"
+    )]
     Name {
         /// The kind of thing that has the name.
         what: &'static str,
@@ -59,10 +62,10 @@ pub enum PartError {
         text: String,
     },
     /// The part contains this thing twice.
-    #[error("{0} stands there twice")]
+    #[error("{0} occurs twice")]
     Twice(String),
     /// A link ends at an interface that the part does not have, or where another link ends.
-    #[error("link {link}: {end} is no interface of this part that ends it")]
+    #[error("link {link}: {end} is not an interface of this part at which the link ends")]
     End {
         /// Number of the link.
         link: u32,

@@ -34,7 +34,7 @@ pub struct HostLimits {
 #[non_exhaustive]
 pub enum LimitError {
     /// The host can make no node at all.
-    #[error("node {node}: this host makes no nodes: {why}")]
+    #[error("node {node}: this host cannot create nodes: {why}")]
     NoNodes {
         /// The node.
         node: String,
@@ -42,7 +42,7 @@ pub enum LimitError {
         why: String,
     },
     /// The host can make no virtual machines.
-    #[error("node {node}: this host makes no virtual machines: {why}")]
+    #[error("node {node}: this host cannot create virtual machines: {why}")]
     NoMachines {
         /// The node.
         node: String,
@@ -197,15 +197,15 @@ impl LimitError {
     pub fn for_operators(&self) -> String {
         match self {
             LimitError::NoNodes { node, .. } => {
-                format!("node {node}: no host of the provider can make it now; ask the provider")
+                format!("node {node}: no host of the provider can create it now; ask the provider")
             }
             LimitError::NoMachines { node, .. } => format!(
-                "node {node}: no host of the provider makes virtual machines; \
-                 `kind = \"namespace\"` needs none"
+                "node {node}: no host of the provider supports virtual machines; use `kind = \
+                 \"namespace\"`"
             ),
             LimitError::NoImage { node, image, .. } => format!(
-                "node {node}: the provider has no image {image:?}; \
-                 `image = \"{OWN_IMAGE}\"` is at every host"
+                "node {node}: the provider has no image {image:?}; every host has `image = \
+                 \"{OWN_IMAGE}\"`"
             ),
             LimitError::NoMemberImage { .. }
             | LimitError::MemberMemory { .. }

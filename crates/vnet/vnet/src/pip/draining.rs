@@ -45,7 +45,7 @@ impl<S: Store> Pip<S> {
             let known: Vec<&str> = hosts.map(|it| it.name.as_str()).collect();
             let host: String = host.chars().take(64).collect();
             let words = format!(
-                "there is no host {host} in the inventory; there are: {}",
+                "the inventory has no host {host}; it has: {}",
                 known.join(", ")
             );
             return Err(Reason::new(ReasonCode::Impossible, words));
@@ -61,7 +61,7 @@ impl<S: Store> Pip<S> {
                 }
             }
         }
-        let words = "other changes came between each time; try again";
+        let words = "concurrent changes prevented every attempt; try again";
         Err(Reason::new(ReasonCode::Conflict, words))
     }
 

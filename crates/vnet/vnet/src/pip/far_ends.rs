@@ -42,23 +42,22 @@ pub(super) fn check(
             Err(Reason::new(ReasonCode::Impossible, words))
         };
         let Some(border) = laid.part.border_of(near) else {
-            return impossible("no link leaves the provider there; a far end is that of one");
+            return impossible("no link leaves the provider there");
         };
         if !named.insert(near) {
-            return impossible("it is named twice; a link has one");
+            return impossible("it is given twice; a link has one far end");
         }
         if ground.has_address(end.address) {
             return impossible(
-                "it is at a host of this very provider; it must be at one of the provider beyond",
+                "it is at a host of this provider; it must be at a host of the neighbouring \
+                 provider",
             );
         }
         if !is_of_a_host(end.address) || !is_name(&end.host) {
             return impossible("no host has such a name or address");
         }
         if !ground.reaches(border, end.address) {
-            return impossible(
-                "it is at none of the addresses that are known of the provider beyond",
-            );
+            return impossible("it is at none of the known addresses of the neighbouring provider");
         }
         if !(1..=TAG_MAX).contains(&end.tag) {
             return impossible("its tag must be 1 to 16777215");
@@ -66,8 +65,8 @@ pub(super) fn check(
         let key = key(laid, near, end);
         if key.is_some_and(|key| !taken.insert(key)) {
             let words = format!(
-                "the far end of {near}: another link has a tunnel of the same ends and tag; \
-                 another attempt gets another tag"
+                "the far end of {near}: another link has a tunnel with the same end addresses and \
+                 tag; try again, which chooses another tag"
             );
             return Err(Reason::new(ReasonCode::Conflict, words));
         }

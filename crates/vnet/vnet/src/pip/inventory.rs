@@ -107,7 +107,7 @@ pub struct Border {
 #[non_exhaustive]
 pub enum InventoryError {
     /// Two hosts, links or borders have the same name.
-    #[error("{what} `{name}` is there twice; give each a name of its own")]
+    #[error("{what} `{name}` occurs twice; give each its own name")]
     Twice {
         /// The kind of thing.
         what: &'static str,
@@ -125,7 +125,9 @@ pub enum InventoryError {
         host: String,
     },
     /// The tunnel addresses of two hosts overlap.
-    #[error("host `{host}`: its addresses meet those of host `{other}`; give it others")]
+    #[error(
+        "host `{host}`: its addresses overlap those of host `{other}`; give it other addresses"
+    )]
     Addresses {
         /// Name of one host.
         host: String,

@@ -72,7 +72,7 @@ impl<S: Store> Pip<S> {
                 }
             }
         }
-        let words = "other changes came between each time; try again";
+        let words = "concurrent changes prevented every attempt; try again";
         Err(Reason::new(ReasonCode::Conflict, words))
     }
 
@@ -97,7 +97,12 @@ impl<S: Store> Pip<S> {
             return Ok(None);
         }
         let moved = made.moved.as_ref().filter(|it| it.number == number);
-        let unknown = || Reason::new(ReasonCode::Conflict, "the network was changed meanwhile");
+        let unknown = || {
+            Reason::new(
+                ReasonCode::Conflict,
+                "the network was changed in the meantime",
+            )
+        };
         moved.map(|it| Some(it.outcome.clone())).ok_or_else(unknown)
     }
 
@@ -177,7 +182,7 @@ impl<S: Store> Pip<S> {
             return self.finish_move(now, vnet, is_late);
         }
         if !moving.awaits.is_empty() {
-            let words = "the provider at the other end of a link has not agreed in time";
+            let words = "the provider at the other end of a link did not agree in time";
             return if is_late {
                 self.give_up_move(now, vnet, words.to_owned())
             } else {

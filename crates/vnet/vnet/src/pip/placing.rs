@@ -303,7 +303,7 @@ fn request(
         let name = wanted.node.name.as_str();
         let known = numbers.insert(PartEndName::Node(name), NodeId::of(number));
         if known.is_some() || wanted.node.cpus == 0 {
-            let words = "it is there twice, or wants no processor";
+            let words = "the node occurs twice, or requests no processor";
             return Err(impossible(format!("node `{name}`: {words}")));
         }
     }
@@ -339,8 +339,8 @@ fn request(
                 PartEnd::Node(end) => number_of(&numbers, &end.node)?,
                 PartEnd::Border(name) => {
                     let outside = ground.outside(name);
-                    let outside =
-                        outside.ok_or_else(|| impossible("there is no such way out".to_owned()))?;
+                    let outside = outside
+                        .ok_or_else(|| impossible("the provider has no such border".to_owned()))?;
                     let next = NodeId::of(nodes.len());
                     *numbers.entry(PartEndName::Border(name)).or_insert_with(|| {
                         nodes.push(Node {
@@ -405,7 +405,7 @@ fn tunnels(
         }
         let tag = before.and_then(|laid| outer_tag(laid, link));
         let tag = tag.or_else(|| taken.next_tag(link.number)).ok_or_else(|| {
-            let words = "there is no tag left for a link";
+            let words = "no tag is left for a link";
             Reason::new(ReasonCode::Insufficient, words)
         })?;
         taken.tags.insert(tag);
@@ -467,7 +467,8 @@ fn outer_address(
         }
         None => {
             let words = format!(
-                "node {}: its host has no address left for a link as ipip; gre or vxlan would fit",
+                "node {}: its host has no free tunnel address for another ipip link; use gre or \
+                 vxlan",
                 end.node
             );
             Err(Reason::new(ReasonCode::Insufficient, words))

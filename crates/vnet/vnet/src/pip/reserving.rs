@@ -34,9 +34,11 @@ impl<S: Store> Pip<S> {
         }
         let conflict = made.and_then(|made| {
             if made.is_leaving {
-                Some("what it was is being removed")
+                Some("the previous network of this name is being removed")
             } else {
-                made.moving.as_ref().map(|_| "a node of it moves")
+                made.moving
+                    .as_ref()
+                    .map(|_| "a node of the network is moving")
             }
         });
         if let Some(words) = conflict {
@@ -105,7 +107,7 @@ impl<S: Store> Pip<S> {
             Err(StoreError::Full(_)) => {
                 // The store's error text stays with the provider.
                 self.count("the store is full");
-                let words = "the provider cannot write it down: its store is full";
+                let words = "the provider cannot store the reservation: its store is full";
                 let reason = Reason::new(ReasonCode::Insufficient, words);
                 self.tell(vnp, FromPip::Refused { key, reason });
                 Ok(Step::Done)
@@ -147,7 +149,8 @@ impl<S: Store> Pip<S> {
         let hoped = self.free_as_hoped(now, Some(vnet));
         match place(&hoped) {
             Ok(_) => {
-                let words = "the provider has not heard of all its hosts yet, and is asked again";
+                let words =
+                    "not all hosts of the provider have reported yet; the request is repeated";
                 Err(Reason::new(ReasonCode::Unreachable, words))
             }
             Err(Unplaced::Because(reason)) => Err(reason),

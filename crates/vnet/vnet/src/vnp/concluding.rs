@@ -79,7 +79,7 @@ impl<S: Store> Vnp<S> {
         let failed = failed?;
         let reason = Reason {
             code: ReasonCode::Insufficient,
-            message: format!("the time of its queue has ended, and {failed}"),
+            message: format!("its time in the queue has expired, and {failed}"),
             node: failed.node().map(str::to_owned),
         };
         Some(end(record, reason))

@@ -129,7 +129,7 @@ fn why(record: &Record, obstacle: Option<Reason>) -> Reason {
         return Reason::new(ReasonCode::Removing, "it is being removed");
     }
     match &record.step {
-        Step::Planning => working("places are looked for"),
+        Step::Planning => working("hosts and paths are being searched for its nodes and links"),
         Step::Waiting { .. } => match &record.reason {
             Some(reason) => Reason {
                 code: ReasonCode::Queued,
@@ -138,8 +138,8 @@ fn why(record: &Record, obstacle: Option<Reason>) -> Reason {
             None => Reason::new(ReasonCode::Queued, "it waits for resources"),
         },
         Step::Reserving(_) => working("its resources are being reserved"),
-        Step::Committing { .. } => working("all its resources are held; it is being made"),
-        Step::Releasing { .. } => working("another attempt is prepared"),
-        Step::Settled => obstacle.unwrap_or_else(|| working("it is being made")),
+        Step::Committing { .. } => working("all its resources are reserved; it is being created"),
+        Step::Releasing { .. } => working("another attempt is being prepared"),
+        Step::Settled => obstacle.unwrap_or_else(|| working("it is being created")),
     }
 }

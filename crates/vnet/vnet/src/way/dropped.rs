@@ -41,10 +41,10 @@ impl std::fmt::Display for Dropped {
         let counts = [
             (self.rate, "above its rate"),
             (self.impairment, "by its impairment"),
-            (self.line, "for which the impaired line had no room"),
-            (self.room, "for which there was no room"),
+            (self.line, "because the queue of the impaired link was full"),
+            (self.room, "because a queue was full"),
             (self.no_flow, "without a flow"),
-            (self.flow, "for which the flow had no room"),
+            (self.flow, "because the queue of the flow was full"),
         ];
         let words: Vec<String> = counts
             .iter()
@@ -54,7 +54,7 @@ impl std::fmt::Display for Dropped {
         if words.is_empty() {
             Ok(())
         } else {
-            write!(f, "; dropped meanwhile: {}", words.join(", "))
+            write!(f, "; dropped in this time: {}", words.join(", "))
         }
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn findings(
                 let far = far.map_or_else(String::new, |link| link.far.to_string());
                 let link = format!("link {} ({} -- {far})", before.link, before.end);
                 let why = dropped((before.link, before.side));
-                format!("{link} brings back {left} of {had}{why}")
+                format!("{link} delivers {left} of {had} answers{why}")
             }
             (Act::Sends, _) => {
                 let link = format!("link {} ({} -- {})", before.link, before.end, after.end);
@@ -70,7 +70,7 @@ pub(super) fn findings(
         && last.seen > 0
         && last.way == Direction::Back
     {
-        found.push("all has passed, but answers came too late".to_owned());
+        found.push("all packets passed, but answers arrived too late".to_owned());
     }
     found
 }
@@ -90,7 +90,7 @@ fn asks(place: &Place, sightings: &Sightings) -> String {
     if addresses.is_empty() {
         String::new()
     } else {
-        format!(": it asks there who has {}", addresses.join(", "))
+        format!(": it sends ARP requests for {} there", addresses.join(", "))
     }
 }
 
@@ -145,7 +145,10 @@ mod tests {
         let found = findings(&part, &places, &Sightings::default(), &dropped);
         assert_eq!(
             found,
-            ["link 0 (a:eth0 -- b:eth0) delivers 3 of 5; dropped meanwhile: 2 by its impairment"]
+            [
+                "link 0 (a:eth0 -- b:eth0) delivers 3 of 5; dropped in this time: 2 by its \
+                 impairment"
+            ]
         );
     }
 
@@ -168,7 +171,10 @@ mod tests {
         let found = findings(&part, &places, &Sightings::default(), &dropped);
         assert_eq!(
             found,
-            ["link 0 (a:eth0 -- host h2) brings back 1 of 3; dropped meanwhile: 2 without a flow"]
+            [
+                "link 0 (a:eth0 -- host h2) delivers 1 of 3 answers; dropped in this time: \
+                 2 without a flow"
+            ]
         );
     }
 

@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(
             way.findings,
             [
-                "link 1 (b:eth1 -- c:eth0) delivers 0 of 3; dropped meanwhile: 3 for which there \
-                 was no room"
+                "link 1 (b:eth1 -- c:eth0) delivers 0 of 3; dropped in this time: 3 because a \
+                 queue was full"
             ]
         );
     }

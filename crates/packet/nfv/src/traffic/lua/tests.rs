@@ -95,7 +95,7 @@ fn programs_are_refused_with_their_line() {
         "return f{}",
         "return {} .. {}",
     ] {
-        assert!(error(program).contains("nothing is executed"), "{program}");
+        assert!(error(program).contains("it is not executed"), "{program}");
     }
 }
 

@@ -52,12 +52,15 @@ impl<S: Store> Pip<S> {
             return conflict("the network is being changed; try again");
         }
         if let Some(moving) = &made.moving {
-            return conflict(&format!("node {} of it moves; try again", moving.node));
+            return conflict(&format!(
+                "node {} of the network is moving; try again",
+                moving.node
+            ));
         }
         if made.untold.is_some() {
             return conflict(
-                "another provider has not heard yet that a node at the end of its links has moved; \
-                 try again",
+                "another provider has not been notified yet that a node at the end of its links \
+                 moved; try again",
             );
         }
         let mut nodes = laid.part.nodes.iter();
@@ -65,7 +68,7 @@ impl<S: Store> Pip<S> {
             let known = laid.part.nodes.iter().map(|it| it.node.name.as_str());
             let known: Vec<&str> = known.collect();
             let words = format!(
-                "there is no node {node} here; there are: {}",
+                "the network has no node {node} at this provider; it has: {}",
                 known.join(", ")
             );
             return Err(Reason::new(ReasonCode::Impossible, words));
@@ -107,7 +110,7 @@ impl<S: Store> Pip<S> {
         if round_of(then.generation() + 1) == then.round {
             Ok((vnet, then))
         } else {
-            conflict("nodes of it have moved too often; change the network first")
+            conflict("nodes of the network have moved too often; change the network first")
         }
     }
 
@@ -125,7 +128,7 @@ impl<S: Store> Pip<S> {
         match (named.next(), named.next()) {
             (Some(found), None) => Ok(found),
             (Some((one, _)), Some((other, _))) => Err(impossible(format!(
-                "several networks are called {name}, {one} and {other} among them; give the uid"
+                "several networks have the name {name}, {one} and {other} among them; give the uid"
             ))),
             (None, _) => {
                 let name: String = name.chars().take(64).collect();
@@ -153,7 +156,7 @@ impl<S: Store> Pip<S> {
         let node = &wanted.node.name;
         let host = self.ground.host(to);
         let Some(host) = host.and_then(|it| self.ground.host_entry(it)) else {
-            let words = format!("there is no host {to} in the inventory");
+            let words = format!("the inventory has no host {to}");
             return refusal(ReasonCode::Impossible, words);
         };
         if self.books.is_drained(to) {
@@ -161,7 +164,7 @@ impl<S: Store> Pip<S> {
             return refusal(ReasonCode::Impossible, words);
         }
         if from == to {
-            let words = format!("node {node} is on host {to} already");
+            let words = format!("node {node} is already on host {to}");
             return refusal(ReasonCode::Impossible, words);
         }
         let hosts = laid.hosts().into_iter();
@@ -189,7 +192,7 @@ impl<S: Store> Pip<S> {
         }
         if !wanted.location.is_empty() && !wanted.location.contains(&host.location) {
             let words = format!(
-                "node {node} is not to be at {}, where {to} is",
+                "node {node} must not be in location {}, where host {to} is",
                 host.location
             );
             return refusal(ReasonCode::Impossible, words);
@@ -197,7 +200,8 @@ impl<S: Store> Pip<S> {
         let mut labels = wanted.labels.iter();
         if let Some((key, value)) = labels.find(|(key, value)| host.labels.get(*key) != Some(value))
         {
-            let words = format!("node {node} needs a host with {key}={value}, which {to} is not");
+            let words =
+                format!("node {node} needs a host with {key}={value}, which host {to} lacks");
             return refusal(ReasonCode::Impossible, words);
         }
         let is_there = |name: &String| laid.placement.hosts.get(name).is_some_and(|it| it == to);
@@ -208,13 +212,16 @@ impl<S: Store> Pip<S> {
             is_apart && is_there(name)
         });
         if let Some(other) = apart {
-            let words = format!("node {node} is to be apart from {}", other.node.name);
+            let words = format!(
+                "node {node} must not be on the same host as {}",
+                other.node.name
+            );
             return refusal(ReasonCode::Impossible, words);
         }
         let said = self.report_of(to).map(|(_, said)| said);
         if said.is_none_or(|said| said.moves_at.is_none()) {
             let words = format!(
-                "the agent of host {to} takes no nodes; start it with --moves ADDRESS:PORT"
+                "the agent of host {to} accepts no moving nodes; start it with --moves ADDRESS:PORT"
             );
             return refusal(ReasonCode::Impossible, words);
         }
@@ -226,18 +233,18 @@ impl<S: Store> Pip<S> {
 fn why_it_stays(laid: &Laid, wanted: &PartNode) -> Option<&'static str> {
     let node = &wanted.node;
     if node.kind == Kind::Namespace {
-        return Some("it is a namespace, and what runs in one cannot be taken elsewhere");
+        return Some("it is a namespace; only virtual machines can move");
     }
     if node.image != OWN_IMAGE {
-        return Some("it has a disk of its own, which stays on its host");
+        return Some("it has its own disk, which cannot leave its host");
     }
     let mut access = laid.part.access.iter();
     if wanted.nics > 0 || access.any(|link| link.near.node == node.name) {
-        return Some("it has a card of its host, or users who join there");
+        return Some("it uses a network card of its host, or has users who join there");
     }
     let is_own = |end: &PartEnd| matches!(end, PartEnd::Node(end) if end.node == node.name);
     let links = laid.part.links.iter();
     let mut own = links.filter(|link| link.ends.iter().any(is_own));
     let is_flow = own.any(|link| link.carrier == Carrier::Dif);
-    is_flow.then_some("a link of it is a flow of a DIF, whose members are on its host")
+    is_flow.then_some("a link of it is a flow of a DIF, which is bound to its host")
 }
