@@ -20,9 +20,9 @@ pub struct Softwire {
     pub psid: u16,
     /// How the ports of the address are divided into sets.
     pub ports: PortSets,
-    /// Address of the B4.
+    /// IPv6 address of the B4: the customer's end.
     pub b4: Ipv6Addr,
-    /// Address of the BR: the AFTR's end of the tunnel.
+    /// IPv6 address of the BR: the AFTR's end of the tunnel.
     pub br: Ipv6Addr,
 }
 
@@ -160,9 +160,9 @@ const EMPTY: u64 = u64::MAX;
 /// The two ends of a softwire's tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// Address of the B4.
+    /// IPv6 address of the B4: the customer's end.
     pub b4: [u8; 16],
-    /// Address of the BR: the AFTR's end.
+    /// IPv6 address of the BR: the AFTR's end.
     pub br: [u8; 16],
 }
 

@@ -10,7 +10,8 @@ use crate::failure::{Attempt, Failure, Outcome};
 /// Prints a value as JSON on standard output, on one line.
 ///
 /// # Errors
-/// JSON cannot express the value, or standard output is closed.
+/// JSON cannot express the value ([`Failure::Failed`]), standard output is closed
+/// ([`Failure::Unread`]), or the write fails ([`Failure::Failed`]).
 pub(crate) fn print_json(value: &impl Serialize) -> Outcome {
     print_line(serde_json::to_string(value).attempt("writing JSON")?)
 }
@@ -18,7 +19,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Outcome {
 /// Prints a line of text on standard output.
 ///
 /// # Errors
-/// Standard output is closed.
+/// Standard output is closed ([`Failure::Unread`]), or the write fails ([`Failure::Failed`]).
 pub(crate) fn print_line(text: impl Display) -> Outcome {
     printed(writeln!(io::stdout(), "{text}"))
 }
@@ -26,7 +27,7 @@ pub(crate) fn print_line(text: impl Display) -> Outcome {
 /// Writes bytes to standard output as they are, and flushes.
 ///
 /// # Errors
-/// Standard output is closed.
+/// Standard output is closed ([`Failure::Unread`]), or the write fails ([`Failure::Failed`]).
 pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome {
     let mut output = io::stdout().lock();
     printed(output.write_all(bytes).and_then(|()| output.flush()))

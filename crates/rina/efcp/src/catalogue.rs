@@ -12,7 +12,7 @@ pub struct PolicyInfo {
     pub name: &'static str,
     /// What the policy does, in one sentence.
     pub help: &'static str,
-    /// Parameters of the policy.
+    /// The parameters that the policy accepts, each with its default value.
     pub params: &'static [ParamInfo],
 }
 

@@ -126,11 +126,24 @@ impl MemberSpec {
         }
     }
 
-    /// The configuration that the member starts with. A member that joins gets the DIF's
-    /// configuration at enrollment, but keeps its own authentication.
+    /// The configuration with which the member's IPCP starts; `None` if the IPCP gets its
+    /// configuration at enrollment. The settings are `config`; fields that they lack have the
+    /// dialect's defaults.
+    ///
+    /// | dialect | first member | member that joins                     |
+    /// |---------|--------------|---------------------------------------|
+    /// | native  | settings     | `None`; settings are an error         |
+    /// | rlite   | settings     | settings; `None` if none are given    |
+    /// | irati   | settings     | settings                              |
+    ///
+    /// `authentication` overrides the name of the authentication policy in the settings; parameters
+    /// of the policy in the settings are kept. With `authentication`, a native member that joins
+    /// starts with the default settings and this policy. At enrollment the DIF's configuration
+    /// replaces the settings, and the member keeps the policy unless it is `none`. A dialect that
+    /// has no such policy ignores `authentication`.
     ///
     /// # Errors
-    /// The dialect does not support a setting.
+    /// The dialect does not support a setting, or a native member that joins has settings.
     pub fn dif_config(
         &self,
         authentication: Option<PolicySpec>,

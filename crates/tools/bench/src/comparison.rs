@@ -93,7 +93,7 @@ pub struct Comparison {
     pub sizes: Vec<u64>,
     /// SDU sizes in bytes for the echo.
     pub echo_sizes: Vec<u64>,
-    /// Number of times that each measurement is repeated.
+    /// Number of runs of each measurement.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,

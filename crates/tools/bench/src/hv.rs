@@ -52,7 +52,7 @@ pub const ECHO_SIZES: [u64; 4] = [64, 1500, 4000, 65_000];
 /// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct HvOptions {
-    /// Number of times that each measurement is repeated.
+    /// Number of runs of each measurement.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,

@@ -25,7 +25,7 @@ const CASES: [(&str, Direction); 2] = [("one-way", Direction::Forward), ("echo",
 /// Options of the benchmark.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Number of times that each measurement is repeated.
+    /// Number of runs of each measurement.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,

@@ -4,12 +4,12 @@ use crate::Progress;
 use crate::error::Result;
 use crate::failures::Failures;
 
-/// The measurements to make: cases, sizes, duration and repetitions.
+/// The measurements to make: cases, sizes, duration and number of runs.
 #[derive(Debug, Clone)]
 pub struct Options<Case> {
     /// Cases to measure.
     pub cases: Vec<Case>,
-    /// Number of times that each measurement is repeated.
+    /// Number of runs of each measurement.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,

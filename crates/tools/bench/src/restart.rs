@@ -80,7 +80,7 @@ pub const TABLES: [(&str, Metric, &str); 2 * CASES.len()] = {
 pub struct RestartOptions {
     /// Cases to measure.
     pub cases: Vec<Case>,
-    /// Number of times that each measurement is repeated.
+    /// Number of runs of each measurement.
     pub runs: usize,
     /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,

@@ -191,10 +191,10 @@ impl LabDir {
         std::os::unix::fs::symlink(program, self.programs().join("carina")).attempt(what())
     }
 
-    /// Reads the record.
+    /// Reads the lab's record from `lab.json` in this directory.
     ///
     /// # Errors
-    /// The record does not exist or cannot be parsed.
+    /// The file cannot be read or parsed.
     pub fn read(&self) -> Result<Record> {
         let path = self.0.join("lab.json");
         let text = std::fs::read(&path).attempt(format!("reading {}", path.display()))?;

@@ -329,10 +329,10 @@ impl VnetDir {
         }
     }
 
-    /// Reads the record.
+    /// Reads the record from `record.json` in this directory.
     ///
     /// # Errors
-    /// It does not exist or cannot be parsed.
+    /// The file cannot be read or parsed.
     pub fn read(&self) -> Result<Record> {
         let path = self.record();
         let text = fs::read(&path).attempt(format!("reading {}", path.display()))?;

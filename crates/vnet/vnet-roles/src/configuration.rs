@@ -53,7 +53,7 @@ pub struct Configuration {
     pub vnos: Vec<VnoSpec>,
 }
 
-/// Settings that all roles have.
+/// Settings that every role (PIP, VNP or VNO) has: its name, its address and its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Name of the role.

@@ -21,10 +21,11 @@ use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 
 use crate::answers::refusal;
 
-/// Who waits for an answer. When the connection ends before, this value goes with it.
+/// Tells the thread of a command that its client no longer reads the answer. The answer owns this
+/// value and drops it when the answer has ended or the client has disconnected.
 #[derive(Debug, Default)]
 pub struct Caller {
-    /// Set then.
+    /// Set when this value is dropped.
     pub is_gone: Arc<AtomicBool>,
 }
 
@@ -104,7 +105,7 @@ impl LineSink {
 
     /// Sends the last line, as long as the client is there.
     fn finish(&self, last: Sent, is_gone: &AtomicBool) {
-        // Who has gone needs no end.
+        // A client that has disconnected needs no last line.
         let _ = self.send(last, &|| is_gone.load(Ordering::Acquire));
     }
 }

@@ -18,13 +18,13 @@ use super::{Answer, CONNECTIONS_MAX, LINE_MAX, Request, Status};
 /// A request, and the connection that waits for its answer.
 #[derive(Debug)]
 pub struct Asked {
-    /// The request.
+    /// What the client asks for. [`Asked::answer`] sends the answer to the client.
     pub request: Request,
     answer: SyncSender<Answer>,
 }
 
 impl Asked {
-    /// Answers the request.
+    /// Sends the answer to the client: the value, or the reason why the AFTR refuses the request.
     pub fn answer<E: fmt::Display>(self, result: Result<String, E>) {
         let (status, value) = match result {
             Ok(value) => (Status::Ok, value),

@@ -28,8 +28,7 @@ pub(crate) struct DemoArgs {
     /// Directory in which to write fig4a.svg and fig4a.json
     #[arg(long, default_value = ".")]
     out: PathBuf,
-    /// Number of times that every measurement is repeated; the confidence intervals are computed
-    /// from these runs
+    /// Number of runs of each measurement, from which the confidence intervals are computed
     #[arg(long, default_value_t = 5)]
     runs: usize,
     /// Duration of each single measurement, such as 120ms

@@ -117,7 +117,7 @@ impl Show {
     /// Prints a packet; records the description of an interface or a new section.
     ///
     /// # Errors
-    /// Standard output is closed, or an interface has an invalid description.
+    /// Standard output is closed, the write fails, or an interface has an invalid description.
     pub(crate) fn item(&mut self, item: &Item<'_>) -> Outcome {
         match item {
             Item::Section => {

@@ -48,7 +48,7 @@ pub struct CreateArgs {
     /// Medium of the IPCP: this system alone, a VM's shared memory, Ethernet, UDP or TCP
     #[arg(long = "type", value_enum)]
     kind: Kind,
-    /// Name of the DIF that the IPCP joins, such as lan
+    /// Name of the DIF that the IPCP provides to this system, such as lan; no enrollment is needed
     #[arg(long)]
     dif: DifName,
     /// Type hv: which end of the shared memory this system is: the VM's host, or the guest in the
@@ -59,8 +59,8 @@ pub struct CreateArgs {
     /// the first device that is free]
     #[arg(long)]
     pci: Option<String>,
-    /// Type hv in a process or container of the host: socket of the host's node, from `carina vm
-    /// args --socket` [default: a PCI device is used]
+    /// Type hv in a process or container of the host: the socket PATH that was given to `carina vm
+    /// args NAME --socket PATH` on the host [default: use a PCI device]
     #[arg(long, value_name = "PATH", conflicts_with = "pci")]
     socket: Option<PathBuf>,
     #[command(flatten)]

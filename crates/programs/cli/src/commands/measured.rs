@@ -37,7 +37,7 @@ pub(crate) fn all_measured(results: &Results) -> Outcome {
 /// Prints results as JSON, or as tables with their notes.
 ///
 /// # Errors
-/// Standard output is closed.
+/// Standard output is closed, or the write fails.
 pub(crate) fn show(
     shared: &Shared,
     results: &Results,

@@ -23,7 +23,8 @@ use crate::report::{print_json, print_line};
     carina node --config /etc/carina.toml --check\n  carina node --guest\n\nSIGTERM and SIGINT \
     end the node. The next node takes over the VMs that run.\nThe node keeps running when its \
     terminal is closed and when its log cannot be written.\n\nCARINA_LOG sets the log on \
-    standard error: a level (error, warn, info, debug; default:\ninfo), or levels of targets:\n  \
+    standard error: a level (off, error, warn, info, debug,\ntrace; default: info), or levels of \
+    targets:\n  \
     CARINA_LOG=debug carina node\n  CARINA_LOG=info,carina::flow_allocator=debug carina \
     node\nFields of events: ipcp, dif, flow (a port-id), app, vm, reason."
 )]

@@ -64,11 +64,12 @@ pub(crate) struct RunArgs {
     /// Keep only these members, by number: 0-3,7; cables must connect them [default: all members]
     #[arg(long, value_name = "NUMBERS")]
     keep_members: Option<Numbers>,
-    /// Keep only these faults, by their position in the list from 0, or none [default: all faults]
+    /// Keep only these faults, by number from 0 in the scenario's list, such as 0-2,5, or none
+    /// [default: all faults]
     #[arg(long, value_name = "NUMBERS")]
     keep_faults: Option<Numbers>,
-    /// Keep only these calls, by their position in order of time from 0, or none [default: all
-    /// calls]
+    /// Keep only these calls (flows between applications), by number from 0 in order of time, such
+    /// as 0-2,5, or none [default: all calls]
     #[arg(long, value_name = "NUMBERS")]
     keep_calls: Option<Numbers>,
     /// Print every event of the run

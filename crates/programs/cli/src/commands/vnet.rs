@@ -430,7 +430,8 @@ pub(crate) enum VnetCommand {
         xmllint --noout --schema vnet.xsd demo.xml")]
     Schema,
     #[cfg(feature = "tools")]
-    /// Measure parts of virtual networks, and compare with published results
+    /// Measure embedding, instantiation and forwarding of virtual networks; compare with
+    /// published results
     #[command(
         subcommand,
         after_help = "Example:\n  carina vnet bench embed --topology geant --seeds 3"

@@ -252,7 +252,7 @@ pub struct PolicyInfo {
     pub help: String,
     /// Whether the policy may be changed while the DIF runs.
     pub live: bool,
-    /// Parameters of the policy.
+    /// The parameters that the policy accepts, each with its default value.
     pub params: Vec<ParamInfo>,
 }
 

@@ -32,7 +32,7 @@ pub struct Descriptor {
     pub name: &'static str,
     /// What the policy does, in one sentence.
     pub help: &'static str,
-    /// Parameters of the policy.
+    /// The parameters that the policy accepts, each with its default value.
     pub params: Vec<Param>,
     /// The policy can be selected, and its parameters can be changed, while the DIF runs.
     pub is_live: bool,

@@ -37,7 +37,8 @@ pub struct TcpConfig {
     pub listen: SocketAddr,
     /// How SDUs are framed in the byte stream.
     pub framing: StreamFraming,
-    /// Addresses of applications, as `HOST` or `HOST:PORT`.
+    /// Addresses of peer applications, as `HOST` or `HOST:PORT` (default port: 3359). The shim
+    /// looks up other names in `/etc/hosts` and DNS.
     pub peers: Vec<(AppName, String)>,
     /// How long a connection may take to become a flow, in ns.
     pub timeout_ns: u64,

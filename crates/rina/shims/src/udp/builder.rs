@@ -35,7 +35,8 @@ pub struct UdpConfig {
     pub listen: SocketAddr,
     /// How SDUs are framed in datagrams.
     pub framing: UdpFraming,
-    /// Addresses of applications, as `HOST` or `HOST:PORT`.
+    /// Addresses of peer applications, as `HOST` or `HOST:PORT` (default port: 3359). The shim
+    /// looks up other names in `/etc/hosts` and DNS.
     pub peers: Vec<(AppName, String)>,
     /// Longest SDU in bytes.
     pub sdu_max: usize,

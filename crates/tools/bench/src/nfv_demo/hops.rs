@@ -12,7 +12,7 @@ use crate::{Options, Progress};
 /// Options of the measurement of hops.
 #[derive(Debug, Clone, Copy)]
 pub struct HopsOptions {
-    /// Number of times that each measurement is repeated.
+    /// Number of runs of each measurement.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,

@@ -121,7 +121,7 @@ impl Case {
 pub struct PaperOptions {
     /// Cases to measure.
     pub cases: Vec<Case>,
-    /// Number of times that each measurement is repeated.
+    /// Number of runs of each measurement.
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,

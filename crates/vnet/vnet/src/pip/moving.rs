@@ -32,12 +32,12 @@ use super::moves::{MoveOutcome, Moving, Untold};
 use super::repointing::outer_ends;
 use super::{Pip, Step, TRIES, hosting};
 
-/// A node at the other end of one of a node's links.
+/// A node of this provider at the other end of one of a node's links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The neighbour's host.
+    /// Name of the neighbour's host.
     pub host: String,
-    /// The neighbour's name.
+    /// Name of the neighbour, a node of the same network.
     pub node: String,
     /// Whether the neighbour is a namespace.
     pub is_namespace: bool,

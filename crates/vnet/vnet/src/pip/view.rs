@@ -88,7 +88,7 @@ pub struct PartView {
     pub vnet: VnetId,
     /// The network's name, chosen by its operator.
     pub name: String,
-    /// Name of the VNP that the part is for.
+    /// Name of the VNP to which this PIP leases the part.
     pub vnp: String,
     /// The VNP's round.
     pub round: u64,

@@ -19,7 +19,7 @@ pub(crate) struct PaperArgs {
     /// Measurements to repeat, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     pub(super) cases: Vec<PaperCase>,
-    /// Number of times that every measurement is repeated
+    /// Number of runs of each measurement
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
     /// Duration of each single measurement, such as 300ms
@@ -41,7 +41,7 @@ pub(crate) struct PaperArgs {
 /// Options of `carina bench hv`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HvArgs {
-    /// Number of times that every measurement is repeated
+    /// Number of runs of each measurement
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
     /// Duration of each single measurement, such as 300ms
@@ -67,7 +67,7 @@ pub(crate) struct HvArgs {
 /// Options of `carina bench local`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LocalArgs {
-    /// Number of times that every measurement is repeated
+    /// Number of runs of each measurement
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
     /// Duration of each single measurement, such as 300ms
@@ -84,7 +84,7 @@ pub(crate) struct LocalArgs {
 /// Options of the benchmarks that have cases and sizes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CaseArgs {
-    /// Number of times that every measurement is repeated
+    /// Number of runs of each measurement
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
     /// Duration of each single measurement, such as 300ms
@@ -124,7 +124,7 @@ pub(crate) struct DriversArgs {
 /// Options of `carina bench restart`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RestartArgs {
-    /// Number of times that every measurement is repeated
+    /// Number of runs of each measurement
     #[arg(long, default_value_t = 5)]
     pub(super) runs: usize,
     /// Cases to measure, separated by commas [default: all]
@@ -143,7 +143,7 @@ pub(crate) struct FlowsArgs {
     /// Number of flow allocations that run at the same time
     #[arg(long, default_value_t = 16)]
     pub(super) askers: usize,
-    /// Number of repetitions, each with new nodes
+    /// Number of runs, each with new nodes
     #[arg(long, default_value_t = 3)]
     pub(super) runs: usize,
 }

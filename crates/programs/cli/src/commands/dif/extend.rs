@@ -56,7 +56,7 @@ pub(super) fn run(shared: &Shared, args: &ExtendArgs) -> Outcome {
 /// Prints the N-1 DIFs of a member.
 ///
 /// # Errors
-/// Standard output is closed.
+/// Standard output is closed, or the write fails.
 pub(super) fn show(shared: &Shared, member: &IpcpInfo) -> Outcome {
     if shared.json {
         return print_json(member);

@@ -54,11 +54,12 @@ struct ConfigArgs {
     /// `carina policy list` shows all, and their defaults
     #[arg(long = "policy", value_name = "COMPONENT=NAME[,PARAM=VALUE..]")]
     policies: Vec<Choice>,
-    /// Number of relays, up to 255, that a PDU may cross before it is dropped [default: 64]
+    /// Number of relays, up to 255, that a PDU may cross before it is dropped [default: 64; dialect
+    /// irati refuses this option]
     #[arg(long, value_name = "COUNT")]
     hop_limit: Option<u8>,
     /// Time between two keep-alives to a neighbour, in milliseconds; three missed ones end the link
-    /// [default: 5000]
+    /// [default: 5000; dialect rlite: 20000; dialect irati: fixed at 30000]
     #[arg(long, value_name = "MS")]
     keepalive_ms: Option<u32>,
 }

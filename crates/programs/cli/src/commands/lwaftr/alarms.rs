@@ -64,7 +64,7 @@ pub(crate) struct PurgeArgs {
     /// Select alarms whose last change is at least this many seconds old
     #[arg(long, value_name = "SECONDS")]
     by_older_than: Option<u64>,
-    /// Select alarms with this state of the operator
+    /// Select alarms to which the operator gave this state
     #[arg(long, value_name = "STATE")]
     by_operator_state_filter: Option<State>,
 }
@@ -153,7 +153,7 @@ impl PurgeArgs {
 /// Runs a command of `carina lwaftr alarms`.
 ///
 /// # Errors
-/// No such AFTR runs, or it refuses the request.
+/// No such AFTR runs, several match, or the AFTR refuses the request.
 pub(super) fn run(shared: &Shared, command: AlarmsCommand) -> Outcome {
     let (verb, id, path, value) = match command {
         AlarmsCommand::GetState { id } => return show(shared, id.as_deref()),

@@ -95,7 +95,8 @@ pub(crate) struct Change {
 /// Runs a command of `carina lwaftr config`.
 ///
 /// # Errors
-/// No such AFTR runs, or it refuses the request.
+/// No AFTR of this name or process id runs, or several do; the AFTR refuses the request; the given
+/// file or standard input cannot be read; or the answer cannot be printed.
 pub(super) fn run(shared: &Shared, command: ConfigCommand) -> Outcome {
     let (verb, id, path, value) = match command {
         ConfigCommand::Get(Part { id, path }) => (Verb::Get, id, Some(path), None),
@@ -152,7 +153,7 @@ fn given(value: Option<String>) -> Result<Option<String>, Failure> {
 /// without it, exactly one AFTR must be running.
 ///
 /// # Errors
-/// No such AFTR runs, several match, or it refuses the request.
+/// No such AFTR runs, several match, or the AFTR refuses the request.
 pub(super) fn ask(
     shared: &Shared,
     id: Option<&str>,

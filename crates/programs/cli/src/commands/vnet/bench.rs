@@ -1,4 +1,5 @@
-//! `carina vnet bench`: measures parts of virtual networks, and compares with published results.
+//! `carina vnet bench`: measures embedding, instantiation and forwarding of virtual networks, and
+//! compares with published results.
 
 use std::path::PathBuf;
 
@@ -19,7 +20,8 @@ use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Measure parts of virtual networks, and compare with published results
+/// Measure embedding, instantiation and forwarding of virtual networks; compare with published
+/// results
 #[derive(Debug, Subcommand)]
 pub(crate) enum VnetBenchCommand {
     /// Measure embedding: how many requests for virtual networks Carina and three published
