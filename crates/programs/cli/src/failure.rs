@@ -84,8 +84,8 @@ pub(crate) fn failed(text: impl fmt::Display) -> Failure {
     Failure::Failed(text.to_string())
 }
 
-/// A [`Failure::Refused`] with `text`: the command was refused for a lasting reason, so that a retry
-/// does not help.
+/// A [`Failure::Refused`] with `text`: the command was refused for a lasting reason, so that a
+/// retry does not help.
 pub(crate) fn refused(text: impl fmt::Display) -> Failure {
     Failure::Refused(text.to_string())
 }

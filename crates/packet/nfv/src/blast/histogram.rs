@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// Counts times, in nanoseconds, in buckets. The width of a bucket is at most 1/32 of the times that
-/// it counts, so that quantiles are at most that much too high.
+/// Counts times, in nanoseconds, in buckets. The width of a bucket is at most 1/32 of the times
+/// that it counts, so that quantiles are at most that much too high.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64]>,

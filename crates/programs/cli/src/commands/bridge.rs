@@ -92,8 +92,8 @@ struct Comer {
     until: u64,
 }
 
-/// Two joined flows: the incoming one, and the one to `--to`. An entry of `ways` is `Some` when that
-/// direction has ended: first from the caller to `--to`, then back.
+/// Two joined flows: the incoming one, and the one to `--to`. An entry of `ways` is `Some` when
+/// that direction has ended: first from the caller to `--to`, then back.
 struct Pair {
     caller: AppName,
     since: u64,
