@@ -91,7 +91,7 @@ pub enum Error {
     #[error("ping: {0}")]
     Ping(String),
     /// An answer differs from what was sent.
-    #[error("{0} got another answer than its ping")]
+    #[error("{0} received an answer that differs from its ping")]
     WrongAnswer(String),
     /// No answer came in time.
     #[error("{0}")]
@@ -105,7 +105,7 @@ pub enum Error {
         sdus: u64,
     },
     /// The nodes do not have as many flows as were allocated.
-    #[error("{wanted} flows are open, the nodes have {found:?}")]
+    #[error("{wanted} flows are open, but the nodes count {found:?}")]
     FlowsMissing {
         /// Number of flows that were allocated.
         wanted: usize,
@@ -150,8 +150,8 @@ pub enum Error {
     Proc(String),
     /// The limit of open files is too low, so the benchmark was not started.
     #[error(
-        "a process may open {limit} files here; {flows} flows need one each and {beside} beside \
-             (the hard limit, ulimit -Hn)"
+        "a process may open {limit} files (the hard limit, ulimit -Hn), but {flows} flows need \
+         one each, and {beside} more"
     )]
     FileLimit {
         /// The limit of open files.

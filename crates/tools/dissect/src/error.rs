@@ -5,10 +5,10 @@
 #[non_exhaustive]
 pub enum SettingsError {
     /// The dialect is unknown.
-    #[error("dialect={0}: should be native, rlite or irati")]
+    #[error("dialect={0}: must be native, rlite or irati")]
     Dialect(String),
     /// The width of a field is not a number.
-    #[error("{key}={value}: not a number of bytes")]
+    #[error("{key}={value}: must be a number of bytes")]
     Width {
         /// Name of the field.
         key: String,
@@ -16,15 +16,15 @@ pub enum SettingsError {
         value: String,
     },
     /// The kind of delimiting is unknown.
-    #[error("delimiting={0}: neither standard nor none")]
+    #[error("delimiting={0}: must be standard or none")]
     Delimiting(String),
     /// A word is not of the form `KEY=VALUE`.
-    #[error("{0}: should be KEY=VALUE")]
+    #[error("{0}: must be KEY=VALUE")]
     NotAPair(String),
     /// The key is unknown.
     #[error(
-        "{0}: should be address, cep, qos, seq, ctrl_seq, length, rate, frame, delimiting or \
-         dialect"
+        "{0}: unknown key; expected address, cep, qos, seq, ctrl_seq, length, rate, frame, \
+         delimiting or dialect"
     )]
     UnknownKey(String),
     /// No DIF of the dialect has these widths.

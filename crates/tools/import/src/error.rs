@@ -41,7 +41,7 @@ pub enum ImportError {
         reason: String,
     },
     /// A node would refuse the resulting configuration.
-    #[error("the result is not a configuration: {reason}\n{toml}")]
+    #[error("the imported configuration is invalid: {reason}\n{toml}")]
     Configuration {
         /// Why the node's parser would refuse the configuration.
         reason: String,
@@ -52,7 +52,7 @@ pub enum ImportError {
 
 /// Why a text is not valid JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {expected}, and there is {found:?}")]
+#[error("line {line}: {expected}, found {found:?}")]
 pub struct JsonError {
     /// Line, counted from 1.
     pub line: usize,

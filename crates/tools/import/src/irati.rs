@@ -130,7 +130,8 @@ impl Config<'_> {
                         .to_owned()
                 }
                 "mobman" => {
-                    "there are no wireless shims whose flows would be handed over".to_owned()
+                    "Carina has no shims for wireless networks, so no flows are handed over"
+                        .to_owned()
                 }
                 _ => crate::no_such_key("`addons`", "entry", addon, &["mad", "mobman"]),
             };
@@ -354,7 +355,8 @@ impl Config<'_> {
                     line: member.line,
                     what: format!("{} of DIF {}", member.ipcp, member.dif),
                     why: format!(
-                        "IRATI's console says with which member it enrolls, this file does not: it is made the \
+                        "IRATI's console says with which member it enrolls, this file does not: \
+                         it is made the \
                          first member; --join {}=MEMBER makes it join",
                         member.dif
                     ),

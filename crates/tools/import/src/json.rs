@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Node, JsonError> {
     if reader.rest.is_empty() {
         Ok(node)
     } else {
-        Err(reader.wrong("nothing is expected here any more"))
+        Err(reader.wrong("the end of the file is expected"))
     }
 }
 
@@ -137,7 +137,7 @@ impl Reader<'_> {
         self.skip();
         let line = self.line;
         if self.depth >= DEPTH_MAX {
-            return Err(self.wrong("this is nested too deeply"));
+            return Err(self.wrong("the values are nested too deeply"));
         }
         self.depth += 1;
         let kind = if self.eat('{') {
@@ -195,7 +195,7 @@ impl Reader<'_> {
 
     fn string(&mut self) -> Result<String, JsonError> {
         if !self.rest.starts_with('"') {
-            return Err(self.wrong("a text in quotes is expected"));
+            return Err(self.wrong("a string in quotes is expected"));
         }
         let mut is_escaped = false;
         let end = self.rest[1..].find(|c: char| {
@@ -204,11 +204,11 @@ impl Reader<'_> {
             ends
         });
         let Some(end) = end else {
-            return Err(self.wrong("a text does not end"));
+            return Err(self.wrong("a string is not closed"));
         };
         let quoted = &self.rest[..end + 2];
         let text = serde_json::from_str(quoted);
-        let text = text.map_err(|_| self.wrong("a text is expected"))?;
+        let text = text.map_err(|_| self.wrong("a string is expected"))?;
         self.pass(end + 2);
         Ok(text)
     }

@@ -138,7 +138,7 @@ impl Member {
     /// Adds an N-1 DIF. Refuses the member's own DIF.
     fn try_stand_on(&mut self, dif: &str) -> Result<(), Reason> {
         if self.dif == dif {
-            return Err(format!("DIF {dif} cannot stand on itself").into());
+            return Err(format!("DIF {dif} cannot lie over itself").into());
         }
         self.stand_on(dif);
         Ok(())
@@ -171,8 +171,10 @@ fn interface(text: &str) -> Result<String, Reason> {
         Ok(text.to_owned())
     } else {
         Err(format!(
-            "{text:?} is not a name of a network interface: 1 to 15 bytes without spaces, `/` and `:`"
-        ).into())
+            "{text:?} is not the name of a network interface: give 1 to 15 bytes without spaces, \
+             `/` and `:`"
+        )
+        .into())
     }
 }
 
@@ -182,10 +184,7 @@ fn no_such_key(place: &str, what: &str, key: &str, known: &[&str]) -> String {
     match nearest(key, known.iter().copied()) {
         None if known.is_empty() => format!("{place} has no {what}"),
         Some(meant) => format!("{place} has no {what} {key}; was `{meant}` meant?"),
-        None => format!(
-            "{place} has no {what} {key}; there are {}",
-            known.join(", ")
-        ),
+        None => format!("{place} has no {what} {key}; it has {}", known.join(", ")),
     }
 }
 

@@ -110,7 +110,11 @@ impl Script<'_> {
             return self.note(line, what, why);
         };
         if words.len() < known.least {
-            return self.note(line, what, format!("the form is: {first} {}", known.form));
+            return self.note(
+                line,
+                what,
+                format!("write the line as: {first} {}", known.form),
+            );
         }
         let done = match first {
             "ipcp-create" => self.create(line, words),
@@ -130,7 +134,7 @@ impl Script<'_> {
             }
             "ipcp-enroll" | "ipcp-enroll-retry" | "ipcp-lower-flow-alloc" => self.enroll(words),
             "ipcp-route-add" | "ipcp-route-del" => {
-                Err("routes of a DIF are its routing policy's matter".into())
+                Err("the routing policy of a DIF computes its routes".into())
             }
             "ipcp-neigh-disconnect" => Err("a node that starts has no neighbour to leave".into()),
             "dif-policy-mod" => self.policy(words),
@@ -148,7 +152,7 @@ impl Script<'_> {
         let mut members = self.draft.members.iter_mut();
         members
             .find(|member| member.ipcp == ipcp)
-            .ok_or_else(|| format!("no line above makes a normal IPCP {ipcp}").into())
+            .ok_or_else(|| format!("no line above creates a normal IPCP {ipcp}").into())
     }
 
     fn shim(&mut self, ipcp: &str) -> Option<&mut IpcpCreate> {
@@ -162,7 +166,7 @@ impl Script<'_> {
         let dif_name = DifName::new(dif)?;
         let is_taken = self.shim(name).is_some() || self.member(name).is_ok();
         if is_taken {
-            return Err(format!("an IPCP {name} is made above already").into());
+            return Err(format!("a line above already creates IPCP {name}").into());
         }
         let shim = |kind| IpcpCreate::new(local.clone(), kind, dif_name.clone());
         let made = match kind {
@@ -191,8 +195,8 @@ impl Script<'_> {
             _ if kind.starts_with("normal") => {
                 let widths = flavour::widths(kind).ok_or_else(|| {
                     format!(
-                        "the field widths of flavour {kind} are not known; make it `normal` and \
-                         set `widths` in its `config`"
+                        "the field widths of flavour {kind} are unknown; use `normal` and set \
+                         `widths` in its `config`"
                     )
                 })?;
                 let mut member = Member::new(name.to_owned(), dif.to_owned(), Dialect::Rlite, line);
@@ -204,8 +208,8 @@ impl Script<'_> {
             }
             _ => {
                 return Err(format!(
-                    "{kind} is no type of IPCP; there are normal, shim-eth, shim-udp4, shim-tcp4, \
-                     shim-loopback"
+                    "{kind} is not a type of IPCP; the types are normal, shim-eth, shim-udp4, \
+                     shim-tcp4, shim-loopback"
                 )
                 .into());
             }
@@ -214,7 +218,7 @@ impl Script<'_> {
             let twin = |other: &&IpcpCreate| other.kind == made.kind;
             if let Some(other) = self.draft.shims.iter().find(twin) {
                 let why = format!(
-                    "{} listens on the same port; give each a `listen` of its own",
+                    "{} listens on the same port; give each IPCP its own `listen`",
                     other.name
                 );
                 self.note(line, format!("ipcp-create {name} {kind} {dif}"), why);
@@ -229,7 +233,7 @@ impl Script<'_> {
         self.draft.shims.retain(|shim| shim.name.as_str() != name);
         self.draft.members.retain(|member| member.ipcp != name);
         if before == self.draft.shims.len() + self.draft.members.len() {
-            Err(format!("no line above makes an IPCP {name}").into())
+            Err(format!("no line above creates an IPCP {name}").into())
         } else {
             Ok(())
         }
@@ -303,7 +307,8 @@ impl Script<'_> {
                 let bytes: u32 = number(value)?;
                 // An SDU of this size becomes one PDU, which is longer by its headers.
                 Err(format!(
-                    "the longest PDU of a DIF follows from the DIFs below; `max_pdu` in its `config` \
+                    "the longest PDU of a DIF follows from the DIFs below; `max_pdu` in its \
+                     `config` \
                      bounds it, here to {bytes} and the bytes of its headers"
                 )
                 .into())
@@ -312,7 +317,7 @@ impl Script<'_> {
                 Err(format!("csum {other} is unknown; valid values are none and inet").into())
             }
             (key, _) if key.starts_with("sched") => {
-                Err("the form is: ipcp-sched-config NAME SCHEDULER ..".into())
+                Err("write the line as: ipcp-sched-config NAME SCHEDULER ..".into())
             }
             _ => Err(crate::no_such_key(
                 "a normal IPCP",
@@ -380,7 +385,7 @@ impl Script<'_> {
             .filter(|member| member.dif == name || member.ipcp == name)
             .collect();
         if found.is_empty() {
-            Err(format!("no line above makes a member of DIF {name}").into())
+            Err(format!("no line above creates a member of DIF {name}").into())
         } else {
             Ok(found)
         }
@@ -406,8 +411,8 @@ impl Script<'_> {
             let what = format!("{} of DIF {}", member.ipcp, member.dif);
             let is_enroller = self.enrollers.contains(&member.ipcp);
             if member.role.is_none() && !is_enroller {
-                let why = "nothing says whether it enrolls or is the first member; it is made the \
-                           first";
+                let why = "the file does not tell whether it enrolls or is the first member; it \
+                     becomes the first member";
                 notes.push((member.line, what.clone(), why));
             }
             member.role.get_or_insert(DifRole::Create);
@@ -471,6 +476,6 @@ fn without_like(key: &str) -> Option<&'static str> {
 
 /// Parses a number of any type.
 pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, Reason> {
-    let wrong = |_| format!("{text:?} is no number that is possible here").into();
+    let wrong = |_| format!("{text:?} is not a number in the allowed range").into();
     text.parse().map_err(wrong)
 }

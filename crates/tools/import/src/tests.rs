@@ -67,11 +67,11 @@ fn an_rlite_script_is_converted_and_the_rest_is_listed() {
         .collect();
     for (line, words) in [
         (16, "asks one other (c.IPCP)"),
-        (17, "it is made the first"),
+        (17, "it becomes the first member"),
         (20, "no shim for wireless"),
-        (21, "there is fully-replicated"),
+        (21, "available: fully-replicated"),
         (22, "was `ipcp-enroll` meant?"),
-        (23, "the form is: ipcp-config NAME PARAMETER VALUE"),
+        (23, "write the line as: ipcp-config NAME PARAMETER VALUE"),
     ] {
         let is_there = |(at, why): &(usize, &str)| *at == line && why.contains(words);
         assert!(noted.iter().any(is_there), "{line} {words}: {noted:#?}");

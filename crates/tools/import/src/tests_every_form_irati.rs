@@ -96,7 +96,7 @@ fn every_type_and_key_of_an_ipcp_of_irati_is_known() {
             ],
         ),
         (shim("shim-eth", ""), "{}", &["`interface-name` is missing"]),
-        (shim("shim-eth-vlan", ""), &eth, &["is the VLAN id"]),
+        (shim("shim-eth-vlan", ""), &eth, &["must be the VLAN id"]),
         (shim("shim-tcp-udp", ""), "{}", &["of type tcp"]),
         (
             shim("shim-tcp-udp", ""),
@@ -116,7 +116,7 @@ fn every_type_and_key_of_an_ipcp_of_irati_is_known() {
         (shim("shim-wifi-ap", ""), "{}", &["wireless"]),
         (shim("shim-wifi-sta", ""), "{}", &["wireless"]),
         (shim("shim-hv", ""), "{}", &["[[vm]]"]),
-        (shim("shim-dummy", ""), "{}", &["no type of IPCP"]),
+        (shim("shim-dummy", ""), "{}", &["not a type of IPCP"]),
     ] {
         assert_noted(&read_irati(&ipcp, "", template), wanted, &ipcp);
     }
@@ -129,7 +129,7 @@ fn every_section_of_irati_s_files_is_known() {
         (
             r#""addons": { "mad": { "managerConnections": [], "keyMgrConnection": {} },
                "mobman": {}, "madd": {} }"#,
-            &["control.sock", "no wireless shims", "was `mad` meant?"],
+            &["control.sock", "no shims for wireless", "was `mad` meant?"],
         ),
         (
             r#""difallocator": { "type": "static-dif-allocator", "dafName": "d", "dapName": "p",

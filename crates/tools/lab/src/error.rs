@@ -83,7 +83,9 @@ pub enum Error {
         said: String,
     },
     /// The node in this guest has not attached to its host's node.
-    #[error("the node in VM {0} has not attached; see /var/log/carina.log in it")]
+    #[error(
+        "the node in VM {0} did not attach to its host's node; see /var/log/carina.log in the VM"
+    )]
     GuestNotAttached(String),
     /// The kernel does not let this user make namespaces.
     #[error(
@@ -93,8 +95,8 @@ pub enum Error {
     NamespacesForbidden(String),
     /// A namespace with a name that a new lab needs exists already, and belongs to no lab.
     #[error(
-        "there is a network namespace {namespace} that no lab knows; `carina lab down {lab}` \
-             removes it"
+        "network namespace {namespace} exists, but belongs to no lab; `carina lab down {lab}` \
+         removes it"
     )]
     StrayNamespace {
         /// Name of the namespace.
@@ -104,12 +106,12 @@ pub enum Error {
     },
     /// A lab of this name exists.
     #[error(
-        "there is a lab {0} already; `carina lab down {0}` takes it down, --name gives this \
-             one another name"
+        "lab {0} already exists; remove it with `carina lab down {0}`, or give the new lab \
+         another name with --name"
     )]
     LabExists(String),
     /// No lab has the given name.
-    #[error("no lab is called {name}; {}", known(.labs))]
+    #[error("there is no lab {name}; {}", known(.labs))]
     NoSuchLab {
         /// The given name.
         name: String,
@@ -123,7 +125,7 @@ pub enum Error {
     #[error("name the lab; {}", known(.0))]
     WhichLab(Vec<String>),
     /// The topology has no such system, or the system is not a namespace.
-    #[error("{0} is no system that is a namespace")]
+    #[error("{0} is not a system of the lab that runs in a network namespace")]
     NotANamespace(String),
     /// The command to run has no words.
     #[error("no program is given")]
@@ -132,7 +134,7 @@ pub enum Error {
     #[error("{0} has ended")]
     Ended(String),
     /// An application ended before its name was registered.
-    #[error("`{command}` has ended; waited for {what}")]
+    #[error("`{command}` ended while the lab waited for {what}")]
     AppEnded {
         /// Command of the application.
         command: String,
@@ -151,7 +153,7 @@ pub enum Error {
     #[error("{0} has no network namespace of its own")]
     NoNamespace(String),
     /// The member of a DIF no longer exists.
-    #[error("{0} is gone")]
+    #[error("the member of {0} no longer exists")]
     MemberGone(String),
     /// [`Options::is_interrupted`](crate::Options::is_interrupted) was set.
     #[error("interrupted")]

@@ -22,7 +22,7 @@ pub enum ParseError {
         high: u64,
     },
     /// The size in bytes is above [`SDU_MAX`].
-    #[error("SDUs of {0} bytes; the largest have {SDU_MAX}")]
+    #[error("SDUs of {0} bytes are too large; must be at most {SDU_MAX} bytes")]
     TooLarge(u64),
     /// A part of the text is wrong.
     #[error("`{text}`: {reason}")]

@@ -97,8 +97,8 @@ fn check_addresses(dif: &Dif) -> Result<(), TopologyError> {
             Some(member) => Err(error_at(
                 member.at,
                 format!(
-                    "DIF {} assigns addresses; they are configured with dialect=rlite and `policy {0} \
-                     addralloc static`",
+                    "DIF {} assigns addresses itself; to configure them, use dialect=rlite and \
+                     `policy {0} addralloc static`",
                     dif.name
                 ),
             )),
@@ -114,7 +114,8 @@ fn check_addresses(dif: &Dif) -> Result<(), TopologyError> {
             return Err(error_at(
                 member.at,
                 format!(
-                    "{} and {} have address {address} in DIF {}; address=NUMBER gives another",
+                    "{} and {} have the same address {address} in DIF {}; set another with \
+                     address=NUMBER",
                     other.system, member.system, dif.name
                 ),
             ));

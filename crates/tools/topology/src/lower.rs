@@ -58,8 +58,8 @@ fn check_framing(topology: &Topology, over_udp: &BTreeSet<String>) -> Result<(),
             return Err(error_at(
                 second.at,
                 format!(
-                    "{} stands on link {link} as {} does; a link over UDP carries one DIF where that \
-                     speaks as rlite or irati",
+                    "{} uses link {link}, which {} uses too; a link over UDP can carry only one \
+                     DIF if a DIF has dialect rlite or irati",
                     second.name, first.name
                 ),
             ));

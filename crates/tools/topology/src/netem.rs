@@ -26,10 +26,10 @@ pub(crate) struct Impairment {
 pub(crate) enum ImpairmentError {
     /// Reordering needs a delay, because a frame is reordered by sending it without the delay of
     /// the others.
-    #[error("reorder needs a delay, which the reordered do not have")]
+    #[error("reorder needs a delay: reordered frames skip the delay")]
     ReorderWithoutDelay,
     /// The jitter is larger than the delay, so that delays would be negative.
-    #[error("the jitter is more than the delay")]
+    #[error("the jitter must be at most the delay")]
     JitterAboveDelay,
 }
 
@@ -64,7 +64,7 @@ impl Impairment {
         while let Some(word) = words.next() {
             let what = word.text.as_str();
             let mut value = || {
-                let missing = || word.error(format!("`{what}` wants a value"));
+                let missing = || word.error(format!("`{what}` needs a value"));
                 words.next().ok_or_else(missing)
             };
             match what {
@@ -73,20 +73,20 @@ impl Impairment {
                     if let Some(jitter) = words.next_if(|word| is_value(word, "")) {
                         this.jitter_ms = Some(jitter.milliseconds("us")?);
                         if words.next_if(|word| is_value(word, "%")).is_some() {
-                            notes.push(lacks(word, "delays do not depend on the one before"));
+                            notes.push(lacks(word, "a correlation of delays is ignored"));
                         }
                     }
                 }
                 "loss" | "drop" => {
                     let mut share = value()?;
                     if share.text == "random" {
-                        share = words
-                            .next()
-                            .ok_or_else(|| word.error("`loss random` wants a share"))?;
+                        share = words.next().ok_or_else(|| {
+                            word.error("`loss random` needs a share, for example 0.5%")
+                        })?;
                     }
                     this.loss = Some(share.percent()?);
                     if words.next_if(|word| is_value(word, "%")).is_some() {
-                        notes.push(lacks(word, "losses do not depend on the one before"));
+                        notes.push(lacks(word, "a correlation of losses is ignored"));
                     }
                 }
                 "duplicate" | "reorder" => {
@@ -96,7 +96,7 @@ impl Impairment {
                         _ => this.reorder = share,
                     }
                     if words.next_if(|word| is_value(word, "%")).is_some() {
-                        notes.push(lacks(word, "no frame depends on the one before"));
+                        notes.push(lacks(word, "a correlation of frames is ignored"));
                     }
                 }
                 "rate" => this.rate_bps = Some(value()?.rate()?),
@@ -105,21 +105,24 @@ impl Impairment {
                 "corrupt" => {
                     value()?.percent()?;
                     words.next_if(|word| is_value(word, "%"));
-                    notes.push(lacks(word, "no frame is damaged"));
+                    notes.push(lacks(word, "frames are not damaged"));
                 }
-                "ecn" => notes.push(lacks(word, "nothing is marked")),
+                "ecn" => notes.push(lacks(word, "frames are not marked")),
                 "distribution" => {
                     value()?;
-                    notes.push(lacks(word, "jitter is spread evenly"));
+                    notes.push(lacks(word, "jitter is distributed uniformly"));
                 }
                 "gap" => {
                     value()?;
-                    notes.push(lacks(word, "give `reorder` a share"));
+                    notes.push(lacks(
+                        word,
+                        "`gap` is ignored; `gap` is ignored; give `reorder` a share",
+                    ));
                 }
                 _ => {
                     return Err(word.error(format!(
-                        "`{what}` is no word of netem that can be carried over; there are delay, loss, \
-                         duplicate, reorder, rate, limit, seed, and without effect corrupt, \
+                        "`{what}` is not a supported parameter of netem; supported are delay, \
+                         loss, duplicate, reorder, rate, limit, seed, and without effect corrupt, \
                          distribution, ecn, gap"
                     )));
                 }
@@ -193,7 +196,7 @@ fn is_value(word: &Token, end: &str) -> bool {
 
 fn lacks(word: &Token, what: &str) -> String {
     format!(
-        "line {}: netem's `{}` is not carried over in full: {what}",
+        "line {}: `{}` of netem is not fully supported: {what}",
         word.at.line, word.text
     )
 }

@@ -140,13 +140,19 @@ pub(crate) fn parse(text: &str) -> Result<Draft, TopologyError> {
             "policy" => draft.policy(verb, words)?,
             "set" => draft.set(verb, words)?,
             "cube" => draft.cube(verb, words)?,
-            "app" => return Err(verb.error("there is no `:` before the command; app SYSTEM: COMMAND")),
+            "app" => {
+                return Err(verb.error(
+                    "`:` before the command is missing; write app SYSTEM: \
+             COMMAND",
+                ));
+            }
             "hostfwd" => draft.notes.push(format!(
-                "line {number}: hostfwd is not needed: `carina lab exec SYSTEM` reaches every system"
+                "line {number}: hostfwd is not needed: `carina lab exec SYSTEM` reaches every \
+                 system"
             )),
             "appmap" => {
                 return Err(verb.error(
-                    "applications are found by the DIFs' directories; leave this line out",
+                    "the directories of the DIFs locate applications; leave this line out",
                 ));
             }
             other => return Err(verb.error(unknown(other))),
@@ -161,7 +167,7 @@ fn unknown(verb: &str) -> String {
     let meant = meant.map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
     let known: Vec<&str> = verbs.take(10).collect();
     format!(
-        "`{verb}` is not what a line begins with{meant} (there are: {})",
+        "a line cannot begin with `{verb}`{meant} (it can begin with: {})",
         known.join(", ")
     )
 }
@@ -170,13 +176,13 @@ fn unknown(verb: &str) -> String {
 fn address_of(option: &Token) -> Result<u64, TopologyError> {
     let text = option.pair().map(|(_, value)| value.text);
     let address = text.as_deref().and_then(|text| text.parse().ok());
-    address.ok_or_else(|| option.error(format!("`{}` gives no number", option.text)))
+    address.ok_or_else(|| option.error(format!("`{}` has no number", option.text)))
 }
 
 fn form(verb: &Token) -> TopologyError {
     let form = FORMS.iter().find(|(name, _)| *name == verb.text);
     verb.error(format!(
-        "the form is: {}",
+        "write the line as: {}",
         form.map_or("", |(_, form)| form)
     ))
 }
@@ -197,15 +203,15 @@ impl DraftDif {
     fn take(&mut self, option: &Token) -> Result<(), TopologyError> {
         let Some(("dialect", value)) = option.pair() else {
             return Err(option.error(format!(
-                "`{}` is no option of a DIF here; there are dialect=NAME and address=NUMBER, and for \
-                 all else lines `set`",
+                "`{}` is not an option of a DIF; the options are dialect=NAME and address=NUMBER; \
+                 use lines `set` for other parameters",
                 option.text
             )));
         };
         let dialect: Dialect = value.text.parse().map_err(|what| value.error(what))?;
         match self.dialect.replace(dialect) {
             Some(other) if other != dialect => Err(option.error(format!(
-                "DIF {} has dialect {} on a line above; all members speak one",
+                "DIF {} has dialect {} on a line above; all members of a DIF need the same dialect",
                 self.name,
                 other.name()
             ))),
@@ -241,7 +247,7 @@ impl Draft {
         for word in words {
             let name = word.name("system")?;
             if self.systems.iter().any(|system| system.name == name) {
-                return Err(word.error(format!("there is a system {name} already")));
+                return Err(word.error(format!("system {name} already exists")));
             }
             self.systems.push(System {
                 name,
@@ -257,7 +263,7 @@ impl Draft {
             return Err(form(verb));
         };
         if on.text != "on" {
-            return Err(on.error("`on` is right here: vm NAME on SYSTEM"));
+            return Err(on.error("`on` is expected: vm NAME on SYSTEM"));
         }
         let at = name.at;
         let name = name.name("VM")?;
@@ -265,7 +271,8 @@ impl Draft {
             return Err(error_at(
                 at,
                 format!(
-                    "{name} is a system already, of line {}; a VM comes before its first use",
+                    "{name} is already a system, of line {}; write the line of a VM before its \
+                     first use",
                     other.at.line
                 ),
             ));
@@ -285,7 +292,7 @@ impl Draft {
                 Some(("cpus", value)) => vm.cpus = value.number("cpus", 1, 64)? as u32,
                 _ => {
                     return Err(word.error(format!(
-                        "`{}` is no option of a VM; there are memory=MiB and cpus=N",
+                        "`{}` is not an option of a VM; the options are memory=MiB and cpus=N",
                         word.text
                     )));
                 }
@@ -341,7 +348,7 @@ impl Draft {
             .any(|(known, _)| known.system == member.system)
         {
             return Err(system.error(format!(
-                "{} is a member of DIF {dif} already",
+                "{} is already a member of DIF {dif}",
                 member.system
             )));
         }
@@ -364,7 +371,7 @@ impl Draft {
         let system = self.mention(system)?;
         let command = text[command_at..].trim().to_owned();
         if command.is_empty() {
-            return Err(verb.error("there is no command behind the `:`"));
+            return Err(verb.error("the command after `:` is missing"));
         }
         let mut app = App {
             system,
@@ -376,7 +383,7 @@ impl Draft {
                 Some(("wait", value)) => app.wait = Some(value.text),
                 _ => {
                     return Err(word.error(format!(
-                        "`{}` is no option of an application; there is wait=NAME",
+                        "`{}` is not an option of an application; the only option is wait=NAME",
                         word.text
                     )));
                 }

@@ -53,13 +53,16 @@ fn check_systems(draft: &Draft) -> Result<(), TopologyError> {
         let meant = nearest(&word.text, names)
             .map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
         return Err(word.error(format!(
-            "no line `system` or `vm` names {}{meant}",
+            "no line `system` or `vm` defines {}{meant}",
             word.text
         )));
     }
     if draft.systems.is_empty() {
         let at = Position { line: 1, column: 1 };
-        return Err(error_at(at, "there is no system; `system a b` makes two"));
+        return Err(error_at(
+            at,
+            "the file defines no system; for example, `system a b` defines two",
+        ));
     }
     Ok(())
 }
@@ -71,7 +74,7 @@ fn check_machines(topology: &Topology) -> Result<(), TopologyError> {
             return Err(error_at(
                 vm.at,
                 format!(
-                    "VM {} is attached to {}, a VM; VMs in VMs are not made",
+                    "VM {} is on {}, which is itself a VM; nested VMs are not supported",
                     vm.name, needs.host
                 ),
             ));
@@ -81,8 +84,8 @@ fn check_machines(topology: &Topology) -> Result<(), TopologyError> {
             return Err(error_at(
                 link.at,
                 format!(
-                    "{} is a VM and has no network card; DIF {} reaches it, and a DIF over that and \
-                     link {} in {} takes it further",
+                    "{} is a VM, which has no network card; use DIF {} to reach it, and a DIF \
+                     over that one and link {} in {} to go further",
                     vm.name,
                     hv_dif(&vm.name),
                     link.name,
@@ -161,7 +164,7 @@ fn configure(
                 .map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
             return Err(setting
                 .dif
-                .error(format!("no line `dif` makes a DIF {dif}{meant}")));
+                .error(format!("no line `dif` defines a DIF {dif}{meant}")));
         }
         let at = setting.at;
         let of_dif = configs.entry(dif.clone()).or_default();
@@ -205,8 +208,8 @@ fn configure(
                         return Err(error_at(
                             at,
                             format!(
-                                "DIF {dif} has another policy for {component} on a line above, and \
-                                 a policy holds for the whole DIF"
+                                "DIF {dif} has another policy for {component} on a line above, \
+                                 but a policy applies to the whole DIF"
                             ),
                         ));
                     }
@@ -255,7 +258,7 @@ fn known_policy(
 ) -> Result<Option<(String, PolicySpec)>, TopologyError> {
     if RLITE_ONLY.contains(&component.as_str()) {
         notes.push(format!(
-            "line {}: `{component} {}` of rlite has no like here; the DIF has its default",
+            "line {}: `{component} {}` of rlite has no equivalent; the DIF has its default policy",
             at.line, spec.name
         ));
         return Ok(None);
@@ -306,7 +309,8 @@ fn note_parameters<'a>(
 ) {
     notes.extend(names.map(|name| {
         format!(
-            "line {}: the parameter {name} of `{component} {policy}` is left out: it has no like here",
+            "line {}: the parameter {name} of `{component} {policy}` is left out: it has no \
+             equivalent",
             at.line
         )
     }));
@@ -338,7 +342,10 @@ fn order_difs(
         if inside.contains_key(&draft.name) {
             return Err(error_at(
                 draft.at,
-                format!("{} is the name of a link or VM's DIF already", draft.name),
+                format!(
+                    "{} is already the name of a link or of the DIF of a VM",
+                    draft.name
+                ),
             ));
         }
     }
@@ -372,7 +379,7 @@ fn order_difs(
             return Err(error_at(
                 stuck.at,
                 format!(
-                    "these DIFs stand on each other in a circle: {}",
+                    "these DIFs lie over one another in a cycle: {}",
                     all.join(", ")
                 ),
             ));
@@ -398,13 +405,13 @@ fn level(
                 let meant = nearest(&lower.text, inside.keys().map(String::as_str))
                     .map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
                 return Err(lower.error(format!(
-                    "{} is no link, no DIF and no hv.VM{meant}",
+                    "{} is not a link, a DIF or hv.VM{meant}",
                     lower.text
                 )));
             };
             if !systems.contains(&member.system) {
                 return Err(lower.error(format!(
-                    "{} is not in {}; in it are: {}",
+                    "{} is not in {}; its members are: {}",
                     member.system,
                     lower.text,
                     systems.join(", ")
@@ -461,7 +468,7 @@ fn resolve_dif(
             return Err(error_at(
                 lost.at,
                 format!(
-                    "{} has no DIF below {} in common with {}; no member could admit it",
+                    "{} shares no DIF below {} with {}, so no member could admit it",
                     lost.system,
                     draft.name,
                     members

@@ -38,7 +38,7 @@ impl Token {
         match self.text.parse() {
             Ok(number) if (least..=most).contains(&number) => Ok(number),
             _ => Err(self.error(format!(
-                "{what} is `{}`; a number from {least} to {most} is right",
+                "{what} is `{}`; must be a number from {least} to {most}",
                 self.text
             ))),
         }
@@ -63,7 +63,7 @@ impl Token {
         match (number.parse::<f64>(), scale) {
             (Ok(number), Some(scale)) if number * scale <= 1e12 => Ok((number * scale) as u64),
             _ => Err(self.error(format!(
-                "`{}` is no rate; for example 100Mbps, 1Gbps, or 0Mbps for no limit",
+                "`{}` is not a rate; write for example 100Mbps, 1Gbps, or 0Mbps for no limit",
                 self.text
             ))),
         }
@@ -87,7 +87,7 @@ impl Token {
         match (number.parse::<f64>(), scale) {
             (Ok(number), Some(scale)) if number * scale <= 3.6e6 => Ok(number * scale),
             _ => Err(self.error(format!(
-                "`{text}` is no time up to an hour; for example 10ms, 250us or 1.5s"
+                "`{text}` is not a time of up to an hour; write for example 10ms, 250us or 1.5s"
             ))),
         }
     }
@@ -101,7 +101,7 @@ impl Token {
         match number {
             Some(number) if (0.0..=100.0).contains(&number) => Ok(number / 100.0),
             _ => Err(self.error(format!(
-                "`{}` is no share; 0% to 100% is right, for example 0.5%",
+                "`{}` is not a share; write 0% to 100%, for example 0.5%",
                 self.text
             ))),
         }
@@ -126,8 +126,8 @@ impl Token {
             return Ok(self.text.clone());
         }
         Err(self.error(format!(
-            "`{}` is no name of a {what}: 1 to {NAME_MAX} letters, digits, {dot}`_` and `-` are \
-             possible, the first a letter, a digit or `_`",
+            "`{}` is not the name of a {what}: give 1 to {NAME_MAX} letters, digits, {dot}`_` and \
+             `-`, the first a letter, a digit or `_`",
             self.text
         )))
     }

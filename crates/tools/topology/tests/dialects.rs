@@ -95,16 +95,16 @@ fn addresses_are_configured_where_none_are_assigned() {
     for (file, words) in [
         (
             format!("{}{policy}", text("", "")),
-            "a and b have address 1 in DIF n",
+            "a and b have the same address 1 in DIF n",
         ),
         (
             format!("{}{policy}", text(" address=7", " address=7")),
-            "a and b have address 7",
+            "a and b have the same address 7",
         ),
         (text("", " address=7"), "DIF n assigns addresses"),
         (
             format!("{}{policy}", text("", " address=seven")),
-            "gives no number",
+            "has no number",
         ),
         (
             format!("{}{policy}", text("", " address=0")),
@@ -140,7 +140,7 @@ fn dif_and_links_below_it_have_the_dialect_of_its_lines() {
         "{none}"
     );
     let other = message("eth l 0Mbps a b\ndif d a l size=1");
-    assert!(other.contains("there are dialect=NAME"), "{other}");
+    assert!(other.contains("the options are dialect=NAME"), "{other}");
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn errors_have_a_position_and_a_remedy() {
         (
             "eth x 0Mbps a b\ndif n a y",
             "line 2, column 9",
-            "no link, no DIF",
+            "not a link, a DIF",
         ),
         (
             "eth x 0Mbps a b\ndif n c x",
@@ -195,12 +195,12 @@ fn errors_have_a_position_and_a_remedy() {
         (
             "eth x 0Mbps a b\ndif n a x\npolicy n a routing static\npolicy n b routing link-state",
             "line 4, column 12",
-            "holds for the whole DIF",
+            "applies to the whole DIF",
         ),
         (
             "eth x 0Mbps a b\nnetem x slot 10ms",
             "line 2, column 9",
-            "can be carried over",
+            "is not a supported parameter",
         ),
         (
             "system a\napp a carina",
@@ -210,19 +210,19 @@ fn errors_have_a_position_and_a_remedy() {
         (
             "system a\nvm v in a",
             "line 2, column 6",
-            "`on` is right here",
+            "`on` is expected",
         ),
         (
             "system a\nvm v on a\nvm w on v",
             "line 3, column 4",
-            "VMs in VMs",
+            "nested VMs",
         ),
         (
             "vm v on a\neth x 0Mbps a v",
             "line 2, column 5",
             "no network card",
         ),
-        ("netem x delay 1ms", "line 1, column 7", "comes before"),
+        ("netem x delay 1ms", "line 1, column 7", "before this one"),
         ("udp4 u a:10.0.0.1/24", "line 1, column 6", "two systems"),
         (
             "udp4 u a b:10.0.0.2/24",
@@ -232,7 +232,7 @@ fn errors_have_a_position_and_a_remedy() {
         (
             "udp4 u a:10.0.0.1 b:10.0.0.2/24",
             "line 1, column 10",
-            "10.0.0.1/24 is right",
+            "write 10.0.0.1/24",
         ),
         (
             "udp4 u a:10.0.0.1/24 b:10.0.1.2/24",
@@ -258,12 +258,12 @@ fn errors_have_a_position_and_a_remedy() {
             "udp4 u a:10.0.0.1/24 b:10.0.0.2/24\ndif n a u dialect=rlite\ndif n b u\n\
              dif m a u\ndif m b u",
             "line 4, column 5",
-            "carries one DIF",
+            "can carry only one DIF",
         ),
         (
             "eth x 0Mbps a b\nnetem x \"delay 1lightyear\"",
             "line 2, column 15",
-            "no time",
+            "is not a time",
         ),
     ] {
         let error = what(text);

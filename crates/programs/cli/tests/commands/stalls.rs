@@ -76,7 +76,7 @@ fn stalled(words: &[&str], ending: &str) -> Value {
         let said = String::from_utf8_lossy(&output.stderr);
         let result = told.first().map(|told| told["results"][0].clone());
         let is_shown = |result: &Value| {
-            result["client"]["ending"] == ending && said.contains("the server reported nothing")
+            result["client"]["ending"] == ending && said.contains("the server sent no report")
         };
         let Some(result) = result.filter(is_shown) else {
             eprintln!("{words:?} shows nothing: {told:?} {said}");

@@ -26,7 +26,7 @@ pub struct Case {
 #[non_exhaustive]
 pub enum CaseError {
     /// The text does not have four parts.
-    #[error("`{0}`: a case is DISCOVERY/BOOT/NODES/PROVIDERS, as pip/clone/6/1")]
+    #[error("`{0}`: a case must be DISCOVERY/BOOT/NODES/PROVIDERS, for example pip/clone/6/1")]
     Form(String),
     /// A word is unknown in its position.
     #[error("`{case}`: `{word}` is not one of {known}")]
@@ -39,7 +39,7 @@ pub enum CaseError {
         known: String,
     },
     /// A number is too small or too large.
-    #[error("`{case}`: {what}; there are {least} to {most}")]
+    #[error("`{case}`: {what}; must be {least} to {most}")]
     Number {
         /// The text that was to be parsed as a case.
         case: String,

@@ -46,8 +46,8 @@ impl Shim<'_> {
             "shim-hv" => return Err("VMs are attached by `[[vm]]`, without addresses".into()),
             other => {
                 return Err(format!(
-                    "{other:?} is no type of IPCP; there are normal-ipc, shim-eth, shim-eth-vlan, \
-                     shim-tcp-udp"
+                    "{other:?} is not a type of IPCP; the types are normal-ipc, shim-eth, \
+                     shim-eth-vlan, shim-tcp-udp"
                 )
                 .into());
             }
@@ -105,8 +105,8 @@ impl Shim<'_> {
         let number: Option<u16> = dif.parse().ok();
         if self.kind == "shim-eth-vlan" && number.is_none_or(|id| id > VLAN_MAX) {
             return Err(format!(
-                "the name of its DIF is the VLAN id, 1 to {VLAN_MAX} or 0 for frames without tag, \
-                 and not {dif}"
+                "the name of its DIF is {dif}, but must be the VLAN id: 1 to {VLAN_MAX}, or 0 for \
+                 frames without a tag"
             )
             .into());
         }
@@ -121,7 +121,7 @@ impl Shim<'_> {
         made.interface = Some(crate::interface(interface)?);
         made.arp = Some(ArpDialect::Irati);
         if let Some(ms) = self.parameter("arp-timeout") {
-            let wrong = |_| format!("arp-timeout {ms:?} is no number of milliseconds");
+            let wrong = |_| format!("arp-timeout {ms:?} is not a number of milliseconds");
             made.timeout_ms = Some(ms.parse().map_err(wrong)?);
         }
         Ok(made)
@@ -205,7 +205,7 @@ fn run_lengths(text: &str, each: usize) -> Result<Vec<Vec<&str>>, Reason> {
     }
     match rest {
         "" => Ok(entries),
-        _ => Err(format!("{text:?} says that it has {count} entries, and {rest:?} is left").into()),
+        _ => Err(format!("{text:?} states {count} entries, but {rest:?} follows them").into()),
     }
 }
 

@@ -40,11 +40,11 @@ fn component_here(theirs: &str) -> Result<&'static str, Reason> {
         "dft" => Ok("directory"),
         "routing" => Ok("routing"),
         "enrollment" | "flowalloc" | "resalloc" | "ribd" => {
-            Err(format!("{theirs} has one way to work only, which is the policy default").into())
+            Err(format!("{theirs} has only one policy, default").into())
         }
         _ => Err(format!(
-            "{theirs} is no component; there are addralloc, dft, routing, enrollment, flowalloc, \
-             resalloc, ribd"
+            "{theirs} is not a component; the components are addralloc, dft, routing, enrollment, \
+             flowalloc, resalloc, ribd"
         )
         .into()),
     }
@@ -64,7 +64,7 @@ pub(super) fn choose(member: &mut Member, component: &str, policy: &str) -> Resu
     };
     if !known.contains(&policy) {
         return Err(format!(
-            "{component} {policy} is not there in DIFs of this dialect; there is {}",
+            "{component} {policy} does not exist in DIFs of this dialect; available: {}",
             known.join(", ")
         )
         .into());
@@ -202,13 +202,13 @@ fn change_cubes(member: &mut Member, change: impl Fn(&mut serde_json::Map<String
 
 /// Checks that a time in milliseconds fits into a configuration.
 fn fitting(ms: u64, text: &str) -> Result<u32, Reason> {
-    u32::try_from(ms).map_err(|_| format!("{text} is too long; 49 days are possible").into())
+    u32::try_from(ms).map_err(|_| format!("{text} is too long; must be at most 49 days").into())
 }
 
 /// Refuses the value 0; `why` is the reason for the note.
 fn positive(value: u32, why: &str) -> Result<u32, Reason> {
     match value {
-        0 => Err(format!("0 is not possible here: {why}").into()),
+        0 => Err(format!("0 is not allowed: {why}").into()),
         _ => Ok(value),
     }
 }
@@ -217,7 +217,7 @@ fn positive(value: u32, why: &str) -> Result<u32, Reason> {
 fn duration(text: &str) -> Result<String, Reason> {
     match milliseconds(text)? {
         0..=DAY_MS => {}
-        _ => return Err(format!("{text} is too long; a day is possible").into()),
+        _ => return Err(format!("{text} is too long; must be at most a day").into()),
     }
     let has_unit = ["s", "ms", "us"].contains(&unit_of(text));
     if has_unit {
@@ -244,6 +244,6 @@ fn milliseconds(text: &str) -> Result<u64, Reason> {
         "s" => Ok(count.saturating_mul(1000)),
         "us" => Ok(count / 1000),
         "ns" => Ok(count / 1_000_000),
-        unit => Err(format!("{unit:?} is no unit of time; there are s, ms, us, ns").into()),
+        unit => Err(format!("{unit:?} is not a unit of time; the units are s, ms, us, ns").into()),
     }
 }

@@ -72,7 +72,7 @@ fn within((name, least, most): Range, given: u64, changed: &mut Vec<String>) -> 
     let here = given.clamp(least, most);
     if here != given {
         changed.push(format!(
-            "{name} is {given} bytes and was made {here}: {least} to {most} are possible"
+            "{name} is {given} bytes, which was changed to {here}: must be {least} to {most}"
         ));
     }
     here
@@ -91,7 +91,7 @@ fn options_of<'a>(
             Some((key, values)) if values.is_empty() || *key == "weights" => values.push(word),
             _ => {
                 return Err(format!(
-                    "{word} is no parameter of this scheduler; there are {}",
+                    "{word} is not a parameter of this scheduler; its parameters are {}",
                     known.join(", ")
                 )
                 .into());
@@ -99,7 +99,7 @@ fn options_of<'a>(
         }
     }
     match options.iter().find(|(_, values)| values.is_empty()) {
-        Some((key, _)) => Err(format!("{key} has no value; the form is: {key} VALUE").into()),
+        Some((key, _)) => Err(format!("{key} has no value; write {key} VALUE").into()),
         None => Ok(options),
     }
 }

@@ -25,7 +25,7 @@ pub enum TransportError {
         source: carina_client::Error,
     },
     /// The SDU is longer than the transport, or the buffer given to it, can hold.
-    #[error("an SDU of {bytes} bytes where at most {fits} fit")]
+    #[error("an SDU of {bytes} bytes is too large for the transport; must be at most {fits}")]
     SduTooLarge {
         /// Length of the SDU in bytes.
         bytes: usize,
@@ -36,7 +36,10 @@ pub enum TransportError {
     #[error("the TCP connection ended within an SDU")]
     CutShort,
     /// A part of an SDU was sent, but there was no room for the rest in time.
-    #[error("the TCP connection took {sent} bytes of an SDU and no more for {} s", limit.as_secs_f32())]
+    #[error(
+        "the TCP connection accepted {sent} bytes of an SDU, and no more bytes for {} s",
+        limit.as_secs_f32()
+    )]
     Stuck {
         /// Number of bytes that were sent, including the length in front.
         sent: usize,
@@ -44,10 +47,10 @@ pub enum TransportError {
         limit: Duration,
     },
     /// First datagrams were sent many times, and none was answered.
-    #[error("the other side does not answer first datagrams")]
+    #[error("the other side does not answer the first datagrams over UDP")]
     NoAnswer,
     /// The peer of a bare ring does not take messages from the full ring.
-    #[error("the peer of the bare ring takes nothing")]
+    #[error("the peer of the bare ring reads nothing")]
     PeerStopped,
     /// The caller sent an SDU after [`Transport::finish`](super::Transport::finish).
     #[error("sending after the end")]

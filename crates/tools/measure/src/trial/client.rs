@@ -72,14 +72,14 @@ impl Trial {
     /// Text that says that the flow did not deliver everything in time; `None` if it did.
     pub fn stall(&self) -> Option<String> {
         let stall = match self.receiver().ending {
-            Ending::Stalled => Some("the flow stalled: no SDU came any more".to_owned()),
+            Ending::Stalled => Some("the flow stalled: no more SDUs arrived".to_owned()),
             Ending::Late => Some(format!(
                 "the flow is slow: SDUs were still missing {} s after the end time",
                 DRAIN.as_secs()
             )),
             Ending::Finished | Ending::HeldBack => None,
         };
-        let held_back = "the flow stalled: it had no room for an SDU any more";
+        let held_back = "the flow stalled: it had no more room for an SDU";
         match (&self.unreported, stall) {
             (None, stall) => stall,
             (Some(why), Some(stall)) => Some(format!("{stall}; {why}")),
@@ -270,7 +270,7 @@ impl TrialClient {
         };
         match self.control.receive_within(limit)? {
             None => {
-                let why = format!("the server reported nothing within {} s", limit.as_secs());
+                let why = format!("the server sent no report within {} s", limit.as_secs());
                 Ok((SideReport::default(), Some(why)))
             }
             Some(received) => match answer_of(received)? {

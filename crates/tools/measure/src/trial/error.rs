@@ -23,10 +23,10 @@ pub enum TrialError {
         source: serde_json::Error,
     },
     /// The other side sent no control message within this time.
-    #[error("the other side said nothing for {0:?}")]
+    #[error("the other side sent no control message for {0:?}")]
     Silent(Duration),
     /// A control message arrived when another one was expected.
-    #[error("a control message came out of turn: {0:?}")]
+    #[error("an unexpected control message arrived: {0:?}")]
     OutOfTurn(Box<Message>),
     /// The server closed the control channel.
     #[error("the server closed the control channel")]
@@ -38,20 +38,20 @@ pub enum TrialError {
     #[error("{0}")]
     Stalled(String),
     /// The other side opened a socket without reporting its address.
-    #[error("the other side opened a socket and did not say where")]
+    #[error("the other side opened a socket without reporting its address")]
     NoAddress,
     /// The client ended between its request and its connection.
     #[error("the client left before it connected")]
     ClientLeft,
     /// The job needs sockets or files, but the server serves flows only. Jobs over sockets and
     /// files are for benchmarks.
-    #[error("this server measures flows only")]
+    #[error("this server measures flows only, not sockets or files, not sockets or files")]
     FlowsOnly,
     /// The SDU sizes of the job are not possible.
     #[error("{0}")]
     Sizes(#[from] ParseError),
     /// Too many data flows wait for their jobs; this is their number.
-    #[error("{0} data flows already wait for a job")]
+    #[error("{0} data flows already wait for a job, which is the limit")]
     WaitingFlows(usize),
     /// The data flow of a job did not arrive in time.
     #[error("the client's data flow did not arrive")]
@@ -60,7 +60,7 @@ pub enum TrialError {
     #[error("the server closed before it answered")]
     ClosedEarly,
     /// An answer differs in length from what was sent.
-    #[error("sent {sent} bytes, the answer has {received}")]
+    #[error("sent {sent} bytes, but the answer has {received} bytes")]
     AnswerLength {
         /// Bytes that were sent.
         sent: usize,
@@ -68,7 +68,7 @@ pub enum TrialError {
         received: usize,
     },
     /// No SDU arrived within this time after the start.
-    #[error("no SDU came within {} s of the start", .0.as_secs())]
+    #[error("no SDU arrived within {} s of the start", .0.as_secs())]
     NothingCame(Duration),
     /// The measuring thread could not be pinned to its CPU.
     #[error("pinning to CPU {cpu}: {source}")]

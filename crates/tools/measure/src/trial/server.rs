@@ -119,7 +119,10 @@ fn serve_flow(
             Ok(true)
         }
         Some(Message::Control { version }) => {
-            let reason = format!("version {version} of perf was asked; this is version {VERSION}");
+            let reason = format!(
+                "the client uses version {version} of the perf protocol; this server has version \
+                 {VERSION}"
+            );
             control.send(&Message::Refused(reason))?;
             Ok(true)
         }

@@ -16,7 +16,7 @@ impl Draft {
             let Some((key, value)) = word.pair() else {
                 let system = self.mention(word)?;
                 if link.ends.contains(&system) {
-                    return Err(word.error(format!("{system} is on this link already")));
+                    return Err(word.error(format!("{system} is already on this link")));
                 }
                 link.ends.push(system);
                 continue;
@@ -27,14 +27,14 @@ impl Draft {
                 _ if key != "rate" && link.impairment.take(key, &value)? => {}
                 _ => {
                     return Err(word.error(format!(
-                        "`{key}` is no option of a link; there are vlan, mtu, delay, jitter, loss, \
-                         duplicate, reorder, limit, seed"
+                        "`{key}` is not an option of a link; the options are vlan, mtu, delay, \
+                         jitter, loss, duplicate, reorder, limit, seed"
                     )));
                 }
             }
         }
         if link.ends.len() < 2 {
-            return Err(name.error("a link has two systems or more"));
+            return Err(name.error("a link needs two systems or more"));
         }
         check_vlan(&link, name)?;
         self.links.push(link);
@@ -54,7 +54,7 @@ impl Draft {
             netem: Vec::new(),
         };
         if self.links.iter().any(|other| other.name == link.name) {
-            return Err(name.error(format!("there is a link {} already", link.name)));
+            return Err(name.error(format!("link {} already exists", link.name)));
         }
         Ok(link)
     }
@@ -65,7 +65,8 @@ impl Draft {
         };
         let Some(link) = self.links.iter_mut().find(|link| link.name == name.text) else {
             return Err(name.error(format!(
-                "there is no link {}; a line `eth {0} ...` or `udp4 {0} ...` comes before this one",
+                "link {} does not exist; write a line `eth {0} ...` or `udp4 {0} ...` before this \
+                 one",
                 name.text
             )));
         };
@@ -97,8 +98,8 @@ fn check_vlan(link: &DraftLink, name: &Token) -> Result<(), TopologyError> {
     };
     if number == 0 || number > 4094 {
         return Err(name.error(format!(
-            "a link whose name is a number is the VLAN of that id, and {number} is none; 1 to 4094 \
-             are possible, or a name with a letter"
+            "a link whose name is a number is the VLAN with that id, but {number} is not a VLAN \
+             id; use 1 to 4094, or a name with a letter"
         )));
     }
     match link.vlan {

@@ -23,12 +23,13 @@ impl Draft {
                 if nodes.text != "*" {
                     if let Some(name) = nodes.text.split(',').find(|name| !is_system(name)) {
                         return Err(nodes.error(format!(
-                            "no line above mentions a system `{name}`; `policy {} * ...` is for all",
+                            "no line above defines a system `{name}`; `policy {} * ...` applies \
+                             to all systems",
                             dif.text
                         )));
                     }
                     self.notes.push(format!(
-                        "line {}: a policy holds for the whole DIF, not for {} only",
+                        "line {}: a policy applies to the whole DIF, not to {} only",
                         nodes.at.line, nodes.text
                     ));
                 }
@@ -42,7 +43,7 @@ impl Draft {
         let mut params = BTreeMap::new();
         for word in options {
             let Some((key, value)) = word.pair() else {
-                return Err(word.error(format!("`{}` is no PARAMETER=VALUE", word.text)));
+                return Err(word.error(format!("`{}` is not PARAMETER=VALUE", word.text)));
             };
             params.insert(key.to_owned(), self.with_ipcps(&dif.text, &value.text));
         }
@@ -132,10 +133,10 @@ pub(crate) enum SettingError {
     #[error("`{0}` is given twice")]
     Twice(String),
     /// The path leads through a value that is not a table.
-    #[error("`{0}` has no keys inside")]
+    #[error("`{0}` is a single value and has no keys")]
     NotATable(String),
     /// Lines of another kind (`cube`, `policy`) configure it.
-    #[error("`{0}` is not set; there are lines `cube` and `policy`")]
+    #[error("`{0}` cannot be set by a line `set`; use lines `cube` and `policy`")]
     HasLinesOfItsOwn(&'static str),
     /// The configuration of a DIF has no such key, or the value does not fit.
     #[error(transparent)]

@@ -19,7 +19,7 @@ impl Draft {
         }
         if link.ends.len() < 2 {
             return Err(name.error(
-                "a link has two systems or more; for example udp4 ab a:10.0.0.1/24 b:10.0.0.2/24",
+                "a link needs two systems or more; for example udp4 ab a:10.0.0.1/24 b:10.0.0.2/24",
             ));
         }
         self.links.push(link);
@@ -30,7 +30,7 @@ impl Draft {
     fn take_end(&mut self, link: &mut DraftLink, word: &Token) -> Result<(), TopologyError> {
         let Some((system, text)) = word.text.split_once(':') else {
             return Err(word.error(format!(
-                "`{0}` has no address; `{0}:10.0.0.1/24` is right",
+                "`{0}` has no address; write `{0}:10.0.0.1/24`",
                 word.text
             )));
         };
@@ -48,12 +48,12 @@ impl Draft {
         };
         let Some(address) = Address::parse(text) else {
             return Err(address_word.error(format!(
-                "`{text}` is no address of IPv4 with the length of its network, up to 31; \
-                 10.0.0.1/24 is right"
+                "`{text}` is not an IPv4 address with a prefix length of up to 31; write \
+                 10.0.0.1/24"
             )));
         };
         if link.ends.contains(&system) {
-            return Err(word.error(format!("{system} is on this link already")));
+            return Err(word.error(format!("{system} is already on this link")));
         }
         for (other, known) in link.ends.iter().zip(&link.addresses) {
             if known.ip == address.ip {
@@ -61,8 +61,8 @@ impl Draft {
             }
             if known.prefix != address.prefix || !known.meets(&address) {
                 return Err(address_word.error(format!(
-                    "{address} is in another network than {known} of {other}; on one link all are \
-                     in one"
+                    "{address} is in another network than {known} of {other}; all addresses of a \
+                     link must be in one network"
                 )));
             }
         }
@@ -73,8 +73,8 @@ impl Draft {
         for other in others {
             if let Some(known) = other.addresses.iter().find(|known| known.meets(&address)) {
                 return Err(address_word.error(format!(
-                    "{address} is in the network of link {} ({known}), on which {system} is as \
-                     well; each link needs one of its own",
+                    "{address} is in the network of link {} ({known}), to which {system} belongs \
+                     too; each link needs its own network",
                     other.name
                 )));
             }
@@ -96,8 +96,8 @@ fn take_option(
         _ if link.impairment.take(key, value)? => {}
         _ => {
             return Err(word.error(format!(
-                "`{key}` is no option of a link over UDP; there are mtu, rate, delay, jitter, loss, \
-                 duplicate, reorder, limit, seed"
+                "`{key}` is not an option of a link over UDP; the options are mtu, rate, delay, \
+                 jitter, loss, duplicate, reorder, limit, seed"
             )));
         }
     }
