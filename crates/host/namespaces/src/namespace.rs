@@ -11,27 +11,29 @@ use std::time::{Duration, Instant};
 use crate::error::{Attempt, Error, Result};
 use crate::process::Process;
 
-/// The right to create network namespaces. Root has it. Other users have it in a user namespace,
-/// which a process holds open.
+/// Permission to create network namespaces. Root has it. Another user gets it in a user namespace,
+/// which a process holds open ([`hold_namespaces`]).
 #[derive(Debug, Clone, Default)]
 pub struct NamespaceAccess {
     holder: Option<i32>,
 }
 
 impl NamespaceAccess {
-    /// The right of root, in this process's own mount namespace.
+    /// The permission of root: commands run in this process's own namespaces.
     pub fn of_root() -> Self {
         Self::default()
     }
 
-    /// The right in the user namespace that a process holds open.
+    /// The permission in the user namespace that `holder` holds open: commands run in the holder's
+    /// user, mount and network namespaces.
     pub fn held_by(holder: &Process) -> Self {
         Self {
             holder: Some(holder.pid),
         }
     }
 
-    /// A command that runs with this right, outside the network namespaces that were created.
+    /// A command that runs with this permission, outside the network namespaces that were created
+    /// with it.
     pub fn command(&self, program: &str) -> Command {
         let Some(holder) = self.holder else {
             return Command::new(program);
@@ -131,7 +133,7 @@ impl NamespaceAccess {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// The pids of the processes in a network namespace.
+    /// The pids of the processes in a network namespace; empty also if `ip` cannot list them.
     pub fn processes_in(&self, namespace: &str) -> Vec<i32> {
         let text = self.ip(&["netns", "pids", namespace]).unwrap_or_default();
         text.lines()

@@ -21,8 +21,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process of a child, which may have ended: its pid is not reused before the child is
-    /// waited for.
+    /// The process of a child. The child may have ended already: its pid is not reused before the
+    /// child is waited for.
     ///
     /// # Errors
     /// The child was already waited for.
@@ -56,7 +56,7 @@ impl Process {
         start_ticks(self.pid) == Some(self.started_ticks)
     }
 
-    /// Sends SIGINT, as Ctrl-C does.
+    /// Sends SIGINT to the process, as Ctrl-C does; does nothing if the process has ended.
     pub fn interrupt(&self) {
         self.signal(Signal::INT);
     }
@@ -101,7 +101,7 @@ impl ChildProcess {
         Process::of_child(&self.child)
     }
 
-    /// Checks that the child is running.
+    /// Checks whether the child is still running, without waiting.
     ///
     /// # Errors
     /// The child has ended.
@@ -119,7 +119,7 @@ impl ChildProcess {
         }
     }
 
-    /// Lets the child continue after this value is dropped.
+    /// Drops this value but does not end the child.
     pub fn detach(self) {
         std::mem::forget(self);
     }

@@ -1,7 +1,7 @@
-//! Commands whose output is handed over as it comes, in a guest or on this host.
+//! Runs commands and hands over their output while they run, in a guest or on this host.
 //!
-//! A [`Sink`] that is slow slows the command: nothing here keeps more of its output than the pieces
-//! on their way. A sink that takes no more ends the command.
+//! A slow [`Sink`] slows the command down: this module buffers only the pieces in transit. A sink
+//! that refuses a piece ends the command.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,20 +17,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// The result of a command.
+/// Exit status of a command, with its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// The exit status as in a shell: the command's status, 127 if there is no such command, or 128
     /// plus the number of a signal.
     pub status: i32,
-    /// Standard output.
+    /// What was kept of standard output.
     pub stdout: Vec<u8>,
-    /// Standard error.
+    /// What was kept of standard error.
     pub stderr: Vec<u8>,
 }
 
 impl Output {
-    /// What was kept of the outputs of a command that has ended with a status.
+    /// The output that a collector has kept of a command, with the command's exit status.
     pub fn of(kept: Collector, status: i32) -> Output {
         let ([stdout, stderr], _) = kept.into_outputs();
         Output {
@@ -56,12 +56,14 @@ impl Output {
     }
 }
 
-/// How long a command may run.
+/// When a command is killed if it has not ended by itself: at a time limit, or when nobody waits
+/// for it any more.
 #[derive(Debug, Clone, Copy)]
 pub struct Until<'a> {
-    /// At most so long.
+    /// Longest duration of the command.
     pub limit: Duration,
-    /// Not after this is set: nothing waits for the command any more.
+    /// The caller sets this when it no longer needs the command's result; the command is then
+    /// killed.
     pub is_cancelled: &'a AtomicBool,
 }
 
@@ -81,20 +83,25 @@ impl Until<'_> {
 /// How a command has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
-    /// By itself, with this status: 128 plus a signal if one has ended it.
+    /// The command ended by itself, with this exit status: 128 plus the number of the signal if a
+    /// signal ended it.
     Exited(i32),
-    /// It was killed, as nothing waits for it any more.
+    /// The command was killed because [`Until::is_cancelled`] was set, or because the sink refused
+    /// output.
     Cancelled,
-    /// It was killed at its time limit.
+    /// The command was killed because it reached [`Until::limit`].
     TimedOut,
 }
 
-/// Runs a command on this host with empty standard input. Where it does not end in time, it is
-/// killed with all that it has started but for what has made a group of its own. What it leaves in
-/// the background runs on, and keeps no one waiting; what that writes later is discarded.
+/// Runs a command on this host with empty standard input, hands its output to `sink`, and waits
+/// until the command ends. At the end of `until`, or when the sink refuses output, kills the
+/// command and the other processes of its process group.
+///
+/// When the command ends by itself, processes that it left in the background continue. The call
+/// does not wait for them, and what they write later is discarded.
 ///
 /// # Errors
-/// It cannot be started, or the kernel refuses to wait for it.
+/// The command cannot be started, or the kernel refuses to wait for it.
 pub fn run_piped(
     command: &mut Command,
     until: Until<'_>,

@@ -58,10 +58,11 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Runs a shell command in the guest.
+    /// Runs a shell command in the guest, and waits until it ends, for at most `limit`.
     ///
     /// # Errors
-    /// The guest does not answer. A command that fails is not an error; the output has its status.
+    /// The guest does not answer, or the command does not end within `limit`. A command that fails
+    /// is not an error; the output has its status.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         let mut attempts = 0;
         loop {
@@ -82,11 +83,11 @@ impl Guest {
         }
     }
 
-    /// As [`Guest::run`], but hands over the output as it comes. The command is killed when it must
-    /// not run on, and when the sink takes no more.
+    /// Like [`Guest::run`], but hands the output to `sink` while the command runs. Kills the
+    /// command at the end of `until`, or when the sink refuses output.
     ///
     /// # Errors
-    /// The guest does not answer; that the time is over is no error.
+    /// The guest does not answer. A command that was killed is not an error; the result says why.
     pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<Finish> {
         let done = self.shell.stream(command, until, sink);
         done.map_err(|answer| self.silent(format!("`{command}`"), answer, until.limit))

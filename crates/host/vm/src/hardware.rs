@@ -11,7 +11,8 @@ use crate::network::NicId;
 use crate::qmp::Qmp;
 use crate::state::Record;
 
-/// The hardware of a machine whose cards sit on ports ([`Machine::ports`](crate::Machine::ports)).
+/// The hardware that a guest sees, of a machine whose cards sit on ports
+/// ([`Machine::ports`](crate::Machine::ports)).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {

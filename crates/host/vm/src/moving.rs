@@ -30,7 +30,7 @@ use crate::qmp::{Migration, Qmp, RunState};
 use crate::running::Running;
 use crate::state::Record;
 
-/// A guest that was saved to a file.
+/// Size and hash of a file with a guest's state, to check the file before it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedGuest {
@@ -41,13 +41,14 @@ pub struct SavedGuest {
 }
 
 impl Machine {
-    /// Starts a QEMU that awaits the guest of a machine with this hardware. `cards` says what cards
-    /// are plugged into; cards that it does not name are unplugged. The machine's own cards, ports
-    /// and memory are ignored. What it boots from is used when the guest reboots.
+    /// Starts a QEMU that waits for a guest with this hardware, from another QEMU or from a file.
+    /// `cards` gives the back end of each card; cards that it does not name are unplugged. The
+    /// settings of this machine for cards, ports and memory are ignored. Its boot setting is used
+    /// when the guest reboots.
     ///
     /// # Errors
     ///
-    /// As for [`Machine::start`], and if the hardware is impossible or the machine has a
+    /// As for [`Machine::start`]; also if the hardware is impossible or the machine has a
     /// shared-memory device.
     pub fn await_guest(
         mut self,
@@ -103,7 +104,8 @@ impl Running {
         arrived.map_err(|error| self.reason_of_end().unwrap_or(error))
     }
 
-    /// Loads the guest from a file. The guest is paused.
+    /// Loads a guest that [`save_guest`] has written to a file into this QEMU, and waits until it
+    /// is loaded. The guest is paused.
     ///
     /// # Errors
     ///
@@ -124,13 +126,18 @@ impl Running {
     }
 }
 
-/// Sends the guest of a machine, while it runs, over a connection to the QEMU that reads the other
-/// end. `at_stop` is called when the guest has stopped here, a moment before it can run there. The
-/// guest has arrived when [`Running::has_arrived`] returns, and is then paused at both ends.
+/// Sends the running guest of a machine over a connection whose other end a second QEMU reads.
+/// Returns when this QEMU has sent everything; the guest is then paused here. The guest has arrived
+/// when [`Running::has_arrived`] of the other machine returns, and does not run there before
+/// [`Running::resume`].
+///
+/// `at_stop` is called at most once, when the guest pauses here.
 ///
 /// # Errors
 ///
-/// The guest cannot be sent within `limit`. It then continues here, unless its QEMU has ended.
+/// The migration fails or exceeds `limit`, or a QMP request fails. After `limit` the migration is
+/// cancelled, and the guest continues here unless its QEMU has ended. After a failed request the
+/// migration may still complete.
 pub fn send_guest(
     record: &Record,
     connection: UnixStream,

@@ -100,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// Number of clones that are ready.
+    /// Number of clones that are ready now. Does not wait.
     pub fn ready(&self) -> usize {
         self.shelf.lock().ready.len()
     }

@@ -33,7 +33,7 @@ pub struct Running {
     sockets: Vec<PathBuf>,
 }
 
-/// Times of a clone's start, each measured from the call that started it.
+/// Durations of a clone's start, each counted from the call that started the clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
     /// Time until the template was available.
@@ -211,12 +211,12 @@ impl Running {
         }
     }
 
-    /// As [`Running::run_within`], but hands over the output as it comes. The command is killed
-    /// when it must not run on, and when the sink takes no more.
+    /// Like [`Running::run_within`], but hands the output to `sink` while the command runs. Kills
+    /// the command at the end of `until`, or when the sink refuses output.
     ///
     /// # Errors
     ///
-    /// As [`Running::run_within`], but not when the time is over.
+    /// QEMU ends. A command that was killed is not an error; the result says why.
     pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<Finish> {
         let done = self.shell()?.stream(command, until, sink);
         done.map_err(|why| self.no_answer(why, command, until.limit))
@@ -365,7 +365,8 @@ impl Running {
         child.wait().ok()
     }
 
-    /// Lets QEMU continue without this value. `carina_vm::list` and `stop` find it.
+    /// Lets QEMU continue after this value is dropped, and returns the machine's record.
+    /// `carina_vm::list` and `stop` find the machine.
     pub fn detach(mut self) -> Record {
         self.child = None;
         self.record.clone()

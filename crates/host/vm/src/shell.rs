@@ -81,7 +81,7 @@ pub enum NoAnswer {
     Silent,
     /// The port is closed: QEMU has ended, or another process has taken the port.
     Closed,
-    /// The guest has sent more output than it was granted.
+    /// The guest has sent more output than the host had granted.
     Overrun,
     /// The guest's agent is of an earlier version, and has cut the output at
     /// [`OUTPUT_BYTES_MAX`].

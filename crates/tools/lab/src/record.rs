@@ -137,7 +137,7 @@ impl Labs {
 }
 
 impl LabDir {
-    /// Path of the directory.
+    /// Path of the lab's directory.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -41,7 +41,7 @@ impl Scratch {
         Ok(Self { path, _lock: file })
     }
 
-    /// Path of the directory.
+    /// Path of this scratch directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

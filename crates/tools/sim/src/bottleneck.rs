@@ -28,7 +28,7 @@ pub struct Bottleneck {
     pub queue_bytes: u64,
 }
 
-/// Result of the simulation.
+/// How many bits a second the simulated flow delivered, and its longest time without data.
 #[derive(Clone, Copy, Debug)]
 pub struct Goodput {
     /// Bits of SDU content that the reader got, per second.

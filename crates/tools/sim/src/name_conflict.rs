@@ -43,7 +43,7 @@ pub struct NameConflict {
     pub has_crashes: bool,
 }
 
-/// Result of the simulation.
+/// Which of the two systems with the same name remains a member, and how often each became one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Index of the system that is a member in the end, 0 or 1.

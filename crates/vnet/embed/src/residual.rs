@@ -19,7 +19,7 @@ pub struct Residual {
     rates: Vec<u64>,
 }
 
-/// Amounts of a host's resources.
+/// An amount of each resource of a host: what the host has, has free, or a node needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     /// Processor capacity.

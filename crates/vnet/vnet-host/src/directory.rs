@@ -126,19 +126,19 @@ impl Vnets {
         Vnets(run_dir.path().join("vnet"))
     }
 
-    /// Path of the directory.
+    /// Path of the directory of all networks, `RUN/vnet`.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The directory of a network; it need not exist.
+    /// The directory of the network `name`, `RUN/vnet/NAME`; it need not exist.
     #[must_use]
     pub fn vnet(&self, name: &str) -> VnetDir {
         VnetDir(self.0.join(name))
     }
 
-    /// Path of the directory of the pool.
+    /// Path of the directory with the files of the pool's paused machines, `RUN/vnet.pool`.
     #[must_use]
     pub fn pool(&self) -> PathBuf {
         self.0.with_extension("pool")
@@ -209,7 +209,7 @@ impl VnetDir {
         VnetDir(path.to_owned())
     }
 
-    /// Path of the directory.
+    /// Path of the network's directory, `RUN/vnet/NAME`.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -226,14 +226,15 @@ impl VnetDir {
         self.0.join("record.json")
     }
 
-    /// Path of the directory of QEMU's files.
+    /// Path of the directory with the files of QEMU for the network's machines, `RUN/vnet/NAME/vm`.
     #[must_use]
     pub fn machines(&self) -> PathBuf {
         self.0.join("vm")
     }
 
-    /// Path of the directory for files of a QEMU to which a node moves. The name is as short as
-    /// that of [`VnetDir::machines`], because paths of sockets have a length limit.
+    /// Path of the directory with the files of a QEMU to which a node moves, `RUN/vnet/NAME/to`.
+    /// The name is as short as that of [`VnetDir::machines`], because paths of sockets have a
+    /// length limit.
     #[must_use]
     pub fn destination(&self) -> PathBuf {
         self.0.join("to")

@@ -72,7 +72,7 @@ pub enum KeyError {
         if *.several { "several certificates" } else { "no certificate" }
     )]
     Which {
-        /// Path of the directory.
+        /// Path of the directory of keys and certificates.
         path: PathBuf,
         /// The role.
         role: Role,
@@ -96,12 +96,12 @@ pub enum KeyError {
 }
 
 impl KeyDir {
-    /// The directory at this path; it need not exist.
+    /// The key directory at this path. Nothing is read or created; the directory need not exist.
     pub fn new(path: impl Into<PathBuf>) -> KeyDir {
         KeyDir(path.into())
     }
 
-    /// Path of the directory.
+    /// Path of the directory of keys and certificates.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0

@@ -23,7 +23,8 @@ use serde::Serialize;
 use crate::answers::refusal;
 use crate::reading;
 
-/// A page that is ready to be served.
+/// The server of a web page: a listener bound to a loopback address, and the token that requests
+/// must carry. [`Web::of`] serves the page.
 #[derive(Debug)]
 pub struct Web {
     listener: TcpListener,
@@ -31,12 +32,12 @@ pub struct Web {
     token: Token,
 }
 
-/// The kind of a page.
+/// Which page a [`Web`] serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Networks, as their agent or their operator sees them.
+    /// The page of a host's agent or of an operator: the agent's or the operator's networks.
     Networks,
-    /// A provider's hosts, and the networks on them.
+    /// The page of a provider: its hosts, and the networks on them.
     Provider,
 }
 
@@ -50,14 +51,14 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// What a page needs first: whose it is, and what it may request.
+/// What the page learns first from its server: whose page it is, and which requests it may send.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
     /// `agent`, `vno` or `pip`.
     pub role: &'static str,
     /// Name of the host, the operator or the provider.
     pub title: String,
-    /// The available parts of the page.
+    /// Keywords of the parts that the page shows; it hides the others.
     pub can: &'static [&'static str],
 }
 
@@ -85,10 +86,10 @@ pub enum WebError {
 }
 
 impl Web {
-    /// Listens on an address, and draws the token.
+    /// Listens on a loopback address, and draws the random token.
     ///
     /// # Errors
-    /// The address is not a loopback address, or is in use.
+    /// The address is not a loopback address or is in use, or the system provides no random number.
     pub fn bind(address: SocketAddr) -> Result<Web, WebError> {
         if !address.ip().is_loopback() {
             return Err(WebError::NotLoopback(address));
@@ -114,8 +115,8 @@ impl Web {
         format!("http://{}/#{}", self.address, self.token.0)
     }
 
-    /// Serves the page, with `api` for its requests, in a runtime that is already running. It does
-    /// not end by itself.
+    /// Serves the page of this kind, with `api` for its requests, on the current tokio runtime.
+    /// Returns only on an error: it does not end by itself.
     ///
     /// # Errors
     /// The socket is unusable.

@@ -1,5 +1,5 @@
-//! What the guest has said to one call, until the call takes it. It has a bounded size, whatever
-//! the guest says.
+//! What the guest has sent for one call, until the call reads it. Its size is bounded, whatever the
+//! guest sends.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -23,7 +23,7 @@ pub enum Message {
         error: Vec<u8>,
     },
     /// The agent can send the output of a command while the command runs. An agent of an earlier
-    /// version never sends this line.
+    /// version never sends this message.
     Able {
         /// The identifier of the `ABLE`.
         id: String,
@@ -44,7 +44,7 @@ pub enum Message {
         /// The shell's exit status.
         status: i32,
     },
-    /// The text of a command did not come; nothing was run.
+    /// The guest did not receive the complete text of a command, and ran nothing.
     Lost {
         /// The identifier of the command.
         id: String,

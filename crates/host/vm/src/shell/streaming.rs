@@ -11,9 +11,10 @@
 //!                  ◀───────────   DONE id status
 //! ```
 //!
-//! Pieces wait here within the bytes that the guest was granted; a guest that sends more is not
-//! followed. `KILL id` ends the command. A guest whose host says nothing of a command for a minute
-//! ends it, too, so `PING id` is sent while the reader takes nothing.
+//! Pieces wait on the host, within the number of bytes that the host has granted. If the guest
+//! sends more, the call ends with [`NoAnswer::Overrun`]. `KILL id` ends the command. The guest also
+//! ends a command about which the host has sent nothing for a minute; therefore the host sends
+//! `PING id` while the reader reads nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,13 +36,14 @@ enum Next {
 }
 
 impl Shell {
-    /// Runs a shell command in the guest and hands over its output as it comes. When the sink takes
-    /// no more, or the command must not run on, it is killed. The guest's agent of an earlier
-    /// version sends all output at the end.
+    /// Runs a shell command in the guest, and hands the output to `sink` while the command runs.
+    /// Kills the command at the end of `until`, or when the sink refuses output. A guest whose
+    /// agent is of an earlier version sends all output at the end.
     ///
     /// # Errors
     ///
-    /// [`NoAnswer`], but not [`NoAnswer::Timeout`] of the command.
+    /// [`NoAnswer`]. A command that was killed at its time limit is not an error; the result is
+    /// [`Finish::TimedOut`].
     pub fn stream(
         &self,
         command: &str,
@@ -220,7 +222,7 @@ fn next(heard: &mut Heard) -> Option<Next> {
     heard.is_closed.then_some(Next::Closed)
 }
 
-/// Bytes of a command's output that wait here at most, and that are on their way.
+/// Most bytes of a command's output that are in transit or wait on the host.
 pub const WINDOW_BYTES: usize = 64 << 10;
 /// How often the text of a command is sent that the port loses.
 const ATTEMPTS: u32 = 5;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Ask;
 
-/// Which frames to capture.
+/// Which frames a remote host captures for a viewer: those that pass one end of a link. Makes the
+/// requests of the viewer's session.
 #[derive(Clone, Debug)]
 pub struct Copied {
     node: String,
@@ -14,20 +15,22 @@ pub struct Copied {
     session: u64,
 }
 
-/// A portion of a capture file (pcapng).
+/// Bytes of a capture file (pcapng) that the host has sent in one answer.
 #[derive(Clone, Debug)]
 pub struct Portion {
-    /// The position of the next portion.
+    /// Position in the file after these bytes: the `since` of the next request.
     pub next: u64,
-    /// The bytes of the portion.
+    /// The bytes of the file; empty if the host had none within the wait.
     pub bytes: Vec<u8>,
-    /// Whether this is the last portion.
+    /// Whether the file ends after these bytes.
     pub has_ended: bool,
 }
 
 impl Copied {
-    /// A capture of the frames that pass the first of the two given link ends (`NODE:INTERFACE`),
-    /// at most `snap` bytes of each. `session` is a random number.
+    /// The frames that pass the first of two link ends (`NODE:INTERFACE`), in both directions. The
+    /// host captures at most `snap` bytes of each frame; `None`: all. The second end only names the
+    /// other side in the file. `session` is a random number that identifies the capture at the
+    /// host.
     #[must_use]
     pub fn of([near, far]: [&str; 2], snap: Option<u32>, session: u64) -> Copied {
         let (node, interface) = near.split_once(':').unwrap_or((near, ""));
@@ -40,7 +43,9 @@ impl Copied {
         }
     }
 
-    /// The request for the portion after `since` bytes.
+    /// The request for the bytes of the capture file from position `since` on. The host answers as
+    /// soon as it has some, or after `wait` (at most 10 s) without any. The first request of a
+    /// session has 0 for both, and starts the capture.
     #[must_use]
     pub fn ask(&self, since: u64, wait: Duration) -> Ask {
         Ask::Copy {
@@ -54,7 +59,7 @@ impl Copied {
         }
     }
 
-    /// The request to stop the capture.
+    /// The request that stops the capture. What was captured so far can still be fetched.
     #[must_use]
     pub fn enough(&self) -> Ask {
         Ask::Enough {

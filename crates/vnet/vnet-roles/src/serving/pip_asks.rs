@@ -1,4 +1,5 @@
-//! What the handlers of a PIP's requests share.
+//! What the HTTP handlers of a PIP share: the PIP's name, its state machine, and the requests that
+//! wait for agents.
 
 use std::sync::Arc;
 
@@ -7,14 +8,15 @@ use carina_vnet::pip::Pip;
 use crate::driver::Handle;
 use crate::inside::desk::Desk;
 
-/// The state of a PIP's server for requests to nodes.
+/// What the HTTP handlers of a PIP share. They take requests about nodes from the role above or
+/// from the PIP's operator, and the hosts' agents fetch them. `S` is the PIP's store.
 #[derive(Debug)]
 pub struct PipAsks<S> {
     /// Name of the PIP.
     pub name: String,
     /// The PIP's state machine.
     pub handle: Handle<Pip<S>>,
-    /// Requests that wait for agents.
+    /// Requests about nodes that wait until the agents of the nodes' hosts fetch them.
     pub desk: Arc<Desk>,
 }
 
