@@ -21,7 +21,7 @@ use crate::substrate::{Substrate, SubstrateError};
 
 pub use self::topology::Topology;
 
-/// Parameters from which a case is drawn.
+/// Parameters of a case: the substrate's shape, how fast requests arrive, and how many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// The shape of the substrate.

@@ -9,7 +9,8 @@ use crate::embedding::Embedding;
 use crate::request::Request;
 use crate::residual::{Misfit, Residual};
 
-/// A run of a case. A request is not moved once it is placed.
+/// Simulates a case: passes its requests to the caller in the order of their arrival, and keeps the
+/// resources of each placed request until its lifetime ends. A placed request never moves.
 #[derive(Clone, Debug)]
 pub struct Online<'c> {
     arrivals: &'c [Arrival],
@@ -26,7 +27,7 @@ pub struct Online<'c> {
     taken: [u64; 2],
 }
 
-/// The results of a run.
+/// Sums over the requests of a run that were answered so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Number of requests that arrived.

@@ -49,20 +49,21 @@ pub struct PeerConfig {
     pub passage: Passage,
 }
 
-/// What the access point has seen of a user's system.
+/// What the access point knows about a user's system from the datagrams and packets of its tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerSeen {
-    /// Address and port from which it was last heard.
+    /// Address and port from which the system last sent a valid datagram; `None` if there was none.
     pub from: Option<SocketAddr>,
-    /// Seconds since the last handshake.
+    /// Seconds since the last handshake with the system; `None` if there is no session.
     pub handshake_s: Option<u64>,
-    /// Bytes of packets that it has sent into the network.
+    /// Bytes of the packets that the system has sent into the network.
     pub sent_bytes: u64,
-    /// Bytes of packets that were sent to it.
+    /// Bytes of the packets that the network has sent to the system.
     pub received_bytes: u64,
 }
 
-/// Receives what the state machine sends.
+/// Receives what the state machine of an access point emits: datagrams to users, packets into the
+/// network, and requests of users.
 pub trait Sink {
     /// Sends a datagram; returns false if there is no room for it.
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool;
@@ -368,7 +369,8 @@ impl AccessPoint {
         }
     }
 
-    /// Does what is due at this time. To be called several times a second.
+    /// Runs the timers: sends the handshakes and keep-alives that are due, and removes guests whose
+    /// time is over. The caller calls this several times a second.
     pub fn tick(&mut self, now: Instant, sink: &mut impl Sink) {
         self.limiter.reset_count();
         for peer in self.peers.values_mut() {
@@ -403,7 +405,7 @@ impl AccessPoint {
         self.discards.note(reason);
     }
 
-    /// What was seen of the users' systems, by key.
+    /// What the access point knows about each joined user's system, by the system's public key.
     pub fn seen(&self) -> impl Iterator<Item = (PublicKey, PeerSeen)> {
         self.peers.iter().map(|(key, peer)| {
             let since = peer.tunnel.since_handshake();

@@ -11,7 +11,8 @@ use crate::access_point::{PeerConfig, PeerSeen};
 use crate::control::{Reply, Request};
 use crate::key::PublicKey;
 
-/// A desk between two threads. Clones refer to the same desk.
+/// A mailbox between the engine's thread and the thread that decides about users: requests in one
+/// direction, answers and the set of users in the other. Clones refer to the same mailbox.
 #[derive(Clone, Debug, Default)]
 pub struct Desk(Arc<Shared>);
 
@@ -55,7 +56,7 @@ pub struct Answers {
     pub news: Vec<(PublicKey, Reply)>,
 }
 
-/// What the engine's thread has to do.
+/// What the thread that decides about users wants the engine's thread to send and to change.
 #[derive(Debug, Default)]
 pub struct Orders {
     /// Answers and messages, to be sent before the set of users changes.
@@ -65,7 +66,7 @@ pub struct Orders {
 }
 
 impl Desk {
-    /// A desk with users who joined earlier.
+    /// An open desk whose users are `peers`, who joined before.
     #[must_use]
     pub fn with_peers(peers: Vec<PeerConfig>) -> Desk {
         let desk = Desk::default();

@@ -11,12 +11,12 @@ use crate::tunnel::DATAGRAM_MAX;
 use crate::user_app::any_address;
 use crate::user_end::{UserEnd, UserSink};
 
-/// The result of joining.
+/// The answer of an access point that has accepted a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// Address of the access point that has answered.
     pub point: SocketAddr,
-    /// What the access point gives the user.
+    /// The user's settings in the network: address, routes, rate and others.
     pub joined: Joined,
 }
 

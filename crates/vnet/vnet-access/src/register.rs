@@ -72,10 +72,10 @@ pub struct Session {
     pub rights: BTreeSet<Right>,
 }
 
-/// The result of admitting a user.
+/// A token was accepted: the user's settings, and whether the user's system is new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// What the user gets.
+    /// The settings that the user's system gets.
     pub joined: Joined,
     /// Name of the user.
     pub user: String,
@@ -319,7 +319,8 @@ impl Register {
         }
     }
 
-    /// What joined users have to know now, by key of their systems.
+    /// The current settings (address, routes, rate and others) of each joined user, by the public
+    /// key of the user's system. The access point sends them when the network changes.
     #[must_use]
     pub fn news(&self) -> Vec<(PublicKey, Joined)> {
         let joined = |(user, _, session): (&str, Ipv4Addr, Option<&Session>)| {

@@ -9,7 +9,8 @@ use crate::control::{POINT, Reply, Request, USER, message, packet};
 use crate::key::{PrivateKey, PublicKey};
 use crate::tunnel::{BUFFER_BYTES, Given, Tunnel};
 
-/// Receives what the state machine returns.
+/// Receives what the user's end of a tunnel emits: datagrams to the access point, packets for this
+/// system, and messages of the access point.
 pub trait UserSink {
     /// Sends a datagram to the access point.
     fn send(&mut self, datagram: &[u8]);
@@ -107,7 +108,8 @@ impl UserEnd {
         received.is_ok() && is_ours
     }
 
-    /// Does what is due. To be called several times a second.
+    /// Runs the timers of the tunnel: sends the handshakes and keep-alives that are due. The caller
+    /// calls this several times a second.
     pub fn tick(&mut self, sink: &mut impl UserSink) {
         self.tunnel.tick(&mut self.buffer, |bytes| sink.send(bytes));
     }

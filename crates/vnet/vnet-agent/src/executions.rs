@@ -24,7 +24,8 @@ enum State {
     Ended(Instant),
 }
 
-/// A command that runs. Its entry is removed when this is dropped.
+/// A command that runs, with the number by which it can be ended. Dropping this removes the command
+/// from the list.
 #[derive(Debug)]
 pub(super) struct Execution {
     all: Executions,
@@ -37,7 +38,7 @@ impl Executions {
     /// Adds a command that is about to run.
     ///
     /// # Errors
-    /// It is to end already, or another one has its number.
+    /// A request to end the command has arrived before it, or another command has its number.
     pub(super) fn begin(&self, key: Key) -> Result<Execution, Error> {
         let mut all = self.lock();
         if all.contains_key(&key) {
@@ -77,12 +78,12 @@ impl Executions {
 }
 
 impl Execution {
-    /// Has it end.
+    /// Makes the command end. Returns at once.
     pub(super) fn end(&self) {
         self.is_ended.store(true, Ordering::Release);
     }
 
-    /// Whether it is to end.
+    /// Whether the command has been ordered to end.
     #[cfg(test)]
     pub(super) fn has_ended(&self) -> bool {
         self.is_ended.load(Ordering::Acquire)

@@ -18,8 +18,8 @@ use carina_vnet_roles::log::Log;
 use carina_vnet_roles::shares::{Share, Shares};
 use rustls::{ServerConnection, StreamOwned};
 
-/// Accepts nodes from the agents of other hosts. It ends with this value; a node that is being
-/// received is still completed.
+/// Accepts nodes from the agents of other hosts until it is dropped; a node that is being received
+/// then is still completed.
 #[derive(Debug)]
 pub struct Gate {
     has_ended: Arc<AtomicBool>,

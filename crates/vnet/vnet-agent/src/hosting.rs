@@ -35,7 +35,8 @@ pub struct Openness {
     pub opens_namespaces: bool,
 }
 
-/// Carries out requests on a host, and logs who gets into which node.
+/// Carries out operators' requests about nodes on a host, and records in the access log which
+/// operator used which node.
 #[derive(Debug)]
 pub struct Inside {
     openness: Openness,
@@ -63,7 +64,8 @@ struct Note<'a> {
 }
 
 impl Inside {
-    /// Creates it with the path of the access log.
+    /// Carries out requests within `openness`. `notes` is the path of the access log, which records
+    /// who used which node; `log` is the agent's own log.
     #[must_use]
     pub fn new(openness: Openness, notes: PathBuf, log: Log) -> Inside {
         Inside {
@@ -186,7 +188,8 @@ impl Inside {
         })
     }
 
-    /// Runs a command, says what it says, or ends one; of all else it does nothing.
+    /// Carries out the requests that run a command, return its output, or end it. Other requests
+    /// must not be passed here.
     fn execute(&self, agent: &Arc<Agent>, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
         let key = |node: &String, session: u64| {
             (wanted.who.clone(), name.to_owned(), node.clone(), session)

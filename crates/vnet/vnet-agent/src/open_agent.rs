@@ -1,4 +1,4 @@
-//! The agent of a host, as its PIP uses it.
+//! Connects the agent of a host with the protocol of its PIP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use carina_vnet_roles::inside::{Answer, Wanted};
 
 use crate::hosting::Inside;
 
-/// An agent, and what it allows operators to do.
+/// An agent that carries out its PIP's orders and operators' requests.
 #[derive(Debug)]
 pub struct OpenAgent {
-    /// The agent.
+    /// Makes and removes the host's parts of networks.
     pub agent: Arc<Agent>,
-    /// Carries out requests to nodes.
+    /// Carries out operators' requests about nodes.
     pub inside: Inside,
 }
 

@@ -1,4 +1,5 @@
-//! Watches of remote traces. A watch that its owner does not end is ended after a time.
+//! Watches for traces of remote callers: each looks for the echo requests of a trace at this host's
+//! ports. A watch that its caller does not end counts as ended after three minutes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Commands whose output is fetched in portions: for each a thread that runs it, and so much of its
-//! output as was not fetched yet. While that is much, the command waits.
+//! Commands in nodes whose output remote callers fetch in portions. A thread runs each command, and
+//! keeps only the output that was not fetched yet. When it keeps too much, the command has to wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -16,14 +16,14 @@ use carina_vnet_roles::inside::{Answer, WATCH_MS_MAX};
 use crate::error::Error;
 use crate::executions::{Execution, Key};
 
-/// All such commands.
+/// All commands whose output is fetched in portions.
 #[derive(Debug)]
 pub(super) struct Streams {
     all: Arc<Mutex<BTreeMap<Key, Arc<Output>>>>,
     places: Places,
 }
 
-/// What a command has said.
+/// The output of a command, and how the command ended.
 #[derive(Debug)]
 struct Output {
     state: Mutex<State>,
@@ -32,17 +32,18 @@ struct Output {
 
 #[derive(Debug)]
 struct State {
-    /// Bytes that have arrived.
+    /// Position in the output of the first byte in `waiting`: the caller has received all bytes
+    /// before it.
     first: u64,
-    /// Pieces after them.
+    /// Pieces of the output that the caller has not received yet, in order.
     waiting: VecDeque<(Stream, Vec<u8>)>,
     /// Bytes of `waiting`.
     bytes: usize,
-    /// How it has ended.
+    /// The last line of the stream; `None` while the command runs.
     end: Option<ExecLine>,
-    /// The end was fetched.
+    /// Whether the caller has fetched `end`.
     is_fetched: bool,
-    /// The host ends.
+    /// Whether the agent is ending, so that no caller will fetch more.
     is_given_up: bool,
     used_at: Instant,
 }
@@ -65,10 +66,11 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// Begins to run a command. `safe` are the words for operators of an error.
+    /// Starts a thread that runs a command, and returns at once. `safe` converts an error to the
+    /// text that operators may see.
     ///
     /// # Errors
-    /// There are too many, or the system gives no thread.
+    /// Too many commands run, or the system cannot start a thread.
     pub(super) fn begin(
         &self,
         agent: &Arc<Agent>,
@@ -113,8 +115,8 @@ impl Streams {
         })
     }
 
-    /// What comes after so many bytes, at most so many, when there is something, at the latest
-    /// after `wait`.
+    /// The output of a command after position `since`, at most `most` bytes. Returns as soon as
+    /// there is some, or after `wait` without any.
     ///
     /// # Errors
     /// There is no such command.
@@ -157,7 +159,8 @@ impl Output {
         }
     }
 
-    /// Runs a command until it has ended and that was fetched, or no one asks for it any more.
+    /// Runs a command until it has ended and its end was fetched, or until no caller asks for its
+    /// output any more.
     fn run(&self, execution: &Execution, work: impl FnOnce(&Output) -> ExecLine + Send) {
         std::thread::scope(|scope| {
             let runs = scope.spawn(|| {
@@ -250,7 +253,7 @@ impl Sink for &Output {
 }
 
 impl State {
-    /// Forgets what has arrived.
+    /// Discards the output before position `since`, which the caller has received.
     fn forget(&mut self, since: u64) {
         let arrived = since.saturating_sub(self.first);
         let mut arrived = usize::try_from(arrived)
@@ -281,15 +284,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Commands on a host whose output is fetched, at a time.
+/// Most commands on a host, at a time, whose output is fetched in portions.
 const COMMANDS_MAX: usize = 128;
-/// Bytes of the output of a command that wait to be fetched.
+/// Bytes of output that may wait to be fetched; when they are reached, the command has to wait.
 const WAITING_BYTES_MAX: usize = 256 << 10;
-/// Bytes of an answer.
+/// Most bytes of output in one answer.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// A command ends that was not asked for so long: the one who waits for it has gone.
+/// Time without a request for a command's output after which the command is ended, because its
+/// caller has gone.
 const UNUSED: Duration = Duration::from_secs(60);
-/// How often it is looked at whether a command is asked for.
+/// Time between two checks whether a command's output is still requested.
 const TURN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 

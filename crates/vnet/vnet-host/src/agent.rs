@@ -332,11 +332,11 @@ impl Agent {
         self.network(name)?.vnet()?.run(node, command, limit)
     }
 
-    /// As [`Agent::run`], but hands over the output as it comes; the exit status. The command is
-    /// killed when the sink takes no more, and when it must not run on.
+    /// Like [`Agent::run`], but hands the output to `sink` while the command runs, and returns the
+    /// exit status. Kills the command at the end of `until`, or when the sink refuses output.
     ///
     /// # Errors
-    /// As there; the command was killed.
+    /// As for [`Agent::run`]; also if the command was killed.
     pub fn stream(
         &self,
         name: &str,
@@ -357,7 +357,8 @@ impl Agent {
         tests_of_document::run(&*network.vnet()?, &network.record())
     }
 
-    /// Removes a network. It may be one of which a killed agent has left only a directory.
+    /// Removes a network, and returns when nothing of it is left. Also removes a directory without
+    /// a record, which an agent that was killed has left.
     ///
     /// # Errors
     /// There is no such network, a provider has ordered it, or something of it cannot be removed.
@@ -393,8 +394,8 @@ impl Agent {
     }
 
     /// Begins to keep a pool of `size` paused machines for nodes with `boot = "pool"`. Returns once
-    /// the pool's template exists. The pool ends with this value. First ends the pool of an agent
-    /// that was killed.
+    /// the pool's template exists. The pool ends when the agent is dropped. First ends the pool of
+    /// an earlier agent that was killed.
     ///
     /// # Errors
     /// There is no guest to boot, or its template cannot be made.

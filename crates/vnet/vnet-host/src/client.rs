@@ -53,7 +53,8 @@ impl Client {
     /// Reports of all networks, sorted by name.
     ///
     /// # Errors
-    /// [`ClientError`]: no agent answers, or it refuses. This holds for every method below.
+    /// [`ClientError`]: no agent answers, or the agent refuses the request. This holds for every
+    /// method below.
     pub fn list(&self) -> Answer<Vec<VnetReport>> {
         self.http.get("/v1/vnets")
     }
@@ -180,11 +181,12 @@ impl Client {
         http.post(&path_of(name, "/trace"), query)
     }
 
-    /// Runs a command in a node and hands over its output as it comes; its exit status, or none if
-    /// the sink took no more. The command ends then.
+    /// Runs a command in a node, and hands its output to `sink` while the command runs. Returns the
+    /// exit status; `None` if the sink refused output, which ends the command.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the request fails before output arrives; [`StreamError`] if the command
+    /// was killed or its output breaks off.
     pub fn stream(
         &self,
         name: &str,
@@ -202,7 +204,8 @@ impl Client {
         })
     }
 
-    /// Runs a command in a node; its output comes at the end, as far as an answer has room.
+    /// Runs a command in a node, waits until it ends, and returns its exit status and the beginning
+    /// of its output (see [`ExecReply`]).
     ///
     /// # Errors
     /// [`ClientError`].

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::error::{Attempt, Result};
 
-/// How a machine is confined.
+/// Which measures confine a machine's QEMU, and which are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Confinement {
     /// The user ID of its QEMU process; `None` if that is the agent's.
@@ -36,7 +36,7 @@ pub struct Confinement {
     pub is_sandboxed: bool,
     /// Paths of its control groups.
     pub groups: Vec<PathBuf>,
-    /// Which means are missing, and why.
+    /// The measures that this host does not permit, each with the reason.
     pub lacks: Vec<String>,
 }
 
@@ -63,7 +63,9 @@ pub fn user_of_process(pid: i32) -> Option<u32> {
     (user != 0).then_some(user)
 }
 
-/// Configures the confinement of a machine that can be set before it starts.
+/// Sets the parts of a machine's confinement that must be set before it starts: the user ID of its
+/// QEMU, and the filter of system calls. A part that this host does not permit is listed in
+/// [`Confinement::lacks`].
 pub fn confined(mut machine: Machine, user: u32) -> (Machine, Confinement) {
     let mut confinement = Confinement::default();
     match can_be_user(user) {
@@ -156,7 +158,7 @@ pub fn remove_groups(file: &Path) -> Result<()> {
         .try_for_each(|whole| remove(whole, deadline))
 }
 
-/// The groups listed in a file, whether they exist or not.
+/// Paths of the control groups listed in a file, whether the groups exist or not.
 ///
 /// # Errors
 /// The file cannot be read.

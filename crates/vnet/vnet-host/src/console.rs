@@ -20,7 +20,7 @@ use carina_sys::{Epoll, EventFd, Interest};
 
 use crate::error::{Attempt, Error, Result};
 
-/// The hub of a node's console. It ends with this value.
+/// The hub of a node's console. Dropping it disconnects all viewers, and removes the socket.
 #[derive(Debug)]
 pub(crate) struct Console {
     path: PathBuf,

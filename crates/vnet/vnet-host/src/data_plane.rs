@@ -17,7 +17,7 @@ use rustix::process::Pid;
 use crate::error::{Attempt, Error, Result};
 use crate::namespace;
 
-/// The engine of one network. It ends with this value.
+/// The engine of one network. Dropping it ends the engine.
 #[derive(Debug)]
 pub(crate) struct DataPlane {
     commands: Option<Sender<Command>>,

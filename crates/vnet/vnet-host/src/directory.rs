@@ -240,7 +240,8 @@ impl VnetDir {
         self.0.join("to")
     }
 
-    /// Path of the file that names the saved state of nodes that are being restored.
+    /// Path of the file that records, while a network is being restored, where the saved states of
+    /// its nodes are.
     #[must_use]
     pub fn restoring(&self) -> PathBuf {
         self.0.join("restoring.json")
@@ -299,7 +300,7 @@ impl VnetDir {
         self.0.join("counters")
     }
 
-    /// Path of the file of impairments.
+    /// Path of the file of the links' impairments.
     #[must_use]
     pub fn impairments(&self) -> PathBuf {
         self.0.join("impairments.json")
@@ -311,10 +312,10 @@ impl VnetDir {
         self.0.join("switched-off.json")
     }
 
-    /// Creates the directory.
+    /// Creates the network's directory.
     ///
     /// # Errors
-    /// It exists already, or cannot be created.
+    /// The directory exists already, or cannot be created.
     pub fn create(&self) -> Result<()> {
         let what = || format!("making {}", self.0.display());
         let mut builder = DirBuilder::new();
@@ -340,7 +341,7 @@ impl VnetDir {
         serde_json::from_slice(&text).attempt(format!("reading {}", path.display()))
     }
 
-    /// Writes the record atomically.
+    /// Writes the network's record: a reader sees either the old or the new record.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -353,8 +354,8 @@ impl VnetDir {
             .attempt(format!("writing {}", path.display()))
     }
 
-    /// Removes the directory, if it exists. The record goes first, so that an agent that is killed
-    /// meanwhile does not make the network again from what is left.
+    /// Removes the network's directory, if it exists. Removes the record first, so that an agent
+    /// that is killed in between does not make the network again from the remaining files.
     ///
     /// # Errors
     /// Something in the directory cannot be removed.

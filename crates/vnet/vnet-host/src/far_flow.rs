@@ -142,7 +142,8 @@ impl Slot {
         }
     }
 
-    /// Gets a flow. Returns when the flow has ended, or the other host is not a member any more.
+    /// Gets a flow for the link, and returns when that flow has ended or when the other host is no
+    /// longer a member of the DIF.
     fn serve(
         &self,
         host: &HostDif,

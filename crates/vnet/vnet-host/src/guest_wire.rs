@@ -22,7 +22,8 @@ use carina_vnet::host_part::VnetId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A connection that carries the bytes. Its reads and writes have timeouts of their own.
+/// A connection between the agents of two hosts, over which a guest moves. Its reads and writes
+/// time out by themselves.
 pub trait GuestWire: Read + Write + Send {}
 
 impl<T: Read + Write + Send> GuestWire for T {}

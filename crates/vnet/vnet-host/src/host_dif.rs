@@ -31,8 +31,8 @@ use crate::directory::Vnets;
 use crate::error::{Attempt, Error, Result};
 use crate::underlay::Underlay;
 
-/// The Carina node of a host. It starts when the first link needs it, and ends with the last one,
-/// or with this value.
+/// The Carina node of a host. The node starts when the first link needs it, and ends with the last
+/// such link, or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct HostDif {
     run_dir: RunDir,
@@ -59,7 +59,7 @@ struct State {
 /// Two hosts by their addresses on the underlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pair {
-    /// Address of this host.
+    /// Address of this host on the substrate.
     pub local: Ipv4Addr,
     /// Address of the other host.
     pub remote: Ipv4Addr,
@@ -85,7 +85,7 @@ impl Pair {
 }
 
 impl HostDif {
-    /// The Carina node of a host; it does not run yet.
+    /// Prepares the Carina node of host `host` without starting it.
     pub(crate) fn of(vnets: &Vnets, host: &str, underlay: &Underlay) -> HostDif {
         HostDif {
             run_dir: RunDir::new(vnets.path().with_extension("dif")),

@@ -14,12 +14,13 @@ use crate::image_store::{ImageStore, OWN};
 pub use crate::node::MACHINE_INTERFACES_MAX;
 use crate::node::member_mib;
 
-/// Checks networks of operators of a host.
+/// The resources and limits of a host, against which its agent checks networks before it makes
+/// them.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    /// The resources of the host.
+    /// The resources that the host has for nodes.
     pub capacity: Capacity,
-    /// The limits of the host.
+    /// Which nodes the host can make at all.
     pub limits: HostLimits,
 }
 
@@ -50,7 +51,7 @@ impl Judge {
     }
 }
 
-/// Checks a part of an operator or a provider, except for the resources that it needs.
+/// Checks a part against the limits of this host, but not against its free resources.
 ///
 /// # Errors
 /// A node exceeds the limits of this host, or a link has no end from which it can be probed.

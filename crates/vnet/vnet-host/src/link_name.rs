@@ -11,7 +11,7 @@ pub struct NamedLink<'a> {
     pub side: usize,
 }
 
-/// Why a name does not identify a link.
+/// Why a name matches no link, or more than one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkNameError {

@@ -138,8 +138,8 @@ impl Node {
         }
     }
 
-    /// As [`Node::run`], but hands over the output as it comes; the exit status. The command is
-    /// killed when the sink takes no more, and when it must not run on.
+    /// Like [`Node::run`], but hands the output to `sink` while the command runs, and returns the
+    /// exit status. Kills the command at the end of `until`, or when the sink refuses output.
     pub(crate) fn stream(
         &self,
         command: &str,

@@ -17,7 +17,7 @@ use crate::names::{port, port_app};
 pub struct SecondPorts(BTreeSet<LinkEnd>);
 
 impl SecondPorts {
-    /// The ends of which only the second port is among these interfaces.
+    /// The ends of which only the second port is among these interfaces of the ports' namespace.
     pub fn among(interfaces: &[String]) -> SecondPorts {
         let is_there = |name: &str| interfaces.iter().any(|it| it == name);
         let ends = interfaces.iter().filter_map(|name| {
@@ -55,7 +55,7 @@ impl SecondPorts {
         SecondPorts(self.0.symmetric_difference(&ends).copied().collect())
     }
 
-    /// Sets whether an end uses its second port.
+    /// Records whether an end uses its second port.
     pub fn set(&mut self, end: LinkEnd, is_second: bool) {
         if is_second {
             self.0.insert(end);
@@ -64,19 +64,20 @@ impl SecondPorts {
         }
     }
 
-    /// Forgets an end.
+    /// Removes the entry of an end; the end then counts as using its first port.
     pub fn forget_end(&mut self, end: LinkEnd) {
         self.0.remove(&end);
     }
 
-    /// Transfers the entry of an end to the end's new side.
+    /// Moves the entry of end `from` to `to`, for an end that gets another side number.
     pub fn change_side(&mut self, from: LinkEnd, to: LinkEnd) {
         if self.0.remove(&from) {
             self.0.insert(to);
         }
     }
 
-    /// Forgets the ends of removed links: a later link of the same number uses its first ports.
+    /// Removes the entries of all ends of removed links, so that a later link of the same number
+    /// uses its first ports.
     pub fn forget(&mut self, links: &[u32]) {
         self.0.retain(|(link, _)| !links.contains(link));
     }

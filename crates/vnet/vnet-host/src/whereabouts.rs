@@ -41,7 +41,8 @@ pub struct Whereabouts {
     pub console: PathBuf,
     /// The port of each interface, in the namespace of the network's ports.
     pub ports: BTreeMap<String, String>,
-    /// For each interface whose link leads to another host: how it does.
+    /// For each interface whose link leads to another host, a text with that host's name and what
+    /// carries the link.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ways: BTreeMap<String, String>,
 }

@@ -54,7 +54,7 @@ pub trait Hosting: Send + Sync + 'static {
     fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody>;
 }
 
-/// An agent's connections with its PIP. They end with this value.
+/// An agent's connections with all processes of its PIP. Dropping it ends them.
 #[derive(Debug)]
 pub struct Service {
     has_ended: Arc<AtomicBool>,

@@ -40,7 +40,7 @@ pub mod trace;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// Report the state of nodes and links.
+    /// Report the state of the network's nodes and links on the host.
     Look {},
     /// Run a command in a node.
     Exec {
@@ -54,7 +54,8 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<u64>,
     },
-    /// Begin to run a command in a node; its output is fetched by [`Ask::Output`].
+    /// Begin to run a command in a node. The host answers at once; [`Ask::Output`] fetches the
+    /// output.
     Begin {
         /// The node.
         node: String,
@@ -65,8 +66,9 @@ pub enum Ask {
         /// A number that the VNO has drawn for it.
         session: u64,
     },
-    /// What such a command has said, when there is something. It waits while nothing of its output
-    /// is fetched, and ends when it was not asked for for a minute.
+    /// Return output of a command that [`Ask::Begin`] has started, as soon as there is some. The
+    /// host keeps only little output, so the command has to wait until its output is fetched. The
+    /// host ends a command for which no such request comes for a minute.
     Output {
         /// The node.
         node: String,
@@ -79,7 +81,8 @@ pub enum Ask {
         /// How long to wait for something, ms.
         wait_ms: u64,
     },
-    /// End a command that runs in a node, or has not come yet.
+    /// End a command in a node. If [`Ask::Exec`] or [`Ask::Begin`] arrives at the host after this,
+    /// the command is not run.
     EndExec {
         /// Name of the node.
         node: String,
@@ -223,28 +226,30 @@ pub enum Ask {
         /// How long to wait for more, ms.
         wait_ms: u64,
     },
-    /// Stop a capture. What was captured so far, and the end of the file, can still be fetched.
+    /// Stop the capture that [`Ask::Copy`] has started. What was captured so far, and the end of
+    /// the file, can still be fetched.
     Enough {
         /// Name of the node.
         node: String,
         /// Number of the session.
         session: u64,
     },
-    /// Start to watch all links for the echo requests of a trace.
+    /// Start to watch all ports of the network on the host for the echo requests of a trace.
     Seek {
         /// Number of the session, drawn by the caller.
         session: u64,
         /// The echo requests to watch for.
         sought: Sought,
     },
-    /// End such a watch, and return what was seen.
+    /// End the watch that [`Ask::Seek`] has started, and return what the host has seen.
     Found {
         /// Number of the session.
         session: u64,
     },
 }
 
-/// A request on its way to a node.
+/// A request about a network or one of its nodes, with the names of those on whose behalf a host
+/// carries it out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
@@ -284,7 +289,7 @@ impl Ask {
         }
     }
 
-    /// Longest time for the answer.
+    /// Longest time that a host may take to answer this request.
     #[must_use]
     pub fn limit(&self) -> Duration {
         let ms = match self {

@@ -77,7 +77,8 @@ impl Log {
         line.count
     }
 
-    /// Logs counts of discarded things: the first time, and then each time a count has doubled.
+    /// Logs how many messages were discarded for each reason, from counts that only grow. A reason
+    /// is logged at its first count, and then each time its count has doubled.
     pub fn counts(&mut self, discarded: &BTreeMap<&'static str, u64>) {
         for (reason, count) in discarded {
             let said = self.said.get(reason).copied().unwrap_or_default();

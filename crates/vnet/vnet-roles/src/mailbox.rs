@@ -64,7 +64,7 @@ impl Mailbox {
         self.notify.notify_waiters();
     }
 
-    /// Replaces all waiting messages by this one, which includes what they said.
+    /// Replaces all waiting messages by this one, which makes them obsolete.
     pub fn replace(&self, message: String) {
         {
             let mut queue = self.lock();
@@ -83,7 +83,8 @@ impl Mailbox {
         }
     }
 
-    /// Waits for messages, at most for `wait`, and takes the next ones.
+    /// Removes and returns the oldest messages, as many as fit into one request. If there are none,
+    /// blocks until one arrives, at most for `wait`.
     pub fn take_within(&self, wait: Duration) -> Vec<String> {
         let deadline = Instant::now() + wait;
         let mut queue = self.lock();
@@ -98,8 +99,8 @@ impl Mailbox {
         queue.batch()
     }
 
-    /// Like [`Mailbox::take_within`], without blocking a thread. If it is called again, the earlier
-    /// call returns at once without messages.
+    /// Like [`Mailbox::take_within`], for an asynchronous task. A second call while one waits makes
+    /// the earlier call return at once without messages.
     pub async fn hear(&self, wait: Duration) -> Vec<String> {
         let hearing = {
             let mut queue = self.lock();

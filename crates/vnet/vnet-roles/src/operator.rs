@@ -36,7 +36,7 @@ pub struct Client {
     callee: Callee,
 }
 
-/// The result of a request.
+/// The VNO's answer, or why the call failed.
 pub type Answer<T> = Result<T, CallError>;
 
 impl Client {
@@ -165,11 +165,12 @@ impl Client {
         }
     }
 
-    /// Runs a command in a node and hands over its output as it comes; its exit status, or none if
-    /// the sink took no more. The command ends then.
+    /// Runs a command in a node, and hands its output to `sink` while the command runs. Returns the
+    /// exit status; `None` if the sink refused output, which ends the command.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`] if the request fails before output arrives; [`StreamError`] if the command was
+    /// killed or its output breaks off.
     pub fn stream(
         &self,
         name: &str,
@@ -200,7 +201,8 @@ impl Client {
         }
     }
 
-    /// Runs a command in a node; its output comes at the end, as far as an answer has room.
+    /// Runs a command in a node, waits until it ends, and returns its exit status and the beginning
+    /// of its output (see [`ExecReply`]).
     ///
     /// # Errors
     /// [`CallError`].
@@ -371,8 +373,9 @@ impl Client {
         Ok(())
     }
 
-    /// The portion of a capture after `since` bytes. The first call, with `since` 0, starts the
-    /// capture.
+    /// Fetches the bytes of a capture file from position `since` on. Returns as soon as there are
+    /// some, or after `wait` (at most 10 s) without any. The first call, with 0 for both, starts
+    /// the capture.
     ///
     /// # Errors
     /// [`CallError`].

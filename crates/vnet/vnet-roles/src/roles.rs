@@ -43,7 +43,7 @@ use crate::serving::watching::Watching;
 /// Receives the lines of roles' logs.
 pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Running roles. They end with this value.
+/// Roles that run in this process. Dropping it ends them.
 #[derive(Debug)]
 pub struct Roles {
     served: Vec<(Identity, String)>,
@@ -172,7 +172,7 @@ impl Roles {
         start.serve()
     }
 
-    /// The roles, and a text that says where each listens.
+    /// The running roles, each with the address at which it listens, as text.
     #[must_use]
     pub fn served(&self) -> &[(Identity, String)] {
         &self.served

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts what parties have. The things of one party share a value of type `V`, which exists while
-/// the party has any.
+/// Counts how many things of one kind each party has; `K` identifies the party. All things of a
+/// party share a value of type `V`, which exists as long as the party has any.
 #[derive(Debug)]
 pub struct Shares<K, V = ()>(Mutex<BTreeMap<K, (usize, Arc<V>)>>);
 
-/// One thing of a party. It counts until this is dropped.
+/// One counted thing of a party. Dropping it lowers the party's count.
 #[derive(Debug)]
 pub struct Share<K: Ord, V = ()> {
     shares: Arc<Shares<K, V>>,
@@ -24,10 +24,11 @@ impl<K, V> Default for Shares<K, V> {
 }
 
 impl<K: Ord + Clone, V: Default> Shares<K, V> {
-    /// Counts one more for a party, if it has fewer than `most`, which must not be 0.
+    /// Raises the count of a party by one, unless the count is `most` or more. `most` must not be
+    /// 0.
     ///
     /// # Errors
-    /// The number that the party has, which is `most` or more.
+    /// The count of the party, if it is not raised.
     pub fn take(self: &Arc<Self>, key: &K, most: usize) -> Result<Share<K, V>, usize> {
         let mut all = self.lock();
         let (count, common) = all.entry(key.clone()).or_default();
@@ -44,11 +45,11 @@ impl<K: Ord + Clone, V: Default> Shares<K, V> {
 }
 
 impl<K: Ord + Clone, V: Default> Shares<Option<K>, V> {
-    /// Counts one more for a party (at most `of_party`), and one for all together (at most
-    /// `of_all`).
+    /// Raises two counts by one: that of a party, to at most `of_party`, and that of all parties
+    /// together, to at most `of_all`.
     ///
     /// # Errors
-    /// The number that the party has, or that all have together.
+    /// The count that has reached its bound; neither count is then raised.
     pub fn both(
         self: &Arc<Self>,
         party: Option<K>,
@@ -65,7 +66,7 @@ impl<K, V> Shares<K, V> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether no party has anything.
+    /// Whether the counts of all parties are 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()

@@ -10,7 +10,8 @@ use carina_vnet::document::{Document, Form, json_words};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Runs blocking work on a thread of its own, and answers with its result.
+/// Runs `work`, which may block, on a thread of its own, and answers the HTTP request with its
+/// result: a value as JSON, or a refusal.
 pub async fn answer<T: Serialize + Send + 'static>(
     work: impl FnOnce() -> Result<T, ErrorBody> + Send + 'static,
 ) -> Response {

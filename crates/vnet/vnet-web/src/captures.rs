@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use self::routes::routes;
 use crate::frame_source::FrameSource;
 
-/// All captures of a page. They end with this value.
+/// The captures that users of a page have started. Dropping it ends them.
 #[derive(Debug, Default)]
 pub struct Captures {
     all: Mutex<BTreeMap<u64, Arc<Capture>>>,
@@ -45,7 +45,7 @@ struct State {
     asked: Instant,
 }
 
-/// The link end at which to capture.
+/// A request of the page to capture at one end of a link.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureWanted {
@@ -92,7 +92,8 @@ pub struct CaptureSeen {
 }
 
 impl Captures {
-    /// Starts a capture of the frames from what `open` opens.
+    /// Starts a capture, whose frames a thread reads from the source that `open` opens. Returns the
+    /// state of the new capture at once.
     ///
     /// # Errors
     /// There are too many captures, or the source cannot be opened.

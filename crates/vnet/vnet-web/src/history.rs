@@ -143,7 +143,8 @@ impl History {
         });
     }
 
-    /// The samples after a time.
+    /// The samples later than `since_ms`, oldest first; all samples if `since_ms` is 0. Times are
+    /// in ms since the agent created the network or took it over.
     pub fn report(&self, now_ms: u64, since_ms: u64) -> HistoryReport {
         let samples = self.samples.iter();
         let samples = samples.filter(|it| since_ms == 0 || it.at_ms > since_ms);

@@ -1,5 +1,6 @@
-//! Answers that are streams: what a command says, line by line (`report::ExecLine`), as fast as the
-//! client takes it. The command waits while a few lines wait; when the client goes away it ends.
+//! Streams the output of a command to an HTTP client, line by line (`report::ExecLine`), as fast as
+//! the client reads. While a few lines wait for the client, the command has to wait. When the
+//! client closes the connection, the command ends.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -35,7 +36,7 @@ impl Drop for Caller {
     }
 }
 
-/// Takes what a command says for a client.
+/// Writes the output of a command into the streamed answer to a client.
 #[derive(Debug)]
 pub struct LineSink {
     to: Sender<Sent>,
@@ -44,20 +45,23 @@ pub struct LineSink {
 #[derive(Debug)]
 enum Sent {
     Line(Vec<u8>),
-    /// The command has not begun.
+    /// Why the command did not begin.
     Refusal(ErrorBody),
 }
 
-/// The answer to a client: lines that are made while it takes them.
+/// The body of an answer: lines that are produced while the client reads.
 struct Lines<G> {
     first: Option<Vec<u8>>,
     more: Receiver<Sent>,
     _caller: (Caller, G),
 }
 
-/// Does the work on a thread of its own, and streams what it says and its exit status. The flag is
-/// set, and the guard dropped, when the client has gone or the answer has ended. What fails before
-/// anything was said is a refusal.
+/// Runs `work`, which may block, on a thread of its own, and streams the output that it writes into
+/// its [`LineSink`], followed by the exit status that it returns. If `work` fails before it writes
+/// output, the answer is a refusal.
+///
+/// When the client has gone or the answer has ended, the flag that `work` gets is set, and `guard`
+/// is dropped.
 pub async fn streamed<G: Send + Unpin + 'static>(
     guard: G,
     work: impl FnOnce(&mut LineSink, &AtomicBool) -> Result<i32, ErrorBody> + Send + 'static,
@@ -90,7 +94,8 @@ pub async fn streamed<G: Send + Unpin + 'static>(
 }
 
 impl LineSink {
-    /// Sends a line as soon as there is room.
+    /// Sends a line, and waits while the queue is full. Breaks if the client has gone, or if the
+    /// queue is full and `is_over` returns true.
     fn send(&self, mut sent: Sent, is_over: &dyn Fn() -> bool) -> ControlFlow<()> {
         loop {
             sent = match self.to.try_send(sent) {

@@ -1,4 +1,4 @@
-//! The other end of a stream of what a command says: lines become pieces again.
+//! Reads the stream of a command's output that an agent or a VNO sends, line by line.
 
 use std::ops::ControlFlow;
 
@@ -7,17 +7,17 @@ use carina_api::output::{Sink, Stream};
 
 use crate::report::{ExecLine, ExecReply};
 
-/// Why the stream of a command has no exit status.
+/// Why a stream of a command's output ends without an exit status.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// It was ended.
+    /// The host has ended the command, or reports an error.
     #[error("{0}")]
     Refused(ErrorBody),
-    /// The stream has ended without a last line.
+    /// The stream has ended without an exit status or error.
     #[error("the connection ended before the exit status of the command arrived")]
     BrokenOff,
-    /// A line is no line of a stream.
+    /// A line of the stream is not an [`ExecLine`].
     #[error("a line of the command's output cannot be decoded: {0}")]
     Line(String),
     /// The agent or the VNO is of an earlier version, which does not stream.
@@ -33,19 +33,20 @@ pub enum StreamError {
     },
 }
 
-/// Hands the pieces of a stream over to a sink.
+/// Parses the lines of such a stream, and hands the pieces of output to a sink.
 pub struct ExecLines<'a> {
     sink: &'a mut dyn Sink,
     end: Option<Result<Option<i32>, StreamError>>,
 }
 
 impl<'a> ExecLines<'a> {
-    /// For a sink.
+    /// Creates a reader that hands the output to `sink`.
     pub fn new(sink: &'a mut dyn Sink) -> ExecLines<'a> {
         ExecLines { sink, end: None }
     }
 
-    /// Takes a line; whether more are wanted.
+    /// Processes the next line of the stream. Breaks after the last line, after an invalid line, or
+    /// if the sink refuses output.
     pub fn take(&mut self, line: &[u8]) -> ControlFlow<()> {
         match serde_json::from_slice(line) {
             Ok(ExecLine::Stdout(bytes)) => self.piece(Stream::Stdout, &bytes),
@@ -56,7 +57,8 @@ impl<'a> ExecLines<'a> {
         }
     }
 
-    /// Takes an answer that has all output.
+    /// Processes an answer that is not a stream but has all output, from an agent of an earlier
+    /// version.
     pub fn whole(mut self, reply: ExecReply) -> Result<Option<i32>, StreamError> {
         for (stream, bytes) in [
             (Stream::Stdout, &reply.stdout),
@@ -76,7 +78,11 @@ impl<'a> ExecLines<'a> {
         }
     }
 
-    /// What the stream came to, which has ended: the exit status; none if the sink took no more.
+    /// The result once the stream has ended: the command's exit status; `None` if the sink refused
+    /// output.
+    ///
+    /// # Errors
+    /// [`StreamError`]: no exit status was received.
     pub fn end(self) -> Result<Option<i32>, StreamError> {
         self.end.unwrap_or(Err(StreamError::BrokenOff))
     }

@@ -157,7 +157,7 @@ pub struct Exec {
     pub limit_ms: u64,
 }
 
-/// What a command has said, in one answer.
+/// Exit status and output of a command that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecReply {
@@ -177,13 +177,14 @@ pub struct ExecReply {
 }
 
 impl ExecReply {
-    /// Takes of the outputs of a command what fits into an answer.
+    /// A collector that keeps as much of a command's output as fits into an answer.
     #[must_use]
     pub fn collector() -> Collector {
         Collector::new([ExecReply::STDOUT_MAX, ExecReply::STDERR_MAX])
     }
 
-    /// The answer for a command that has ended with a status.
+    /// The answer for a command that has ended with this status, and of whose output `kept` has the
+    /// beginning.
     #[must_use]
     pub fn of(kept: Collector, status: i32) -> ExecReply {
         let ([stdout, stderr], dropped) = kept.into_outputs();
@@ -201,22 +202,23 @@ impl ExecReply {
     pub const STDERR_MAX: usize = 1 << 20;
 }
 
-/// A line of a stream of what a command says. The last one is `status` or `error`.
+/// A line of a streamed answer: a piece of a command's output or, as the last line, how the command
+/// ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecLine {
-    /// A piece of its standard output, in base64.
+    /// A piece of the command's standard output, in base64.
     Stdout(#[serde(with = "base64_text")] Vec<u8>),
-    /// A piece of its standard error, in base64.
+    /// A piece of the command's standard error, in base64.
     Stderr(#[serde(with = "base64_text")] Vec<u8>),
-    /// It has ended with this exit status.
+    /// The command has ended with this exit status.
     Status(i32),
-    /// It was ended, or nothing more is known of it.
+    /// The command was killed, or the connection to it was lost.
     Error(ErrorBody),
 }
 
 impl ExecLine {
-    /// A piece of an output.
+    /// The line for a piece of output on the given stream.
     #[must_use]
     pub fn piece(stream: Stream, bytes: &[u8]) -> ExecLine {
         let bytes = bytes.to_vec();

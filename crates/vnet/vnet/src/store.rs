@@ -215,7 +215,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// A fixed text for the kind of error, under which counters count it.
+    /// The name of this kind of error, by which counters count it.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

@@ -73,7 +73,7 @@ pub struct Seen {
     pub standing: Standing,
 }
 
-/// Why an operator's change was not written to the store.
+/// Why a change that an operator wanted was not written to the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WishError {

@@ -27,7 +27,7 @@ pub use self::pieces::{
 };
 pub use self::sightings::{Sighting, Sightings};
 
-/// A request for a trace.
+/// What to trace: from which node, to where, and with how many echo requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WayQuery {
@@ -39,7 +39,7 @@ pub struct WayQuery {
     pub echoes: u32,
 }
 
-/// The result of a trace.
+/// The path that the frames of a trace took, port by port, and where they were dropped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Way {
@@ -63,7 +63,7 @@ pub struct Way {
     pub findings: Vec<String>,
 }
 
-/// A port on the path.
+/// A port on the path of a trace, with the frames that were seen there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
@@ -118,7 +118,7 @@ pub struct Spot {
     pub act: Act,
 }
 
-/// The result of sending echo requests.
+/// How many echo requests were sent and answered, and how fast.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Echoes {
     /// Number of requests sent.
@@ -129,8 +129,8 @@ pub struct Echoes {
     pub rtt: Option<Duration>,
 }
 
-/// The result of a trace from what was seen. `dropped` returns, for a link end, the drops among the
-/// frames that it has sent.
+/// Combines what a trace has seen to its result. `dropped` returns, for a link end, the drops among
+/// the frames that its node has sent.
 #[must_use]
 pub fn way_of(
     part: &HostPart,

@@ -11,7 +11,8 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// Wraps a deserializer, visitor, seed or access of serde, and refuses excess items.
+/// Wraps a part of serde's deserialization (deserializer, visitor, seed or access), and refuses
+/// lists with excess items.
 pub struct Whole<T>(pub T);
 
 /// Forwards each `deserialize_*` method with a visitor that checks lists.

@@ -39,9 +39,10 @@ impl Moves {
 }
 
 impl Agent {
-    /// Sets the `caller` through which this agent connects to others to send nodes, and the address
-    /// `at` that it reports to its provider for receiving nodes. The caller passes incoming
-    /// connections to [`Agent::take_node`].
+    /// Enables moves of nodes between this host and others. `caller` connects to the agents of
+    /// other hosts, to send nodes. `at` is the address at which this agent receives nodes, for its
+    /// report to the provider; `None`: it receives none. For each connection that arrives there,
+    /// [`Agent::take_node`] must be called.
     pub fn serve_moves(&self, at: Option<String>, caller: Arc<dyn GuestCaller>) {
         let mut ways = self.moves.lock();
         (ways.at, ways.caller) = (at, Some(caller));
@@ -49,11 +50,12 @@ impl Agent {
         self.host.bell.ring();
     }
 
-    /// Receives a node over a connection from the agent of host `from`. The caller has verified the
-    /// host's identity.
+    /// Receives a node over a connection from the agent of host `from`, and returns when the node
+    /// has arrived or was refused. Whoever calls this has verified the identity of `from`.
     ///
     /// # Errors
-    /// The node is not awaited, or does not arrive completely. The sender gets the error, too.
+    /// The provider has not ordered this move, or the node does not arrive completely. The sender
+    /// gets the error, too.
     pub fn take_node(&self, from: &str, wire: &mut dyn GuestWire) -> Result<()> {
         let offer: Offer = guest_wire::read(wire).attempt(format!("taking a node of {from}"))?;
         let network = self.network(&part_name(offer.vnet));

@@ -34,8 +34,8 @@ pub(super) struct Network {
     shared: Arc<Shared>,
     commands: Mutex<Option<Sender<Box<Change>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// When the caller who waits for the network to be ready last asked for events; `None` if no
-    /// caller has to.
+    /// When the caller who waits for the network to be ready last asked for events; `None` if the
+    /// network does not depend on such a caller.
     followed: Mutex<Option<Instant>>,
 }
 
@@ -228,13 +228,13 @@ impl Network {
         events
     }
 
-    /// Notes that a caller follows the making by asking for events. Without that caller the network
-    /// is to be removed.
+    /// Records that a caller keeps asking for events while the network is made. If that caller
+    /// stops asking, the network is removed.
     pub(super) fn set_followed(&self) {
         *lock(&self.followed) = Some(Instant::now());
     }
 
-    /// Whether a caller has to follow the making and has stopped doing so before the network was
+    /// Whether the caller who has to ask for events has stopped asking before the network was
     /// ready.
     pub(super) fn is_abandoned(&self) -> bool {
         let mut followed = lock(&self.followed);
@@ -312,7 +312,7 @@ impl Network {
 }
 
 impl Drop for Network {
-    /// Lets the parts of the network run on, unless the network was stopped.
+    /// Leaves the parts of the network running, unless the network was stopped.
     fn drop(&mut self) {
         self.shared.progress.cancel();
         self.shared.leaves.store(true, Ordering::Release);

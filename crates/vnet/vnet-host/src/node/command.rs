@@ -1,5 +1,4 @@
-//! A command that runs in a node: its outcome as a result, and all of its output where that is
-//! wanted.
+//! Runs commands in nodes: returns the exit status or an error, and hands over or keeps the output.
 
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +8,7 @@ use carina_vm::{Collector, Finish, Output, Sink, Until, run_piped};
 
 use crate::error::{Attempt, Error, Result};
 
-/// Runs a command, and hands over its output as it comes; its exit status.
+/// Runs a command, hands its output to `sink` while the command runs, and returns the exit status.
 pub(super) fn stream(
     command: &mut Command,
     what: &str,
@@ -20,7 +19,7 @@ pub(super) fn stream(
     status_of(finish, what, until.limit)
 }
 
-/// Runs a command, and keeps its output.
+/// Runs a command without a way to cancel it, and returns its exit status and output.
 pub(super) fn run(command: &mut Command, what: &str, limit: Duration) -> Result<Output> {
     let mut kept = Collector::new([OUTPUT_MAX; 2]);
     let until = Until {
@@ -34,7 +33,10 @@ pub(super) fn run(command: &mut Command, what: &str, limit: Duration) -> Result<
 /// The exit status of a command.
 ///
 /// # Errors
-/// It was killed before its end.
+/// The exit status of a command that ended by itself.
+///
+/// # Errors
+/// The command was killed before it ended.
 pub(super) fn status_of(finish: Finish, what: &str, limit: Duration) -> Result<i32> {
     match finish {
         Finish::Exited(status) => Ok(status),
@@ -46,7 +48,7 @@ pub(super) fn status_of(finish: Finish, what: &str, limit: Duration) -> Result<i
     }
 }
 
-/// Bytes that are kept of each output of a command; the agent needs less of its own ones.
+/// Most bytes that are kept of each output of a command; commands of the agent itself need less.
 const OUTPUT_MAX: usize = 16 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Machines that run on: where they were saved, or where they stood still.
+//! Resumes machines: from their saved state, or where they were paused.
 
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use crate::node::Site;
 use crate::node::bare::{BOOT, Cards, bare, nics};
 use crate::saved::SavedNode;
 
-/// Starts a machine from its saved state. Returns it with its cards.
+/// Starts a machine from its saved state, and resumes it. Returns it with its confinement and its
+/// cards.
 pub(super) fn restored(
     site: &Site<'_>,
     part: &NodePart,
@@ -35,7 +36,7 @@ pub(super) fn restored(
     Ok(((running, confinement), cards))
 }
 
-/// Resumes a guest, unless it runs.
+/// Resumes a paused guest; does nothing if the guest runs.
 pub(super) fn go_on(record: &Record) -> Result<()> {
     let what = || format!("resuming VM {}", record.name);
     let state = carina_vm::guest_state(record).attempt(what())?;

@@ -8,7 +8,7 @@ use super::{Node, Output, System};
 use crate::error::{Attempt, Error, Result};
 use crate::namespace;
 
-/// What a receiver got of a stream.
+/// How many bytes a receiver got of a TCP stream, and in how much time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrived {
     /// Number of bytes received.

@@ -26,7 +26,8 @@ use crate::error::Error;
 use crate::second_ports::port_app_now;
 use crate::server;
 
-/// Answers the requests of an agent's web page. It ends with this value.
+/// Answers the requests of an agent's web page, and records the histories of networks. Recording
+/// ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Service {
     shared: Arc<Shared>,

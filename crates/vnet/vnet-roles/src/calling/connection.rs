@@ -18,7 +18,7 @@ use crate::identity::Identity;
 use crate::keys::Tls;
 use crate::wire::{Ender, Wire};
 
-/// A connection to another party.
+/// An open TLS connection to another party. It carries one request after the other.
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<StreamOwned<ClientConnection, Wire>>,
@@ -192,8 +192,9 @@ impl Callee {
 }
 
 impl Callee {
-    /// Sends a request whose answer is a stream over a connection of its own, and hands over its
-    /// lines until `on_line` wants no more. A party that does not stream answers with a body.
+    /// Sends a request over a new connection, and passes each line of the streamed answer to
+    /// `on_line` until the answer ends or `on_line` breaks off. Returns `None` then. A party that
+    /// does not stream answers with a body, which is returned.
     ///
     /// # Errors
     /// [`CallError`].
@@ -227,7 +228,7 @@ impl Callee {
     }
 }
 
-/// An HTTP request.
+/// An HTTP request to another party.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// HTTP method.

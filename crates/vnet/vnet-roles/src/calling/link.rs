@@ -13,13 +13,14 @@ use crate::log::Log;
 use crate::mailbox::{Mailbox, list_of};
 use crate::wire::Ender;
 
-/// A link to another party. It ends with this value.
+/// A connection to another party that is kept up: messages go out of a mailbox, and messages of the
+/// party come in. Dropping it ends the connection.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
 }
 
-/// Processes the other party's messages, a JSON list.
+/// Processes the messages that the other party has sent: a JSON list.
 pub type Listener = Box<dyn FnMut(&[u8]) -> Result<(), ErrorBody> + Send>;
 
 type Shown = (Ender, Option<CertificateDer<'static>>);
@@ -44,7 +45,9 @@ struct Shared {
 }
 
 impl Link {
-    /// Starts a link: sends the messages of `mailbox`, and passes received messages to `listener`.
+    /// Starts threads that send the messages of `mailbox` to the party, and pass the party's
+    /// messages to `listener`. Returns at once; the threads connect, and reconnect if the
+    /// connection is lost.
     ///
     /// # Errors
     /// The system cannot start threads.
@@ -69,7 +72,7 @@ impl Link {
         Ok(Link { shared })
     }
 
-    /// Whether the party answers.
+    /// Whether the connection on which the party's messages arrive is open at present.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.shared.is_up.load(Ordering::Relaxed)

@@ -17,7 +17,7 @@ pub enum Answer {
     Looked(Look),
     /// Exit status and outputs of a command.
     Ran(ExecReply),
-    /// What a command has said since it was asked for it last.
+    /// Output of a command since the position of the request.
     Output {
         /// Bytes of its outputs so far: where to go on.
         next: u64,
@@ -78,7 +78,7 @@ pub enum Answer {
     Found(PieceSeen),
 }
 
-/// The state of nodes and links.
+/// What the hosts of a network report about its nodes and the ends of its links.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Look {

@@ -11,7 +11,8 @@ use crate::identity::{Identity, Role};
 use crate::log::Log;
 use crate::shares::{Share, Shares};
 
-/// The parties of the role below, with the addresses of their processes.
+/// Forwards requests to the parties of the role below: a VNO's VNP, or a VNP's PIPs. It knows the
+/// addresses of their processes, and limits the requests of each caller that are in progress.
 #[derive(Clone, Debug)]
 pub struct Below {
     callees: Arc<BTreeMap<String, Vec<Callee>>>,
@@ -20,12 +21,12 @@ pub struct Below {
     log: Log,
 }
 
-/// An ask of a caller that is on its way, until this is dropped.
+/// One request of a caller that counts as in progress. It no longer counts when this is dropped.
 #[derive(Debug)]
 pub struct OnWay(#[expect(dead_code, reason = "it is there for its end")] Share<Identity>);
 
 impl Below {
-    /// Creates it for these parties.
+    /// Forwards to these parties, each with the ways to call its processes. `log` gets what fails.
     pub fn new(callees: BTreeMap<String, Vec<Callee>>, log: Log) -> Below {
         let callees = Arc::new(callees);
         Below {
@@ -60,10 +61,11 @@ impl Below {
         })
     }
 
-    /// A place among the asks of a caller, for one that asks for long.
+    /// Counts one more request of a caller as in progress, for a caller that sends a series of
+    /// requests.
     ///
     /// # Errors
-    /// Too many of its asks are on their way.
+    /// Too many requests of the caller are in progress.
     pub fn place(&self, caller: &Identity) -> Result<OnWay, ErrorBody> {
         begin(&self.asks, caller).map(OnWay)
     }
@@ -160,7 +162,7 @@ pub fn together(
     all.ok_or_else(|| refused.unwrap_or_else(|| nothing(wanted)))
 }
 
-/// The refusal of a request that no party could be found for.
+/// The refusal of a request for which no party exists that could answer it.
 pub fn nothing(wanted: &Wanted) -> ErrorBody {
     match wanted.ask.node() {
         Some(node) => no_node(node),

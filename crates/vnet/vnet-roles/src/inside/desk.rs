@@ -21,7 +21,7 @@ pub enum Reply {
     Refusal(ErrorBody),
 }
 
-/// Waiting requests, and the callers that wait for their answers.
+/// The requests at a PIP that wait for the agents of its hosts, and those who wait for the answers.
 #[derive(Debug, Default)]
 pub struct Desk {
     state: Mutex<State>,
@@ -40,11 +40,11 @@ struct State {
 }
 
 impl Desk {
-    /// Sends a request to a host, and waits for the answer.
+    /// Queues a request until the agent of a host fetches it, and waits for the agent's answer.
     ///
     /// # Errors
-    /// The host does not fetch requests, too many wait for it, it refuses, or it does not answer in
-    /// time.
+    /// The agent has not fetched requests recently, too many requests wait for it, it refuses, or
+    /// it does not answer in time.
     pub async fn ask(&self, host: &str, wanted: Wanted) -> Result<Answer, ErrorBody> {
         let limit = wanted.ask.limit();
         let (reply, replied) = oneshot::channel();
@@ -92,7 +92,8 @@ impl Desk {
         }
     }
 
-    /// Waits for requests to a host, at most for `wait`, and takes them.
+    /// Returns the requests that wait for a host's agent, each with its number, as soon as there
+    /// are any; an empty list after `wait` without any.
     pub async fn fetch(&self, host: &str, wait: Duration) -> Vec<(u64, Wanted)> {
         let deadline = Instant::now() + wait;
         loop {
@@ -115,8 +116,8 @@ impl Desk {
         }
     }
 
-    /// Passes a host's answer to the caller that waits for it. An answer to another host's request,
-    /// or for which no caller waits any more, is discarded.
+    /// Passes the answer of a host's agent to request `number` on to the party that waits for it.
+    /// Discards an answer to a request of another host, or one that arrives too late.
     pub fn answer(&self, host: &str, number: u64, reply: Reply) {
         let mut state = self.lock();
         if state

@@ -25,7 +25,7 @@ pub struct Full {
     all: usize,
 }
 
-/// The places for one kind of work on a host.
+/// Counts how many places for one kind of work on a host are taken, and by whom.
 #[derive(Debug)]
 pub struct Places {
     /// The kind of work that takes a place, in the plural.
@@ -34,7 +34,7 @@ pub struct Places {
     taken: Arc<Shares<Vec<String>>>,
 }
 
-/// A taken place. It becomes free when this is dropped.
+/// One place that a party occupies. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Place {
     /// One share of each party in the chain, and one of all parties together.
@@ -42,7 +42,7 @@ pub struct Place {
 }
 
 impl Places {
-    /// Creates `most` places.
+    /// Creates `most` free places; `what` names the kind of work in refusals.
     #[must_use]
     pub fn new(what: &'static str, most: usize) -> Places {
         Places {

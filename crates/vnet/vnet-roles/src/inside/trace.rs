@@ -12,10 +12,11 @@ use super::sight::whole;
 use super::test::Asking;
 use super::{Answer, Ask, Look};
 
-/// Traces the path from one node to another.
+/// Sends echo requests from one node to another, collects from all hosts where the frames were
+/// seen, and returns the path. `session` is a random number that identifies the trace at the hosts.
 ///
 /// # Errors
-/// There is no such node, no route leads there, or no host answers.
+/// There is no such node, no route leads to the destination, or no host answers.
 pub fn run(
     (vnet, document): (VnetId, &Document),
     look: &Look,

@@ -25,12 +25,13 @@ use crate::inside::desk::Reply;
 use crate::inside::{Answer, Ask, Wanted};
 use crate::machine::{no_right, of_another};
 
-/// The state of a VNP's server for requests to nodes.
+/// What the HTTP handlers of a VNP share. They take requests about nodes from VNOs, and forward
+/// them to the PIPs that have the nodes. `S` is the VNP's store.
 #[derive(Debug)]
 pub struct VnpAsks<S> {
     /// The VNP's state machine.
     pub handle: Handle<Vnp<S>>,
-    /// The VNP's PIPs.
+    /// Forwards requests to the VNP's PIPs.
     pub below: Below,
 }
 
@@ -45,14 +46,14 @@ impl<S> Clone for VnpAsks<S> {
 
 type Called = ConnectInfo<Caller>;
 
-/// The routes of a VNP.
+/// The route of a VNP for requests about nodes.
 pub fn vnp_router<S: Store + Send + 'static>(asks: VnpAsks<S>) -> Router {
     Router::new()
         .route("/v1/asks", post(ask_vnp::<S>))
         .with_state(asks)
 }
 
-/// The routes of a PIP.
+/// The routes of a PIP for requests about nodes, for moves of nodes, and for draining hosts.
 pub fn pip_router<S: Store + Send + 'static>(asks: PipAsks<S>) -> Router {
     Router::new()
         .route("/v1/asks", get(fetch::<S>).post(ask_pip::<S>))

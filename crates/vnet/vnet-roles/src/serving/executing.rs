@@ -1,8 +1,8 @@
-//! Commands in nodes for callers of a VNO, which end when the caller goes away.
+//! Runs commands in nodes for callers of a VNO. When a caller disconnects, its command is ended.
 //!
-//! A command that streams is begun at its host, and its output fetched in portions as the caller
-//! takes them: `begin`, then `output` again and again. Nothing between the host and the caller
-//! keeps more than one portion, and a few lines for the caller.
+//! The host starts a command whose output streams, and the VNO fetches the output in portions as
+//! fast as the caller reads: `begin`, then `output` repeatedly. Between the host and the caller, at
+//! most one portion and a few lines for the caller are buffered.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use crate::identity::Identity;
 use crate::inside::below::Below;
 use crate::inside::{Answer, Ask, WATCH_MS_MAX, Wanted};
 
-/// Has a command end when the caller who waits for it goes away.
+/// Lets a command end when the caller who waits for it has gone.
 #[derive(Clone)]
 struct End {
     below: Below,
@@ -29,13 +29,14 @@ struct End {
     wanted: Arc<Mutex<Option<Wanted>>>,
 }
 
-/// The end of a command that comes when this is dropped.
+/// Ends a command when this is dropped, unless the command's result has arrived.
 struct Waits(End);
 
-/// Asks the role below, and has a command end that is not waited for.
+/// Sends a request to the role below. If the caller stops waiting, a command that the request has
+/// started is ended.
 ///
 /// # Errors
-/// As of [`Below::ask`].
+/// As for [`Below::ask`].
 pub(super) async fn ask(
     below: &Below,
     vnp: &str,
@@ -53,7 +54,7 @@ pub(super) async fn ask(
     answer
 }
 
-/// Runs a command, and answers with what it says as it comes.
+/// Runs a command, and streams its output to the caller.
 pub(super) async fn stream(
     below: &Below,
     vnp: &str,
@@ -76,7 +77,7 @@ pub(super) async fn stream(
     .await
 }
 
-/// Gives a command its number, by which it is ended.
+/// Gives a command a random number, by which it can be ended.
 fn waits_for(below: &Below, vnp: &str, wanted: &mut Wanted) -> Result<Waits, ErrorBody> {
     let drawn = crate::random::drawn().map_err(|error| {
         let what = format!("drawing the number of a command: {error}");
@@ -129,7 +130,7 @@ impl Drop for Waits {
     }
 }
 
-/// Runs a command and hands over what it says; its exit status.
+/// Runs a command, hands its output to `sink` while the command runs, and returns the exit status.
 fn relay(
     end: &End,
     wanted: &Wanted,
@@ -203,10 +204,10 @@ fn relay(
     }
 }
 
-/// The lines of an answer.
+/// The lines of output in an answer.
 ///
 /// # Errors
-/// It is another one, or has more than was asked for.
+/// The answer is of another kind, or has more lines than were requested.
 fn lines_of(answer: Answer) -> Result<Vec<ExecLine>, ErrorBody> {
     let Answer::Output { lines, .. } = answer else {
         let what = "the provider sent an unexpected answer";
@@ -223,7 +224,8 @@ fn lines_of(answer: Answer) -> Result<Vec<ExecLine>, ErrorBody> {
     Ok(lines)
 }
 
-/// Runs a command where output does not stream: it comes at the end, as far as there is room.
+/// Runs a command through a role or host that does not stream: all output, up to the size of an
+/// answer, arrives at the end.
 fn whole(end: &End, wanted: &Wanted, sink: &mut LineSink) -> Result<i32, ErrorBody> {
     let answer = end.ask(wanted, wanted.ask.clone())?;
     end.is_not_needed();
@@ -260,9 +262,9 @@ fn gone() -> ErrorBody {
     ErrorBody::new(ErrorCode::Conflict, "the caller closed the connection")
 }
 
-/// Bytes that are asked for at a time.
+/// Most bytes of output that one request fetches.
 const PORTION_BYTES: usize = 256 << 10;
-/// Bytes of a line for the caller.
+/// Most bytes of output in one line for the caller.
 const PIECE_BYTES: usize = 64 << 10;
-/// How often the host hears of a caller that takes nothing.
+/// Interval of the requests that keep a command alive while its caller reads nothing.
 const KEEP: Duration = Duration::from_secs(10);

@@ -20,12 +20,13 @@ use crate::driver::Handle;
 use crate::machine::{Machine, no_right};
 use crate::mailbox::{Mailboxes, list_of};
 
-/// The state of a role's message server.
+/// What the HTTP handlers for messages share: they pass messages of callers to the role's state
+/// machine, and return messages that wait for the caller.
 #[derive(Debug)]
 pub struct Service<M> {
     /// The role's state machine.
     pub handle: Handle<M>,
-    /// Messages for callers.
+    /// Messages that wait until their receivers fetch them.
     pub mailboxes: Arc<Mailboxes>,
 }
 
@@ -38,7 +39,7 @@ impl<M> Clone for Service<M> {
     }
 }
 
-/// The routes for messages.
+/// The route `/v1/messages` of a role; other paths get a refusal.
 pub fn router<M: Machine>(service: Service<M>) -> Router {
     Router::new()
         .route("/v1/messages", get(hear::<M>).post(say::<M>))

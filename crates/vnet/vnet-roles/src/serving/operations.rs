@@ -17,7 +17,7 @@ use super::event_log::EventLog;
 use crate::identity::{Identity, Role};
 use crate::machine::{Machine, no_right, party, read, text};
 
-/// A VNO with the events of its networks.
+/// A VNO's state machine, with an event log for each of its networks.
 #[derive(Debug)]
 pub struct Operations<S> {
     vno: Vno<S>,
@@ -35,7 +35,7 @@ struct History {
 }
 
 impl<S: Store> Operations<S> {
-    /// Creates it for a VNO whose VNP has the name `vnp`.
+    /// Adds event logs to the state machine of a VNO whose VNP has the name `vnp`.
     pub fn new(vno: Vno<S>, vnp: &str) -> Operations<S> {
         Operations {
             vno,
@@ -45,7 +45,7 @@ impl<S: Store> Operations<S> {
         }
     }
 
-    /// Notifies waiters of new events.
+    /// The notifier that wakes all waiting tasks when an event is added.
     pub fn happened(&self) -> Arc<Notify> {
         Arc::clone(&self.happened)
     }

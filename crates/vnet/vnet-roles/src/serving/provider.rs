@@ -22,7 +22,8 @@ use super::event_log::EventLog;
 use super::messages::unknown_path;
 use crate::driver::Handle;
 
-/// A PIP whose page is served.
+/// What the web page of a PIP shows: the PIP's state machine, and the events that were recorded of
+/// it.
 #[derive(Debug)]
 pub struct Provider<S> {
     handle: Handle<Pip<S>>,
@@ -50,7 +51,7 @@ struct Shown {
 type Of<S> = State<Arc<Provider<S>>>;
 
 impl<S: Store + Send + 'static> Provider<S> {
-    /// Begins to record events of a PIP. It ends with this value.
+    /// Starts a thread that records the events of a PIP until the returned value is dropped.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -68,7 +69,7 @@ impl<S: Store + Send + 'static> Provider<S> {
         Ok(provider)
     }
 
-    /// The routes of the page.
+    /// The HTTP routes of the PIP's page.
     pub fn router(self: &Arc<Provider<S>>) -> Router {
         Router::new()
             .route("/v1/page", get(about::<S>))

@@ -11,7 +11,7 @@ use carina_vnet::store::Store;
 use super::operations::Operations;
 use crate::identity::{Identity, Role};
 
-/// What a caller needs for a request.
+/// The right that a request requires of its caller.
 #[derive(Clone, Copy, Debug)]
 pub enum Need<'a> {
     /// The caller must be the operator.

@@ -27,14 +27,15 @@ use crate::identity::{Identity, Role};
 use crate::inside::below::{Below, no_node};
 use crate::inside::{Ask, Wanted};
 
-/// The state of a VNO's server for operators.
+/// What the HTTP handlers of a VNO share. They serve the VNO's operator and delegates. `S` is the
+/// VNO's store.
 #[derive(Debug)]
 pub struct Verbs<S> {
     /// The VNO's state machine.
     pub handle: Handle<Operations<S>>,
     /// The VNO's identity.
     pub party: Identity,
-    /// Notifies of new events.
+    /// Wakes requests that wait for events.
     pub happened: Arc<Notify>,
     /// Name of the VNO's VNP.
     pub vnp: String,
@@ -60,7 +61,7 @@ impl<S> Clone for Verbs<S> {
 type Of<S> = State<Verbs<S>>;
 type Called = ConnectInfo<Caller>;
 
-/// The routes of a VNO.
+/// The HTTP routes of a VNO, for its operator and delegates.
 pub fn router<S: Store + Send + 'static>(verbs: Verbs<S>) -> Router {
     let grant = put(set_grant::<S>).delete(withdraw::<S>);
     Router::new()

@@ -20,7 +20,8 @@ use crate::inside::below::Below;
 use crate::inside::sight::report;
 use crate::inside::{Answer, Ask, Look, Wanted};
 
-/// Reads the state of a VNO's networks.
+/// Reads the states of a VNO's networks from the hosts, through the VNP and the PIPs, and records
+/// their histories.
 #[derive(Debug)]
 pub struct Watching<S> {
     handle: Handle<Operations<S>>,
@@ -44,19 +45,21 @@ struct Kept {
     noted: Instant,
 }
 
-/// The current state of a network.
+/// A network's state, read from the VNO and from the hosts.
 #[derive(Clone, Debug)]
 pub struct Now {
-    /// The state at the VNO.
+    /// The state that the VNO knows from its VNP.
     pub seen: Seen,
-    /// The requested document.
+    /// The document that the operator has requested.
     pub document: Document,
-    /// The state of nodes and links.
+    /// The state of nodes and links, as the hosts report it.
     pub report: VnetReport,
 }
 
 impl<S: Store + Send + 'static> Watching<S> {
-    /// Begins to read; if `keeps_history`, also while no user asks. It ends with this value.
+    /// Starts a thread that reads the states until the returned value is dropped. Without
+    /// `keeps_history` it reads only while users ask for states. `name` is the operator, on whose
+    /// behalf it reads; `vnp` is the VNO's VNP.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -84,7 +87,7 @@ impl<S: Store + Send + 'static> Watching<S> {
         Ok(watching)
     }
 
-    /// Notes that a user asks for states: from now on they are read often, for some time.
+    /// Reports that a user is interested in states: the thread then reads them often for some time.
     pub fn wake(&self) {
         *lock(&self.wanted) = Some(Instant::now());
     }
@@ -132,7 +135,8 @@ impl<S: Store + Send + 'static> Watching<S> {
         self.ask_vnp(caller, vnet??, ask)
     }
 
-    /// The samples of a network's history after a time.
+    /// The samples of a network's history that are later than `since_ms`, in ms since this process
+    /// learned of the network; 0: all samples.
     ///
     /// # Errors
     /// No network has this name.
@@ -146,7 +150,8 @@ impl<S: Store + Send + 'static> Watching<S> {
         }))
     }
 
-    /// The state of a network at an earlier time.
+    /// The state of a network at `at_ms`, in ms since this process learned of the network, from the
+    /// last sample before it.
     ///
     /// # Errors
     /// Nothing is recorded yet.

@@ -57,7 +57,7 @@ pub struct HostView {
     pub nics: Share,
 }
 
-/// Amounts of one resource.
+/// How much of one resource exists, is promised, and is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Share {
     /// The amount that exists.
@@ -158,7 +158,7 @@ pub struct LinkView {
 }
 
 impl<S: Store> Pip<S> {
-    /// The view at this time.
+    /// The provider's state at time `now`, as its web page shows it.
     #[must_use]
     pub fn view(&self, now: Instant) -> PipView {
         let used = self.books.used(&self.ground);

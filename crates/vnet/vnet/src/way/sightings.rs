@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::{Direction, Spot};
 
-/// What a trace has seen, by port.
+/// Frames that a trace has seen: echo requests and replies by port, ICMP errors, and ARP requests.
 #[derive(Debug, Default)]
 pub struct Sightings {
     echoes: BTreeMap<(Direction, Spot), Sighting>,
@@ -26,7 +26,7 @@ pub struct Sighting {
 }
 
 impl Sightings {
-    /// What was seen at a port.
+    /// The echo frames seen at a port in one direction; zero frames if none were seen.
     #[must_use]
     pub fn at(&self, way: Direction, spot: Spot) -> Sighting {
         self.echoes.get(&(way, spot)).copied().unwrap_or_default()
@@ -38,12 +38,12 @@ impl Sightings {
         echoes.map(|((way, spot), sighting)| (*way, *spot, *sighting))
     }
 
-    /// What was seen at a port, for counting more.
+    /// The entry of a port and direction, for counting more frames; created if it does not exist.
     pub fn entry(&mut self, way: Direction, spot: Spot) -> &mut Sighting {
         self.echoes.entry((way, spot)).or_default()
     }
 
-    /// Sets what was seen at a port, for instance by another host.
+    /// Sets the entry of a port and direction, for instance from the report of another host.
     pub fn add(&mut self, way: Direction, spot: Spot, sighting: Sighting) {
         self.echoes.insert((way, spot), sighting);
     }
