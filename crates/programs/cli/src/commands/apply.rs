@@ -16,7 +16,8 @@ use crate::report::{print_json, print_line};
     applies all of it or nothing. Exit code 3: the node refused\nthe file and changed nothing."
 )]
 pub(crate) struct ApplyArgs {
-    /// TOML file in the format of `carina node --config`; `-` reads standard input
+    /// TOML file with the wanted configuration, in the format of `carina node --config`; `-` reads
+    /// standard input
     file: PathBuf,
 }
 

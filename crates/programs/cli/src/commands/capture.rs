@@ -1,4 +1,4 @@
-//! `carina capture`: what an IPCP sends and receives, on the screen or into a file.
+//! `carina capture`: copies what an IPCP sends and receives to the screen or into a file.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::report::progress;
   carina capture blue --write blue.pcapng --for 10s
   carina capture vm1 --write - | carina dissect --verbose -")]
 pub(crate) struct CaptureArgs {
-    /// The IPCP, or a DIF that has only one IPCP in this system
+    /// Name of the IPCP whose packets to copy, or of a DIF that has only one IPCP on this system
     ipcp: String,
     #[command(flatten)]
     output: OutputArgs,
@@ -70,5 +70,5 @@ fn copy(control: &Client, info: &CaptureInfo, sink: &mut Sink, interrupt: &Inter
     }
 }
 
-/// How long the node is asked to wait for a packet: how late a signal may be seen.
+/// How long one request to the node waits for a packet. A signal is noticed at most this late.
 const WAIT: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! A command that runs in a guest or a node: its output, as it comes, on the outputs of this
-//! program.
+//! Runs a command in a guest, and copies its output to standard output and standard error of this
+//! program while it runs.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -15,20 +15,21 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal_after};
 use crate::report::{print_bytes, printed};
 
-/// Writes what a command says to standard output and standard error of this program, each piece at
-/// once. A reader that is slow slows the command.
+/// Writes the output of a command in a guest or a node to standard output and standard error of
+/// this program, as it arrives. If the reader of this program's output is slow, the command waits.
+/// The field holds the result of the last write.
 pub(super) struct OwnOutputs(Outcome);
 
 impl OwnOutputs {
-    /// Nothing is written yet.
+    /// Makes a writer that has not written anything yet.
     pub(super) fn new() -> OwnOutputs {
         OwnOutputs(Ok(()))
     }
 
-    /// Whether all was written.
+    /// The result of the last write: success if the whole output was written.
     ///
     /// # Errors
-    /// An output was closed, or cannot be written.
+    /// Standard output or standard error was closed, or cannot be written.
     pub(super) fn outcome(self) -> Outcome {
         self.0
     }
@@ -47,10 +48,12 @@ impl Sink for OwnOutputs {
     }
 }
 
-/// Runs a command in a guest and ends as it does. SIGINT and SIGTERM end the command, too.
+/// Runs a command in a guest, and then ends this process with the command's exit code. SIGINT and
+/// SIGTERM end the command in the guest, and then this process.
 ///
 /// # Errors
-/// The guest does not answer, or an output of this program is closed: the command is ended.
+/// The guest does not answer, the command runs longer than one hour, or an output of this program
+/// is closed; the command in the guest is then ended.
 pub(super) fn exec_in_guest(shared: &Shared, guest: &Guest, command: &[String]) -> Outcome {
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let has_ended = Arc::new(AtomicBool::new(false));
@@ -91,8 +94,8 @@ pub(super) fn exec_in_guest(shared: &Shared, guest: &Guest, command: &[String]) 
     }
 }
 
-/// Time limit of a command.
+/// Time limit for a command in a guest.
 const EXEC: Duration = Duration::from_secs(3600);
-/// How long the end of a command may take that is to end.
+/// How long this process waits after a signal until the command in the guest has ended.
 const END: Duration = Duration::from_secs(6);
 const LOOK: Duration = Duration::from_millis(5);

@@ -1,5 +1,5 @@
-//! `carina connect`: a name becomes reachable by a socket, by standard input and output, or by a
-//! descriptor.
+//! `carina connect`: makes an application of a DIF reachable by a socket of this system, by
+//! standard input and output, or by a file descriptor.
 
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::net::Shutdown;
@@ -17,7 +17,8 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal_saying};
 use crate::report::{print_bytes, print_json, print_line};
 
-/// Make a name reachable by a socket: each connection becomes a flow to it
+/// Make an application of a DIF reachable by a TCP, UDP or Unix socket of this system; each
+/// connection to the socket becomes a flow to the application
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina connect ssh.vm1 --tcp 127.0.0.1:2222\n  carina connect \
@@ -28,42 +29,43 @@ use crate::report::{print_bytes, print_json, print_line};
     command, and the connections continue when it ends."
 )]
 pub(crate) struct ConnectArgs {
-    /// The name to reach
+    /// Application name to which each connection becomes a flow
     name: AppName,
     #[command(flatten)]
     way: Way,
-    /// The DIF [default: the first that knows the name]
+    /// DIF in which to reach the name [default: the first DIF that knows it]
     #[arg(long)]
     dif: Option<DifName>,
-    /// The calling application's name
+    /// Application name that the other side sees as the caller
     #[arg(long, default_value = "carina.connect")]
     local: AppName,
-    /// Connections at a time; more wait to be accepted
+    /// Largest number of connections at the same time; further ones wait to be accepted
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
     connections_max: usize,
-    /// Time after which a silent peer is forgotten (--udp)
+    /// With --udp: time without datagrams after which the flow of a peer is closed
     #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns,
         default_value = "60s")]
     idle: u64,
 }
 
-/// By what the name becomes reachable.
+/// How programs of this system reach the application: exactly one of these options is given.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Way {
-    /// Listen on a TCP port; port 0 has the kernel choose one
+    /// Listen on a TCP port; with port 0 the kernel chooses one, which is printed
     #[arg(long, value_name = "HOST:PORT")]
     tcp: Option<String>,
-    /// Listen on a Unix socket, which is removed at the end
+    /// Listen on a Unix socket at this path; the socket is removed when the command ends
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Listen on a UDP port; each peer address has a flow of its own
+    /// Listen on a UDP port; datagrams from each peer address get a flow of their own
     #[arg(long, value_name = "HOST:PORT")]
     udp: Option<String>,
-    /// Carry standard input and output
+    /// Connect standard input and standard output to one flow
     #[arg(long)]
     stdio: bool,
-    /// Send the flow's socket over standard output, a Unix socket, and end
+    /// Send the file descriptor of a flow's socket over standard output, which must be a Unix
+    /// socket, and exit (for ProxyUseFdpass of ssh)
     #[arg(long)]
     fdpass: bool,
 }
@@ -92,7 +94,7 @@ impl Way {
     }
 }
 
-/// Listens until a signal comes.
+/// Accepts connections and makes a flow of each, until SIGINT or SIGTERM arrives.
 fn serve(shared: &Shared, args: ConnectArgs, listen: Endpoint) -> Outcome {
     let settings = Connect {
         name: args.name,
@@ -124,10 +126,10 @@ fn allocate(shared: &Shared, args: &ConnectArgs) -> Result<OwnedFd, Failure> {
         .ok_or_else(|| failed("the node allocated a flow without a socket"))
 }
 
-/// Gives the flow's socket to the process at the other end of standard output.
+/// Allocates a flow, and sends its socket to the process at the other end of standard output.
 fn pass_descriptor(shared: &Shared, args: &ConnectArgs) -> Outcome {
     let socket = allocate(shared, args)?;
-    // What ssh expects beside the descriptor is one byte.
+    // ssh expects one byte together with the descriptor.
     carina_sys::send_with_fds(std::io::stdout(), &[0], &[socket.as_fd()]).map_err(|error| {
         failed(format!(
             "sending the descriptor over standard output: {error}; standard output must be a Unix \
@@ -136,7 +138,8 @@ fn pass_descriptor(shared: &Shared, args: &ConnectArgs) -> Outcome {
     })
 }
 
-/// Carries standard input and output until both directions of the flow have ended.
+/// Copies standard input into a flow and the flow to standard output, until both directions of the
+/// flow have ended.
 fn carry(shared: &Shared, args: &ConnectArgs) -> Outcome {
     let words = "interrupted; the flow may not have carried all data";
     end_with_signal_saying(shared.json, words).attempt(TAKING_SIGNALS)?;
@@ -144,7 +147,7 @@ fn carry(shared: &Shared, args: &ConnectArgs) -> Outcome {
     let writing = socket.try_clone().attempt("sending")?;
     let sender = std::thread::spawn(move || send_input(writing));
     receive_output(&socket)?;
-    // A person at a terminal has nothing more to say to a peer that has gone.
+    // With a terminal the command ends when the peer has closed, without waiting for more input.
     while !sender.is_finished() && !std::io::stdin().is_terminal() {
         if has_hung_up(&socket) {
             return Ok(());
@@ -166,12 +169,12 @@ fn send_input(mut socket: UnixStream) -> Outcome {
             read => read.attempt("reading standard input")?,
         };
         if read == 0 {
-            // It fails when the flow is over.
+            // Shutting down fails if the flow has ended already.
             let _ = socket.shutdown(Shutdown::Write);
             return Ok(());
         }
         match socket.write_all(&buffer[..read]) {
-            // The other side wants no more, as a reader that closes its pipe.
+            // The other side reads no more, like a reader that closes its pipe.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             written => written.attempt("sending")?,
         }
@@ -192,7 +195,7 @@ fn receive_output(mut socket: &UnixStream) -> Outcome {
     }
 }
 
-/// Whether both directions have ended; waits a moment for it.
+/// Whether both directions of the flow have ended. Waits up to [`LOOK`] for that.
 fn has_hung_up(socket: &UnixStream) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
@@ -205,5 +208,5 @@ fn has_hung_up(socket: &UnixStream) -> bool {
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How often the end of standard input is looked for.
+/// Time between two checks whether the thread that reads standard input has ended.
 const LOOK: Duration = Duration::from_millis(20);

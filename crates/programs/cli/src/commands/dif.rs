@@ -72,7 +72,7 @@ pub(crate) enum DifCommand {
         of dialect irati can expel only neighbours; dialect rlite cannot expel members."
     )]
     Expel {
-        /// Name of the DIF
+        /// Name of the DIF from which to remove the member
         name: DifName,
         /// Name of the member to remove, as `carina dif show` lists it
         member: String,

@@ -1,4 +1,4 @@
-//! `carina expose`: a server outside of DIFs becomes reachable by a name.
+//! `carina expose`: makes a server outside of DIFs reachable by an application name.
 
 use std::time::Duration;
 
@@ -87,8 +87,8 @@ pub(crate) fn run(shared: &Shared, args: ExposeArgs) -> Outcome {
     Ok(gateway.run(stop)?)
 }
 
-/// The node, for a gateway: which must not wait for one that is stuck for longer than a signal may
-/// be left unseen.
+/// Connects to the node for a gateway. Each answer of the node must arrive within [`NODE_LIMIT`],
+/// because the gateway notices signals only between its requests to the node.
 pub(super) fn node(shared: &Shared) -> Result<Node, Failure> {
     shared.node()?;
     let socket = shared.run_dir().ipc_sock();

@@ -44,7 +44,7 @@ pub(crate) enum GraphCommand {
     /// runs if these can be opened.
     #[command(after_help = "Example:\n  carina graph check router.toml")]
     Check {
-        /// File of the graph
+        /// TOML file that describes the graph
         file: PathBuf,
         /// Length of the pool's frames in bytes, as for `carina graph run`
         #[arg(long, default_value_t = PoolConfig::default().frame_bytes)]
@@ -53,9 +53,9 @@ pub(crate) enum GraphCommand {
     /// Draw a graph as SVG; if the graph is running, with the rates of its links
     #[command(after_help = "Example:\n  carina graph draw router.toml --out router.svg")]
     Draw {
-        /// File of the graph
+        /// TOML file that describes the graph
         file: PathBuf,
-        /// File to write [default: standard output]
+        /// SVG file to write [default: standard output]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -64,12 +64,13 @@ pub(crate) enum GraphCommand {
 /// Options of `carina graph run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// File of the graph
+    /// TOML file that describes the graph
     file: PathBuf,
     /// Run for this time, such as 10s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Processors to run on, one per worker [default: those in the graph's file]
+    /// Numbers of the processors to run on, one per worker (thread), such as 2,3 [default: those in
+    /// the graph's file]
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cpu: Vec<usize>,
     #[command(flatten)]

@@ -21,9 +21,9 @@ use crate::failure::{Outcome, usage};
     which then prints its counters."
 )]
 pub(crate) struct ImpairArgs {
-    /// First interface, such as eth1
+    /// First interface to join, such as eth1
     first: String,
-    /// Second interface, such as eth2
+    /// Second interface to join, such as eth2
     second: String,
     /// Share of frames to lose, such as 1% or 0.01
     #[arg(long, default_value = "0", value_parser = share)]

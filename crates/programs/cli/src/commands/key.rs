@@ -30,7 +30,7 @@ pub(crate) enum KeyCommand {
     /// Print the public line of a private key again
     #[command(after_help = "Example:\n  carina key show /etc/carina/host.key")]
     Show {
-        /// File with the private key
+        /// File with the private key, as `carina key generate` made it
         file: PathBuf,
     },
 }

@@ -196,7 +196,8 @@ fn load(file: &Path) -> Result<Topology, Failure> {
     Topology::load(file, &CarinaNode).map_err(usage)
 }
 
-/// The default name of a lab: that of its file.
+/// The default name of a lab: its file's name without extension, at most [`STEM_MAX`] characters;
+/// `_` replaces characters other than ASCII letters, digits, `_` and `-`.
 fn stem(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -206,7 +207,7 @@ fn stem(file: &Path) -> String {
         .collect()
 }
 
-/// The name of a lab that is given by its name or by its file.
+/// The name of a lab from an argument that is its name, or the path of its file.
 fn named(name: &str) -> String {
     if name.contains('/') || name.ends_with(".lab") {
         stem(Path::new(name))
@@ -416,5 +417,5 @@ fn check(shared: &Shared, file: &Path) -> Outcome {
     }
 }
 
-/// Longest name of a lab that is taken from a file's name.
+/// Longest name that a lab gets from its file's name, in characters.
 const STEM_MAX: usize = 40;

@@ -40,7 +40,8 @@ pub(crate) enum LwaftrCommand {
         carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2 --workers 3 --cpu 0,1,2,3\n\n\
         Needs CAP_NET_RAW for an interface, CAP_NET_ADMIN for a tap. Exit code 3: the file is wrong.")]
     Run(Box<running::RunArgs>),
-    /// Check a configuration; or run the frames of two captures through it and compare the output
+    /// Check the configuration of an AFTR; or run the frames of two captures through an AFTR with
+    /// this configuration, and compare the frames that leave with two other captures
     #[command(
         after_help = "Examples:\n  carina lwaftr check lwaftr.conf\n  carina lwaftr check \
         lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n  carina lwaftr check \
@@ -62,7 +63,7 @@ pub(crate) enum LwaftrCommand {
         carina lwaftr bench lwaftr.conf in4.pcap in6.pcap --cpu 1 --bench-file rates.csv\n\n\
         carina lwaftr generate makes such captures; carina bench lwaftr compares with DPDK.")]
     Bench(bench::BenchArgs),
-    /// Compile a configuration into a file that loads faster
+    /// Compile the configuration of an AFTR into a file that loads faster
     #[command(after_help = "Example:\n  carina lwaftr compile lwaftr.conf lwaftr.compiled")]
     Compile {
         #[command(flatten)]
@@ -88,10 +89,11 @@ pub(crate) enum LwaftrCommand {
         carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2 --mirror tap:mirror\n  \
         carina lwaftr monitor 192.0.2.1")]
     Monitor {
-        /// all, none, or an IPv4 address: packets from or to it, also inside tunnels
+        /// Packets to copy: all, none, or an IPv4 address for the packets from or to it, also
+        /// inside tunnels
         packets: Monitor,
-        /// The AFTR: the name in its configuration, or its process id [default: the only one
-        /// running]
+        /// AFTR to command: the name in its configuration, or its process id [default: the only
+        /// one running]
         id: Option<String>,
     },
     #[cfg(feature = "tools")]
@@ -119,7 +121,7 @@ pub(crate) enum LwaftrCommand {
     Generate(Box<generate::GenerateArgs>),
 }
 
-/// A configuration, and the rules by which it is applied.
+/// Options that say which configuration to read, and whether the AFTR follows the RFCs or Snabb.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Source {
     /// File of the configuration: text of snabb-softwire or ietf-softwire-br, or the output of
@@ -165,7 +167,7 @@ pub(crate) struct CheckArgs {
     out6: Option<PathBuf>,
     /// File of counters with their expected values: lines of `name value`, or Snabb's Lua table
     counters: Option<PathBuf>,
-    /// Use one segment for both sides
+    /// Let the AFTR use one port for both sides, on one segment
     #[arg(long)]
     on_a_stick: bool,
     /// Write the output frames and counters to the files out4, out6 and counters, instead of

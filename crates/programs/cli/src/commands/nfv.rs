@@ -42,7 +42,7 @@ pub(crate) enum NfvCommand {
     /// Print rates and drops of the ports of all running nfv processes
     #[command(after_help = "Examples:\n  carina nfv show\n  carina nfv show --over 5s --json")]
     Show {
-        /// Duration of the measurement
+        /// Time over which rates and drops are measured, such as 5s
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
         over: u64,
     },
@@ -69,7 +69,7 @@ pub(crate) enum NfvCommand {
     Demo(demo::DemoArgs),
 }
 
-/// A file of ports, and the options for what the file does not specify.
+/// Options that name a file of ports, and say what applies where the file specifies nothing.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Source {
     /// File of the ports: TOML, or a Lua table as for snabbnfv

@@ -34,7 +34,7 @@ pub(crate) const ECHO_SERVER: &str = "rina.apps.echotime";
     end the server (--listen) with exit code 0."
 )]
 pub(crate) struct PingArgs {
-    /// Name of the echo server
+    /// Application name of the echo server: to call it, or with --listen to register
     #[arg(default_value = ECHO_SERVER)]
     name: AppName,
     /// Be the server: register the name and send every SDU back, until stopped

@@ -73,12 +73,12 @@ pub(crate) fn run(shared: &Shared, args: SshArgs) -> Outcome {
     Err(failed(format!("starting ssh: {error}{hint}")))
 }
 
-/// The name of the application that the sshd of a VM is.
+/// The application name under which the sshd of VM `vm` is registered.
 pub(super) fn server_of(vm: &str) -> String {
     format!("ssh.{vm}")
 }
 
-/// Waits until the sshd of a VM is known on this host.
+/// Waits until the name of a VM's sshd is registered, as this host's node sees it.
 ///
 /// # Errors
 /// The node does not answer, or the limit has passed.
@@ -100,7 +100,7 @@ pub(super) fn wait_for_name(shared: &Shared, vm: &LocalName, limit: Duration) ->
     }
 }
 
-/// The words of a command line of ssh, as far as they matter here.
+/// What Carina needs to know of ssh's arguments: the VM, and whether they name a user.
 #[derive(Debug, PartialEq, Eq)]
 struct Call {
     vm: LocalName,
@@ -108,7 +108,8 @@ struct Call {
 }
 
 impl Call {
-    /// Finds the destination: the first word that is neither an option nor the value of one.
+    /// Parses ssh's arguments. The destination is the first word that is neither an option nor the
+    /// value of an option.
     fn of(words: &[OsString]) -> Result<Call, Failure> {
         let mut names_user = false;
         let mut rest = words.iter();
@@ -154,7 +155,7 @@ impl Call {
     }
 }
 
-/// The settings of ssh for a VM.
+/// The settings with which ssh reaches a VM: keyword and value, as in ssh_config(5).
 fn settings(shared: &Shared, vm: &LocalName) -> Result<Vec<(&'static str, String)>, Failure> {
     let directory = shared.run_dir().vm_dir();
     let machines = carina_vm::list(&directory).attempt("listing machines")?;
@@ -226,7 +227,7 @@ fn settings_of(
     ])
 }
 
-/// A text in which ssh replaces nothing.
+/// Escapes a text for ssh: `%` is doubled, so that ssh does not expand it.
 fn literal(text: &str) -> String {
     text.replace('%', "%%")
 }
@@ -247,7 +248,7 @@ fn print_config(shared: &Shared, vm: &LocalName, settings: &[(&'static str, Stri
 /// The options of ssh that take a value (ssh(1)).
 const WITH_VALUE: &[u8] = b"BbcDEeFIiJLlmOoPpQRSWw";
 
-/// Pause between two looks for a name.
+/// Time between two checks whether the name is registered.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

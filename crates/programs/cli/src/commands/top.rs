@@ -43,7 +43,7 @@ struct Rates {
     kind: &'static str,
     id: u64,
     name: String,
-    /// Why a port of a graph carries no frames.
+    /// Why a port of a graph carries no frames; `None` if it carries frames, and for other rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
     sdus_in_per_s: f64,

@@ -55,7 +55,7 @@ pub(crate) enum VmCommand {
         s); --wait sets another limit."
     )]
     Exec {
-        /// Name of the VM
+        /// Name of the VM in which to run the command
         name: LocalName,
         /// Command to run in the guest, with its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -77,7 +77,7 @@ pub(crate) enum VmCommand {
         #[arg(long)]
         keep_port: bool,
     },
-    /// Print the QEMU arguments that attach a VM which you start yourself
+    /// Print the QEMU arguments that attach a VM, which you start yourself, to this system's node
     #[command(
         after_help = "Examples:\n  qemu-system-x86_64 ... $(carina vm args a)\n  carina vm args \
         a --libvirt\n  carina vm args c --socket /run/c/vmpi\n\nThe command creates the VM's \
@@ -85,7 +85,7 @@ pub(crate) enum VmCommand {
         node in the other process or container, which needs no device."
     )]
     Args {
-        /// Name of the VM
+        /// Name of the VM; its port in the node has the same name
         name: LocalName,
         /// Print XML elements for a libvirt domain [default: print QEMU arguments]
         #[arg(long)]
@@ -330,7 +330,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
     }
 }
 
-/// Adds the programs of the host that the guest is to have.
+/// Adds the programs of `--program`, and sshd with `--ssh`, to the guest's image.
 fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, Failure> {
     for program in &args.program {
         let what = format!("--program {}", program.display());
@@ -345,12 +345,12 @@ fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, Failure> {
     Ok(image)
 }
 
-/// What a VM is made of, beside its port.
+/// What `carina vm run` needs to start a VM, besides the VM's port.
 struct Parts {
     boot: Boot,
     nics: Vec<Nic>,
     qemu_args: Vec<String>,
-    /// The keys of `--ssh`.
+    /// The keys for ssh; `None` without `--ssh`.
     keys: Option<SshKeys>,
 }
 

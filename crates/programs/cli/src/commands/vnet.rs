@@ -96,7 +96,7 @@ pub(crate) enum VnetCommand {
         command reads records on disk: the agent need not run."
     )]
     Where {
-        /// Name of the node [default: all nodes]
+        /// Name of the node to find [default: all nodes]
         node: Option<String>,
         /// Name of the network [default: all networks]
         #[arg(long)]
@@ -141,7 +141,7 @@ pub(crate) enum VnetCommand {
         users can watch a console; the first one who types can write."
     )]
     Console {
-        /// Name of the node
+        /// Name of the node whose console to connect to
         node: String,
         /// Name of the network [default: the only one]
         #[arg(long)]

@@ -20,8 +20,9 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 
 /// Run a program whose TCP connections become flows, without changing the program
 ///
-/// Rules say which connections become flows. The kernel has every connection that no rule fits.
-/// The program's children are wrapped as well, but for static programs that a dynamic one starts.
+/// Rules say which connections become flows. Connections that no rule matches stay with the kernel.
+/// The program's children are wrapped as well, except static programs that a dynamic program
+/// starts.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina wrap --as web.vm nginx -g 'daemon off;'     its \
@@ -35,30 +36,30 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
     listens. The first rule that matches applies."
 )]
 pub(crate) struct WrapArgs {
-    /// A rule, as '*.vm -> dif net'; give the option once for each rule
-    /// [default: '*.dif.internal -> dif as {name}:{port}']
+    /// Rule that says which connections become flows, such as '*.vm -> dif net' (see below); may be
+    /// repeated [default: '*.dif.internal -> dif as {name}:{port}']
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<Rule>,
-    /// The name of this host in the DIF, as web.vm. Each port on which the program listens at a
-    /// wildcard address (0.0.0.0 or ::) is registered under HOST:PORT; the kernel has no such port
-    /// then. Connections come from HOST [default: no port is registered; connections come from the
-    /// name of this system]
+    /// Name of this host in the DIF, such as web.vm. A port on which the program listens at a
+    /// wildcard address (0.0.0.0 or ::) is registered as the name HOST:PORT in place of a port of
+    /// the kernel. The program's flows have HOST as their caller [default: no port is registered;
+    /// the caller is the name of this system]
     #[arg(long = "as", value_name = "HOST")]
     host: Option<String>,
-    /// The DIF in which --as registers [default: every DIF]
+    /// With --as: DIF in which to register the ports [default: all DIFs of this system]
     #[arg(long, requires = "host")]
     dif: Option<DifName>,
-    /// How the program's calls are handled: preload puts a library into it; seccomp has the kernel
-    /// stop it at its calls, which this command then carries out
+    /// How system calls of the program are redirected: preload loads a library into the program;
+    /// with seccomp the kernel stops the program at each such call, and this command carries it out
     /// [default: preload for a dynamic program, seccomp for a static one]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// The program and its arguments
+    /// Program to run, with its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
 }
 
-/// How calls of a program are handled.
+/// How system calls of a wrapped program are redirected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// By a library in the program (dynamic programs)
@@ -130,7 +131,7 @@ fn supervise(shared: &Shared, args: &WrapArgs, program: &Path) -> Outcome {
     }
 }
 
-/// The libraries of `LD_PRELOAD` without Carina's own; `None` when there is no other.
+/// The value of `LD_PRELOAD` without Carina's own library; `None` if no other library is in it.
 fn others_preloaded() -> Option<OsString> {
     let value = std::env::var_os("LD_PRELOAD")?;
     let is_separator = |byte: &u8| b": ".contains(byte);
@@ -178,7 +179,7 @@ fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
     })
 }
 
-/// The place of the first rule that a rule before it hides.
+/// Index of the first rule that is never used, because an earlier rule matches all that it matches.
 fn unreachable(rules: &[Rule]) -> Option<usize> {
     let hides = |(at, rule): (usize, &Rule)| {
         let before = &rules[..at];
@@ -187,8 +188,8 @@ fn unreachable(rules: &[Rule]) -> Option<usize> {
     rules.iter().enumerate().find_map(hides)
 }
 
-/// The directory of the table of names: the run directory if it is this user's, else one of the
-/// user's own.
+/// The directory for the table of names: the run directory if it belongs to this user, otherwise a
+/// directory of the user, which is created.
 fn names_directory(run: &Path) -> Result<PathBuf, Failure> {
     let uid = rustix::process::geteuid().as_raw();
     let is_own = |path: &Path| {
@@ -214,7 +215,7 @@ fn names_directory(run: &Path) -> Result<PathBuf, Failure> {
     Ok(directory)
 }
 
-/// The value of `LD_PRELOAD`: the library before those that are there already.
+/// The new value of `LD_PRELOAD`: `library`, followed by the libraries that it already contains.
 fn preloaded(library: &Path) -> OsString {
     let mut value = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -224,8 +225,8 @@ fn preloaded(library: &Path) -> OsString {
     value
 }
 
-/// The library that is put into programs: beside this program where it was built, else where it is
-/// installed.
+/// Path of the library to load into programs: that of `CARINA_PRELOAD` if it is set, otherwise the
+/// one beside this program, otherwise the installed one.
 fn library() -> Result<PathBuf, Failure> {
     if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
         return checked(PathBuf::from(path));
@@ -250,7 +251,8 @@ fn library() -> Result<PathBuf, Failure> {
     }
 }
 
-/// The dynamic linker parts `LD_PRELOAD` at colons and spaces.
+/// Checks that `library` is a file whose path `LD_PRELOAD` can contain: the dynamic linker splits
+/// the value at colons and spaces.
 fn checked(library: PathBuf) -> Result<PathBuf, Failure> {
     let bytes = library.as_os_str().as_bytes();
     if !library.is_file() {
@@ -269,11 +271,11 @@ fn not_wrapped(error: ProgramError) -> Failure {
     refused(format!("the program is not started: {error}"))
 }
 
-/// What becomes a flow without `--rule`.
+/// The rule that applies without `--rule`.
 const DEFAULT_RULE: &str = "*.dif.internal -> dif as {name}:{port}";
 
-/// The file name of the library.
+/// File name of the library that is loaded into programs.
 const LIBRARY: &str = "libcarina_preload.so";
 
-/// Names the library where it lies elsewhere.
+/// Environment variable with the path of the library, if it is in another place.
 const LIBRARY_VARIABLE: &str = "CARINA_PRELOAD";

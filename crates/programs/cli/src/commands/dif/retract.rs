@@ -15,10 +15,11 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 pub(crate) struct RetractArgs {
     /// Name of the DIF whose member gives up an N-1 DIF
     name: DifName,
-    /// N-1 DIF to remove
+    /// N-1 DIF to remove from the member
     #[arg(long, value_name = "DIF")]
     over: DifName,
-    /// Name of the member (its IPCP) [default: the only one that this system has]
+    /// Name of the member (its IPCP) that gives up the N-1 DIF [default: the only one that this
+    /// system has]
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
 }

@@ -17,9 +17,9 @@ use crate::report::{print_json, print_line};
 /// Options of `carina dif show`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
-    /// Name of the DIF
+    /// Name of the DIF to show
     name: DifName,
-    /// Member that is asked, by name or address [default: the member of this system]
+    /// Member whose knowledge to show, by name or address [default: the member of this system]
     #[arg(long)]
     member: Option<String>,
 }

@@ -41,9 +41,9 @@ pub(crate) enum AlarmsCommand {
     #[command(after_help = "Example:\n  \
         carina lwaftr alarms set-operator-state filtered-packets/ingress-v4 ack")]
     SetOperatorState {
-        /// Type of the alarms, or TYPE/QUALIFIER
+        /// Alarms to change: their type, or TYPE/QUALIFIER
         kind: String,
-        /// The new state
+        /// State to set
         state: State,
         /// The AFTR: the name in its configuration, or its process id [default: the only one
         /// running]
@@ -54,17 +54,18 @@ pub(crate) enum AlarmsCommand {
 /// Selects the alarms to purge: those that match all criteria.
 #[derive(Debug, Args)]
 pub(crate) struct PurgeArgs {
-    /// Select all alarms, cleared ones, or ones that are not cleared
+    /// Which alarms to purge: all, those that are cleared, or those that are not
     which: Which,
     /// The AFTR: the name in its configuration, or its process id [default: the only one running]
     id: Option<String>,
-    /// Select by severity: is:V, below:V or above:V, where V is warning, minor, major or critical
+    /// Purge only alarms with this severity: is:V, below:V or above:V, where V is warning, minor,
+    /// major or critical
     #[arg(long, value_name = "WAY:V", value_parser = severity)]
     by_severity: Option<(Way, Severity)>,
-    /// Select alarms whose last change is at least this many seconds old
+    /// Purge only alarms whose last change is at least this many seconds old
     #[arg(long, value_name = "SECONDS")]
     by_older_than: Option<u64>,
-    /// Select alarms to which the operator gave this state
+    /// Purge only alarms to which the operator gave this state
     #[arg(long, value_name = "STATE")]
     by_operator_state_filter: Option<State>,
 }
@@ -79,14 +80,14 @@ enum Which {
     NotCleared,
 }
 
-/// How a severity is compared with the given one.
+/// How the severity of an alarm is compared with the severity V of `--by-severity`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// The severity is equal.
+    /// `is:V`: the alarm's severity equals V.
     Is,
-    /// The severity is lower.
+    /// `below:V`: the alarm's severity is lower than V.
     Below,
-    /// The severity is higher.
+    /// `above:V`: the alarm's severity is higher than V.
     Above,
 }
 

@@ -20,14 +20,14 @@ use crate::report::{print_json, print_line};
 /// `/softwire-config/binding-table/softwire[ipv4=192.0.2.1][psid=5]/b4-ipv6`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print a part of the configuration
+    /// Print a part of the configuration of a running AFTR
     #[command(
         after_help = "Examples:\n  carina lwaftr config get aftr1\n  carina lwaftr config \
         get aftr1 /softwire-config/internal-interface/mtu\n\nAFTR is the name in the \
         configuration of the AFTR, or its process id."
     )]
     Get(Part),
-    /// Print counters
+    /// Print the counters of a running AFTR, or those that a path names
     #[command(after_help = "Example:\n  \
         carina lwaftr config get-state aftr1 /softwire-state/in-ipv4-packets")]
     GetState(Part),
@@ -35,12 +35,12 @@ pub(crate) enum ConfigCommand {
     #[command(after_help = "Example:\n  carina lwaftr config set aftr1 \
         /softwire-config/internal-interface/mtu 1500")]
     Set(Change),
-    /// Add an entry to a list
+    /// Add an entry to a list of the configuration, such as a softwire
     #[command(after_help = "Example:\n  carina lwaftr config add aftr1 \
         /softwire-config/binding-table/softwire '{ ipv4 192.0.2.1; psid 5; b4-ipv6 2001:db8::5; \
         br-address 2001:db8:ffff::1; port-set { psid-length 6; } }'")]
     Add(Change),
-    /// Remove an entry of a list, or a leaf, which then has its default
+    /// Remove an entry from a list of the configuration, or reset a leaf to its default
     #[command(after_help = "Example:\n  carina lwaftr config remove aftr1 \
         '/softwire-config/binding-table/softwire[ipv4=192.0.2.1][psid=5]'")]
     Remove(Part),
@@ -63,7 +63,7 @@ pub(crate) enum ConfigCommand {
         /// The AFTR: the name in its configuration, or its process id
         id: String,
     },
-    /// Stop the AFTR
+    /// Stop a running AFTR
     #[command(after_help = "Example:\n  carina lwaftr config shutdown aftr1")]
     Shutdown {
         /// The AFTR: the name in its configuration, or its process id
@@ -76,7 +76,8 @@ pub(crate) enum ConfigCommand {
 pub(crate) struct Part {
     /// The AFTR: the name in its configuration, or its process id
     id: String,
-    /// Path of the part; / is the whole configuration
+    /// Path of the part of the configuration or counters, such as
+    /// /softwire-config/internal-interface/mtu; / is the whole
     #[arg(default_value = "/")]
     path: String,
 }
@@ -86,7 +87,7 @@ pub(crate) struct Part {
 pub(crate) struct Change {
     /// The AFTR: the name in its configuration, or its process id
     id: String,
-    /// Path of the part
+    /// Path of the part of the configuration, such as /softwire-config/internal-interface/mtu
     path: String,
     /// New contents: a value, or a block in braces [default: read from standard input]
     value: Option<String>,

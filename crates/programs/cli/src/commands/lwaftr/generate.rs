@@ -13,15 +13,16 @@ use crate::report::print_line;
 /// Options of `carina lwaftr generate`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GenerateArgs {
-    /// First shared IPv4 address; the others follow it
+    /// First IPv4 address that customers share; the other ones follow it
     ipv4: Ipv4Addr,
-    /// Number of shared IPv4 addresses
+    /// Number of IPv4 addresses that customers share
     addresses: u32,
     /// IPv6 address of the AFTR's end of all softwires
     br: Ipv6Addr,
     /// IPv6 address of the first customer (B4); the others follow it
     b4: Ipv6Addr,
-    /// Length of the PSID: each IPv4 address has 2^PSID_BITS customers
+    /// Length of the PSID (port-set identifier) in bits: 2^PSID_BITS customers share each IPv4
+    /// address
     psid_bits: u8,
     /// Write frames from the Internet to this file, for one softwire after the other
     #[arg(long, value_name = "FILE")]

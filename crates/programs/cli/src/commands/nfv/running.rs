@@ -45,7 +45,8 @@ pub(crate) struct RunArgs {
     pool: PoolArgs,
 }
 
-/// Ports that run.
+/// A running `carina nfv run`: the graph of its ports, and what the file said when it was last
+/// read.
 struct Process {
     runner: GraphRunner,
     traffic: Traffic,

@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line};
 /// Options of `carina vnet migrate`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MigrateArgs {
-    /// Name of the node, which must be a virtual machine
+    /// Name of the node to move, which must be a virtual machine
     node: String,
     /// Name of the network [default: the only one]
     #[arg(long)]

@@ -38,7 +38,7 @@ pub(crate) enum LinkCommand {
 /// Options of `carina vnet link up` and `down`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LinkArgs {
-    /// The link: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
+    /// Link to switch: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     link: String,
     /// Name of the network [default: the only one]
     #[arg(long)]

@@ -17,7 +17,7 @@ use crate::failure::{Attempt, Failure, Outcome};
 /// Options of `carina vnet top`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LinkTopArgs {
-    /// Name of the network [default: the only one]
+    /// Name of the network whose links to show [default: the only one]
     name: Option<String>,
     #[command(flatten)]
     top: TopArgs,
