@@ -44,9 +44,7 @@ fn rows(metadata: &Value) -> Vec<String> {
     for package in list(metadata, "packages").filter(|package| package["source"].is_null()) {
         let name = text(package, "name");
         let Some((_, allowed)) = ALLOWED.iter().find(|(row, _)| *row == name) else {
-            breaches.push(format!(
-                "{name}: has no row in xtask/src/deps.rs; give it one"
-            ));
+            breaches.push(format!("{name} has no row in xtask/src/deps.rs; add one"));
             continue;
         };
         for dependency in list(package, "dependencies") {
@@ -56,7 +54,7 @@ fn rows(metadata: &Value) -> Vec<String> {
             let allowed_here = known || (for_tests && test_may_use(needed));
             if !allowed_here {
                 breaches.push(format!(
-                    "{name} may not depend on {needed}; it may on: {allowed}"
+                    "{name} must not depend on {needed}; allowed are: {allowed}"
                 ));
             }
         }
@@ -162,7 +160,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vmpi",
-        "carina-time carina-wire carina-sys carina-nic carina-ring carina-vring carina-vhost-user rustix \
+        "carina-time carina-wire carina-sys carina-nic carina-ring carina-vring carina-vhost-user \
+         rustix \
          thiserror",
     ),
     ("carina-cdap", "prost"),
@@ -194,7 +193,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-sim",
-        "carina-random carina-time carina-wire carina-dialects carina-ipcp carina-protect carina-vnet serde serde_json",
+        "carina-random carina-time carina-wire carina-dialects carina-ipcp carina-protect \
+         carina-vnet serde serde_json",
     ),
     ("carina-frame", "carina-sys carina-time thiserror"),
     (
@@ -209,54 +209,66 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-embed", "carina-random carina-time thiserror"),
     (
         "carina-apps",
-        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-netdev \
+        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter \
+         carina-netdev \
          aws-lc-rs serde thiserror",
     ),
     (
         "carina-graph",
-        "carina-text carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-apps serde thiserror toml",
+        "carina-text carina-time carina-wire carina-sys carina-frame carina-frame-engine \
+         carina-apps serde thiserror toml",
     ),
     (
         "carina-lua",
-        "carina-time carina-sys carina-frame carina-frame-engine carina-graph mlua serde thiserror toml",
+        "carina-time carina-sys carina-frame carina-frame-engine carina-graph mlua serde \
+         thiserror toml",
     ),
     (
         "carina-ports",
-        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-apps carina-graph carina-netdev \
+        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-apps \
+         carina-graph carina-netdev \
          carina-nic carina-vhost-user carina-vring serde thiserror",
     ),
     (
         "carina-vnet",
-        "carina-text carina-api carina-embed carina-random carina-time carina-wire base64 quick-xml serde serde_json thiserror toml",
+        "carina-text carina-api carina-embed carina-random carina-time carina-wire base64 \
+         quick-xml serde serde_json thiserror toml",
     ),
     (
         "carina-vnet-roles",
-        "carina-api carina-client carina-random carina-sys carina-text carina-time carina-vnet carina-vnet-web axum base64 rcgen rusqlite \
+        "carina-api carina-client carina-random carina-sys carina-text carina-time carina-vnet \
+         carina-vnet-web axum base64 rcgen rusqlite \
          rustix rustls rustls-webpki serde serde_json thiserror tokio tokio-rustls toml",
     ),
     (
         "carina-lwaftr",
-        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-apps crc32fast rustix serde serde_json \
+        "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter \
+         carina-apps crc32fast rustix serde serde_json \
          thiserror",
     ),
     (
         "carina-nfv",
-        "carina-text carina-api carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter carina-apps carina-graph carina-netdev carina-nic carina-ports \
+        "carina-text carina-api carina-time carina-wire carina-sys carina-frame \
+         carina-frame-engine carina-filter carina-apps carina-graph carina-netdev carina-nic \
+         carina-ports \
          carina-measure serde thiserror toml",
     ),
     (
         "carina-dataplane",
-        "carina-wire carina-api carina-sys carina-ring carina-ipcp carina-engine carina-frame-engine \
+        "carina-wire carina-api carina-sys carina-ring carina-ipcp carina-engine \
+         carina-frame-engine \
          carina-time rustix thiserror tracing",
     ),
     (
         "carina-shims",
-        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-netdev carina-engine carina-frame-engine \
+        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-netdev carina-engine \
+         carina-frame-engine \
          carina-frame carina-ipcp carina-dataplane carina-time rustix slab thiserror tracing",
     ),
     (
         "carina-node",
-        "carina-text carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-dialects carina-ipcp \
+        "carina-text carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi \
+         carina-dialects carina-ipcp \
          carina-protect \
          carina-netdev carina-engine carina-frame-engine carina-dataplane carina-gateway \
          carina-shims carina-graph carina-ports rustix serde serde_json toml thiserror tracing \
@@ -287,11 +299,13 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-import",
-        "carina-text carina-api carina-ipcp carina-time carina-topology carina-vnet carina-wire saphyr-parser serde serde_json thiserror",
+        "carina-text carina-api carina-ipcp carina-time carina-topology carina-vnet carina-wire \
+         saphyr-parser serde serde_json thiserror",
     ),
     (
         "carina-measure",
-        "carina-text carina-random carina-api carina-sys carina-ring carina-client rustix serde serde_json thiserror \
+        "carina-text carina-random carina-api carina-sys carina-ring carina-client rustix serde \
+         serde_json thiserror \
          plotters",
     ),
     (
@@ -300,46 +314,63 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-lab",
-        "carina-text carina-api carina-namespaces carina-node carina-sys carina-topology carina-vm rustix serde serde_json thiserror",
+        "carina-text carina-api carina-namespaces carina-node carina-sys carina-topology \
+         carina-vm rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-access",
-        "carina-apps carina-frame-engine carina-frame carina-netdev carina-ports carina-sys carina-time \
+        "carina-apps carina-frame-engine carina-frame carina-netdev carina-ports carina-sys \
+         carina-time \
          carina-vnet carina-wire aws-lc-rs base64 boringtun rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-web",
-        "carina-api carina-dissect carina-sys carina-vnet carina-wire axum http-body serde serde_json thiserror tokio",
+        "carina-api carina-dissect carina-sys carina-vnet carina-wire axum http-body serde \
+         serde_json thiserror tokio",
     ),
     (
         "carina-vnet-host",
-        "carina-api carina-apps carina-client carina-embed carina-frame-engine carina-frame carina-graph \
+        "carina-api carina-apps carina-client carina-embed carina-frame-engine carina-frame \
+         carina-graph \
          carina-namespaces carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
-         carina-vnet-access carina-vnet-web carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
+         carina-vnet-access carina-vnet-web carina-wire aws-lc-rs axum base64 rustix serde \
+         serde_json thiserror tokio tracing",
     ),
     (
         "carina-vnet-agent",
-        "carina-api carina-sys carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles carina-vnet-web \
+        "carina-api carina-sys carina-vnet carina-vnet-access carina-vnet-host carina-vnet-roles \
+         carina-vnet-web \
          rustls serde serde_json thiserror",
     ),
     (
         "carina-bench",
-        "carina-text carina-api carina-apps carina-client carina-embed carina-engine carina-frame-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-ports \
+        "carina-text carina-api carina-apps carina-client carina-embed carina-engine \
+         carina-frame-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure \
+         carina-namespaces carina-ports \
          carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
          carina-wire plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-node carina-vm carina-wrap \
-         carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
+        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports \
+         carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles \
+         carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab \
+         carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring \
+         carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway \
+         carina-node carina-vm carina-wrap \
+         carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror \
+         tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),
     (
         "carina-fuzz",
-        "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user carina-vmpi carina-node carina-cdap \
+        "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user \
+         carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-management carina-dialects \
          carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-frame-engine carina-frame libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab carina-apps carina-graph carina-lua \
+         carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host \
+         carina-filter carina-frame-engine carina-frame libfuzzer-sys tempfile",
     ),
     ("xtask", "rustix serde_json"),
 ];

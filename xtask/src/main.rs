@@ -84,7 +84,7 @@ const USAGE: &str = "cargo xtask CHORE, where CHORE is one of
   tidy    file length, names, prose, columns, links and sections, unsafe, cycles between modules
   deps    allowed dependencies, licences, duplicate versions, the page of dependencies
   loc     lines of code of each side of VMPI-LL
-  cycles  modules that need one another in a circle, at every level
+  cycles  modules that depend on one another in a cycle, at every level
   test    every test, and `N passed, N failed, N skipped`
   supervise PROGRAM [TEST ...]
           one test program, or some of its tests: names and ends tests that hang and processes left behind";

@@ -111,7 +111,7 @@ fn test_names(source: &Source, found: &mut Vec<(Rule, usize, String)>) {
         is_test = false;
         let length = name.chars().count();
         if length >= TEST_NAME_MAX {
-            let what = format!("{name}: {length} characters; under {TEST_NAME_MAX} would be right");
+            let what = format!("{name}: {length} characters; must be under {TEST_NAME_MAX}");
             found.push((Rule::TestName, index + 1, what));
         }
         riddles(&name.replace('_', " "), index + 1, found);
@@ -130,7 +130,7 @@ fn page(source: &Source, found: &mut Vec<(Rule, usize, String)>) {
         let words = line.trim_start_matches(['-', '*', '>', ' ']);
         let is_whole = words.starts_with('|') || !words.contains(' ');
         if columns > COLUMNS && !is_whole {
-            let what = format!("{columns} columns; {COLUMNS} would be right");
+            let what = format!("{columns} columns; must be at most {COLUMNS}");
             found.push((Rule::Columns, index + 1, what));
         }
         riddles(line, index + 1, found);
@@ -165,7 +165,8 @@ mod tests {
     #[test]
     fn riddles_are_found_in_comments_pages_and_test_names() {
         let text = format!(
-            "/// {0} asks.\nlet {1} = \"{0}\"; // the {0}s and the hoe\n#[test]\nfn a_{0}_b() {{}}\n",
+            "/// {0} asks.\nlet {1} = \"{0}\"; // the {0}s and the hoe\n#[test]\nfn a_{0}_b() \
+             {{}}\n",
             RIDDLES[0].0, RIDDLES[2].0
         );
         assert_eq!(found("a.rs", &text), [(Rule::Riddle, 4), (Rule::Riddle, 1)]);

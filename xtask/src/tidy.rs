@@ -47,7 +47,7 @@ fn cycles(found: &[Cycle], listed: &[(&str, &str)]) -> Vec<String> {
         let home = &cycle.home;
         if !cycle.modules.iter().all(|module| is_listed(home, module)) {
             let names = cycle.modules.join(", ");
-            breaches.push(format!("{home}: {names} need one another in a circle"));
+            breaches.push(format!("{home}: {names} depend on one another in a cycle"));
             breaches.extend(cycle.because.iter().map(|reason| format!("    {reason}")));
         }
     }
@@ -58,7 +58,7 @@ fn cycles(found: &[Cycle], listed: &[(&str, &str)]) -> Vec<String> {
             };
             if !found.iter().any(is_left) {
                 breaches.push(format!(
-                    "{home}: {module} is in no cycle any more: take it off CYCLES in \
+                    "{home}: {module} is no longer in a cycle: remove it from CYCLES in \
                      xtask/src/tidy.rs"
                 ));
             }
@@ -93,7 +93,7 @@ fn unreached(sources: &[Source]) -> Vec<String> {
         if manifest.contains("autotests = false") && !is_module && !is_target {
             let place = source.path.display();
             breaches.push(format!(
-                "{place}: no test program has it: add it to tests/main.rs"
+                "{place}: no test program includes this file: add it to tests/main.rs"
             ));
         }
     }
@@ -144,7 +144,10 @@ fn names(source: &Source, breaches: &mut Vec<(usize, String)>) {
         let part = part.to_string_lossy();
         let stem = part.split('.').next().unwrap_or_default();
         if BANNED_NAMES.contains(&stem) {
-            breaches.push((0, format!("{stem} says nothing: name it for its one idea")));
+            breaches.push((
+                0,
+                format!("the name {stem} is too general: name the file for its one idea"),
+            ));
         }
     }
 }
@@ -154,11 +157,14 @@ fn rust(source: &Source, breaches: &mut Vec<(usize, String)>) {
     if length >= HARD_LINES {
         breaches.push((
             0,
-            format!("{length} lines; below {HARD_LINES} would be right: split it"),
+            format!("{length} lines; must be below {HARD_LINES}: split the file"),
         ));
     }
     if !source.text.lines().any(|line| line.starts_with("//!")) {
-        breaches.push((0, "no //! that says what this module is".into()));
+        breaches.push((
+            0,
+            "the file needs a //! comment that says what the module is".into(),
+        ));
     }
     for (index, line) in source.text.lines().enumerate() {
         let columns = line.chars().count();
@@ -167,7 +173,7 @@ fn rust(source: &Source, breaches: &mut Vec<(usize, String)>) {
         if columns > COLUMNS && !is_text {
             breaches.push((
                 index + 1,
-                format!("{columns} columns; {COLUMNS} would be right"),
+                format!("{columns} columns; must be at most {COLUMNS}"),
             ));
         }
     }
@@ -189,7 +195,7 @@ fn fuzz_harness(source: &Source, breaches: &mut Vec<(usize, String)>) {
     for (index, line) in source.text.lines().enumerate() {
         if line.trim_end() == "pub mod fuzz;" && !before.contains(FUZZ_FEATURE) {
             let right = format!("#[cfg(any(test, {FUZZ_FEATURE}))]");
-            breaches.push((index + 1, format!("{right} would be right before it")));
+            breaches.push((index + 1, format!("write {right} before it")));
         }
         before = line;
     }
@@ -251,7 +257,10 @@ fn links(source: &Source, root: &Path, breaches: &mut Vec<(usize, String)>) {
             }
             let page = root.join(here).join(file);
             if !file.is_empty() && !page.exists() {
-                breaches.push((index + 1, format!("the link to {file} leads nowhere")));
+                breaches.push((
+                    index + 1,
+                    format!("the link to {file}: the file does not exist"),
+                ));
             } else if !section.is_empty() && !has_section(source, &page, file, section) {
                 let what = format!("the link to {target}: the page has no section #{section}");
                 breaches.push((index + 1, what));
@@ -390,7 +399,8 @@ mod tests {
 
     #[test]
     fn page_names_files_that_are_there_and_other_paths() {
-        let page = "`crates/rina/api`, `ipcp/src/gone` `/dif/cubes` `labs/LAB` `target/x` `away.rs`\n\
+        let page = "`crates/rina/api`, `ipcp/src/gone` `/dif/cubes` `labs/LAB` `target/x` \
+             `away.rs`\n\
                     `xtask/src/{tidy,prose}.rs`, `main.rs`, `a/b`\n";
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let source = Source {
@@ -481,7 +491,7 @@ mod tests {
         let found = found("crates/common/src/b.rs", &text);
         let all = found.join("\n");
         for want in [
-            "common says nothing",
+            "the name common is too general",
             "2 white space",
             "3 ",
             "4 101 columns",
@@ -548,7 +558,7 @@ mod tests {
         let page = "[a](gone.md) [b](https://example.org) [c](#here)\n# Here\n";
         assert_eq!(
             found("docs/a.md", page),
-            ["1 the link to gone.md leads nowhere"]
+            ["1 the link to gone.md: the file does not exist"]
         );
     }
 }

@@ -114,10 +114,7 @@ impl Impairment {
                 }
                 "gap" => {
                     value()?;
-                    notes.push(lacks(
-                        word,
-                        "`gap` is ignored; `gap` is ignored; give `reorder` a share",
-                    ));
+                    notes.push(lacks(word, "`gap` is ignored; give `reorder` a share"));
                 }
                 _ => {
                     return Err(word.error(format!(

@@ -96,7 +96,7 @@ pub(super) fn edge(
     let rate = speed.and_then(|text| bits(text.trim()));
     if let (Some(text), None) = (speed, rate) {
         let what = format!("LinkSpeedRaw {:?}", beginning(text));
-        draft.note(line, what, "it is no number of bits a second");
+        draft.note(line, what, "the value is not a number of bits per second");
     }
     let of = DraftLink {
         rate,

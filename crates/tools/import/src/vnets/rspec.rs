@@ -182,7 +182,7 @@ fn read_property(draft: &mut Draft, property: &Element, link: &str, of: &mut Dra
         match number(key) {
             None => {
                 let what = format!("{key} = {:?}", beginning(text));
-                draft.note(property.line, what, "it is no number");
+                draft.note(property.line, what, "the value is not a number");
             }
             Some(number) if key != "capacity" && number > 0.0 => {
                 let what = format!("{key} = {number} of {}", beginning(link));

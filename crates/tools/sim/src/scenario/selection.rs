@@ -51,18 +51,21 @@ impl fmt::Display for SelectionError {
                 what,
                 number,
                 count: 0,
-            } => write!(f, "there is no {what} {number}: the scenario has none"),
+            } => write!(f, "{what} {number} does not exist: the scenario has none"),
             Self::Unknown {
                 what,
                 number,
                 count,
             } => write!(
                 f,
-                "there is no {what} {number}: they are 0 to {}",
+                "{what} {number} does not exist: must be 0 to {}",
                 count - 1
             ),
-            Self::TooFew => write!(f, "two members at least are to be kept"),
-            Self::Apart => write!(f, "no cables connect all members that are kept"),
+            Self::TooFew => write!(f, "at least two members must be kept"),
+            Self::Apart => write!(
+                f,
+                "the remaining cables do not connect all members that are kept"
+            ),
         }
     }
 }
@@ -140,7 +143,8 @@ impl fmt::Display for NumbersError {
         let part = &self.part;
         write!(
             f,
-            "{part:?} is no number below {NUMBER_MAX} and no range of such; 0-3,7 is right, or none"
+            "{part:?} is neither a number below {NUMBER_MAX} nor a range of such numbers; write \
+             for example 0-3,7, or none"
         )
     }
 }
@@ -251,7 +255,7 @@ mod tests {
         assert_eq!(wild.to_string(), "0-3,7");
         for wrong in ["", "a", "3-1", "1,,2", "-1", "1-", "99999999"] {
             let error = wrong.parse::<Numbers>().expect_err("no numbers");
-            assert!(error.to_string().contains("0-3,7 is right"), "{error}");
+            assert!(error.to_string().contains("for example 0-3,7"), "{error}");
         }
     }
 
@@ -283,9 +287,9 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "there is no member 4: they are 0 to 3",
-                "there is no fault 0: the scenario has none",
-                "there is no call 2: they are 0 to 1",
+                "member 4 does not exist: must be 0 to 3",
+                "fault 0 does not exist: the scenario has none",
+                "call 2 does not exist: must be 0 to 1",
             ]
         );
     }
