@@ -47,7 +47,8 @@ use crate::progress::Progress;
 use crate::second_ports::SecondPorts;
 use crate::underlay::Underlay;
 
-/// The access points of a network on this host.
+/// The access points of a network on this host: their registers, and the threads that decide about
+/// users.
 #[derive(Debug)]
 pub struct AccessPoints {
     dir: VnetDir,
@@ -70,7 +71,8 @@ struct Point {
 }
 
 impl AccessPoints {
-    /// A network's access points, of which none exists yet.
+    /// Prepares the access points of a network without creating any. [`AccessPoints::become_part`]
+    /// creates them.
     pub fn new(
         dir: &VnetDir,
         underlay: Option<&Underlay>,

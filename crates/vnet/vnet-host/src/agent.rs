@@ -45,8 +45,8 @@ use carina_vnet::way::{Way, WayQuery};
 
 pub use self::inside::copied_links;
 
-/// The networks of a host. Dropping this value leaves the networks in place; a new agent adopts
-/// them.
+/// Makes, watches and removes the networks of a host. Dropping this value leaves the networks in
+/// place; a new agent adopts them.
 #[derive(Debug)]
 pub struct Agent {
     /// Name of this host at its provider.

@@ -231,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Lets the node run on without this agent.
+    /// Ends the agent's control of the node, but leaves the node running.
     pub(crate) fn leave(self) {
         if let System::Machine(node) = self.system {
             node.leave();

@@ -133,7 +133,7 @@ impl Progress {
         self.bell.ring();
     }
 
-    /// Requests that the creation stops at its next step.
+    /// Makes the thread that creates the network stop at its next step. Returns at once.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
     }
@@ -175,7 +175,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Records the duration of a phase.
+    /// Records how long a phase of the current change took.
     pub fn note(&self, phase: Phase, took: Duration) {
         let took_ms = took.as_secs_f64() * 1000.0;
         self.lock().phases.push(PhaseTime { phase, took_ms });

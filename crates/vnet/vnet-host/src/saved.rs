@@ -68,7 +68,7 @@ pub struct SavedNode {
     pub guest: SavedGuest,
 }
 
-/// A saved network: its directory, and the manifest in it.
+/// A saved network that was read from a directory and checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {

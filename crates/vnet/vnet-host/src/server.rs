@@ -330,7 +330,8 @@ async fn exec(
     }
 }
 
-/// Answers with all output at the end, as far as there is room.
+/// Runs a command, and answers when it has ended: with its exit status and the beginning of its
+/// output.
 async fn exec_whole(service: Service, name: String, body: Bytes) -> Response {
     let caller = Caller::default();
     let is_gone = Arc::clone(&caller.is_gone);

@@ -379,7 +379,7 @@ impl Vnet {
         Ok(())
     }
 
-    /// Lets everything run on without this agent.
+    /// Ends the agent's control of the network, but leaves its nodes and links running.
     pub(crate) fn leave(self) {
         let nodes = self
             .nodes

@@ -28,7 +28,7 @@ struct Shared {
     answered: AtomicU64,
 }
 
-/// The result of a stream.
+/// How many echo requests of a stream were answered, and the longest gap between replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Echoes {
     /// Number of echo requests sent.

@@ -25,7 +25,8 @@ pub struct Clock {
 /// A function to run on the machine's thread.
 type Job<M> = Box<dyn FnOnce(&mut M, Instant) + Send>;
 
-/// A handle to a running state machine.
+/// Sends work to a state machine that runs on a thread of its own. Clones refer to the same
+/// machine, which ends with the last of them.
 pub struct Handle<M> {
     jobs: SyncSender<Job<M>>,
 }
@@ -64,10 +65,11 @@ impl<M: Machine> Handle<M> {
         Ok(Handle { jobs })
     }
 
-    /// Runs a function on the machine's thread, and returns its result.
+    /// Runs a function on the machine's thread with the current time, and waits for its result.
     ///
     /// # Errors
-    /// Too many functions are waiting, or the machine has ended.
+    /// Too many functions are waiting, the machine has ended, or there is no result within 30
+    /// seconds.
     pub async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut M, Instant) -> T + Send + 'static,
@@ -83,10 +85,10 @@ impl<M: Machine> Handle<M> {
         }
     }
 
-    /// Like [`Handle::ask`], for a thread that may block.
+    /// Like [`Handle::ask`], but blocks the calling thread, without a time limit.
     ///
     /// # Errors
-    /// Those of [`Handle::ask`].
+    /// Too many functions are waiting, or the machine has ended.
     pub fn ask_and_wait<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut M, Instant) -> T + Send + 'static,

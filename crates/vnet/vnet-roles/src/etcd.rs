@@ -51,7 +51,7 @@ enum Repeat {
 /// Why a member gave no usable answer.
 #[derive(Debug)]
 enum Fault {
-    /// The member was not reached; nothing was sent.
+    /// No connection to the member was made; nothing was sent.
     Unreached(io::Error),
     /// The connection broke.
     Broken(io::Error),

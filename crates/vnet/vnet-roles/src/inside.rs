@@ -57,28 +57,29 @@ pub enum Ask {
     /// Begin to run a command in a node. The host answers at once; [`Ask::Output`] fetches the
     /// output.
     Begin {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The command, for a shell.
+        /// The command line, which a shell interprets.
         command: String,
-        /// How long it may take, ms.
+        /// Time in milliseconds after which the command is killed.
         limit_ms: u64,
-        /// A number that the VNO has drawn for it.
+        /// Number of the command, drawn by the VNO; [`Ask::Output`] and [`Ask::EndExec`] name it.
         session: u64,
     },
     /// Return output of a command that [`Ask::Begin`] has started, as soon as there is some. The
     /// host keeps only little output, so the command has to wait until its output is fetched. The
     /// host ends a command for which no such request comes for a minute.
     Output {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The number.
+        /// Number of the command, as in [`Ask::Begin`].
         session: u64,
-        /// After so many bytes of its outputs; those before have arrived.
+        /// Position in the output from which to return bytes; the caller has received all bytes
+        /// before it, and the host discards them.
         since: u64,
-        /// How many of them at most. With 0 the command is only kept alive.
+        /// Most bytes to return. 0 returns nothing, and only keeps the command alive.
         most: u64,
-        /// How long to wait for something, ms.
+        /// Longest wait for output if there is none, ms.
         wait_ms: u64,
     },
     /// End a command in a node. If [`Ask::Exec`] or [`Ask::Begin`] arrives at the host after this,
@@ -86,7 +87,7 @@ pub enum Ask {
     EndExec {
         /// Name of the node.
         node: String,
-        /// Number of the command.
+        /// Number of the command, as in [`Ask::Exec`] or [`Ask::Begin`].
         session: u64,
     },
     /// Return output of a node's console. The first request of a session registers the viewer.
@@ -95,25 +96,25 @@ pub enum Ask {
         node: String,
         /// Number of the session, drawn by the viewer.
         session: u64,
-        /// Return output after this many bytes of the session.
+        /// Position in the output of the session from which to return bytes.
         since: u64,
-        /// How long to wait for output, ms.
+        /// Longest wait for output if there is none, ms.
         wait_ms: u64,
     },
     /// Type at the console of a node, in a session that watches it.
     Type {
         /// Name of the node.
         node: String,
-        /// Number of the session.
+        /// Number of the session, as in [`Ask::Watch`].
         session: u64,
-        /// The input.
+        /// The bytes to type.
         bytes: Vec<u8>,
     },
     /// End a session that watches a console.
     Leave {
         /// Name of the node.
         node: String,
-        /// Number of the session.
+        /// Number of the session, as in [`Ask::Watch`].
         session: u64,
     },
     /// Send an echo request from a node.
@@ -164,7 +165,7 @@ pub enum Ask {
     EndEchoes {
         /// Name of the node.
         node: String,
-        /// Number of the session.
+        /// Number of the session, as in [`Ask::WatchEchoes`].
         session: u64,
     },
     /// Make or revoke tokens of an end user.
@@ -176,7 +177,7 @@ pub enum Ask {
         access: String,
         /// Name of the user.
         user: String,
-        /// What to do.
+        /// Whether to make a token for the user, or to revoke the user's tokens.
         what: AtAccess,
     },
     /// Report the access points and their users.
@@ -221,9 +222,10 @@ pub enum Ask {
         snap: Option<u32>,
         /// Number of the session, drawn by the caller.
         session: u64,
-        /// Return what follows this many bytes of the file; those before have arrived.
+        /// Position in the file from which to return bytes; the caller has received all bytes
+        /// before it.
         since: u64,
-        /// How long to wait for more, ms.
+        /// Longest wait for bytes if there are none, ms.
         wait_ms: u64,
     },
     /// Stop the capture that [`Ask::Copy`] has started. What was captured so far, and the end of
@@ -231,7 +233,7 @@ pub enum Ask {
     Enough {
         /// Name of the node.
         node: String,
-        /// Number of the session.
+        /// Number of the session, as in [`Ask::Copy`].
         session: u64,
     },
     /// Start to watch all ports of the network on the host for the echo requests of a trace.
@@ -243,7 +245,7 @@ pub enum Ask {
     },
     /// End the watch that [`Ask::Seek`] has started, and return what the host has seen.
     Found {
-        /// Number of the session.
+        /// Number of the session, as in [`Ask::Seek`].
         session: u64,
     },
 }
@@ -393,7 +395,8 @@ impl Ask {
     }
 }
 
-/// The requests that impair a link as wanted; only for ends whose impairment differs.
+/// The requests that give a link the impairments `wanted`: one for each end whose impairment
+/// differs at present.
 #[must_use]
 pub fn impairments(link: &LinkReport, wanted: &LinkImpairment) -> Vec<Ask> {
     let sides = [0, 1].into_iter();
@@ -431,9 +434,10 @@ const MARGIN: Duration = Duration::from_secs(35);
 const LIMIT_MS_MAX: u64 = 3_600_000;
 /// Longest time for a host to report its state.
 const OF_HOST: Duration = Duration::from_secs(10);
-/// Longest wait of one request of a viewer, ms.
+/// Longest time for which a host waits for output or captured bytes before it answers a request,
+/// ms.
 pub const WATCH_MS_MAX: u64 = 10_000;
-/// Longest time for a node to migrate or to start, ms.
+/// Longest time for a machine to migrate, or for a node to start or stop, ms.
 pub const CHANGE_MS: u64 = 300_000;
 /// Most characters of a command or name in the access log.
 const NOTED: usize = 200;

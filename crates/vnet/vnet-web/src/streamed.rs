@@ -108,7 +108,7 @@ impl LineSink {
         }
     }
 
-    /// Sends the last line, as long as the client is there.
+    /// Sends the last line, unless the client has gone.
     fn finish(&self, last: Sent, is_gone: &AtomicBool) {
         // A client that has disconnected needs no last line.
         let _ = self.send(last, &|| is_gone.load(Ordering::Acquire));
@@ -156,9 +156,9 @@ impl<G: Unpin> http_body::Body for Lines<G> {
     }
 }
 
-/// Lines that wait for a client, each of at most 64 KiB of output.
+/// Most lines that wait for a client, each of at most 64 KiB of output.
 const QUEUE_LINES: usize = 8;
-/// Between two looks at whether there is room for a line.
+/// Time between two checks whether there is room for a line.
 const ROOM: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

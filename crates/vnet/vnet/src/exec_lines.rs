@@ -26,7 +26,7 @@ pub enum StreamError {
          version, which sends {most} MiB at most", most = ExecReply::STDOUT_MAX >> 20
     )]
     Cut {
-        /// So many bytes.
+        /// Number of bytes of output that are missing.
         dropped: u64,
         /// The exit status of the command.
         status: i32,

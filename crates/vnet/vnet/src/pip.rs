@@ -62,7 +62,7 @@ pub use self::view::{
     GroundLinkView, HostView, LinkView, NodeView, PartState, PartView, PipView, Share,
 };
 
-/// The state machine of a provider.
+/// The state machine of a provider (PIP). `S` is its store.
 #[derive(Debug)]
 pub struct Pip<S> {
     ground: Ground,

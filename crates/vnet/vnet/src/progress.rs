@@ -28,7 +28,7 @@ pub struct PhaseTime {
     pub took_ms: f64,
 }
 
-/// An entry in the event log of a network, such as the end of a phase.
+/// An entry in the event log of a network, such as the end of a phase or a failure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {

@@ -122,7 +122,7 @@ pub struct Snapshot {
     pub entries: Vec<Entry>,
 }
 
-/// The changes of a range of keys.
+/// What has changed in a range of keys after a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The revision up to which changes are included; the next request starts after it.
@@ -159,7 +159,7 @@ pub enum Write {
     Delete(String),
 }
 
-/// Conditions, and the writes to do if all conditions hold.
+/// Conditions and writes; the store does all writes if all conditions hold, and none otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// The conditions.

@@ -20,7 +20,7 @@ use crate::timing::Timing;
 
 mod granting;
 
-/// The state machine of an operator.
+/// The state machine of an operator (VNO). `S` is its store.
 #[derive(Debug)]
 pub struct Vno<S> {
     prefix: String,

@@ -51,7 +51,7 @@ mod standing;
 mod steps;
 mod view;
 
-/// The state machine of a VNP.
+/// The state machine of a VNP. `S` is its store.
 #[derive(Debug)]
 pub struct Vnp<S> {
     prefix: String,

@@ -244,7 +244,7 @@ impl Network {
         followed.is_some_and(|last| last.elapsed() > ABANDONED)
     }
 
-    /// Makes the network's nodes leave its DIF.
+    /// Makes the members in the network's nodes leave its DIF.
     pub(super) fn leave_dif(&self) {
         if let Ok(vnet) = self.vnet() {
             vnet.leave_dif();

@@ -200,7 +200,8 @@ impl MachineNode {
         }
     }
 
-    /// As [`MachineNode::run`], but hands over the output as it comes; the exit status.
+    /// Like [`MachineNode::run`], but hands the output to `sink` while the command runs, and
+    /// returns the exit status.
     pub(crate) fn stream(
         &self,
         command: &str,

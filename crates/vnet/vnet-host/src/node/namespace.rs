@@ -88,12 +88,13 @@ impl NamespaceNode {
         &self.namespace
     }
 
-    /// Runs a shell command in it.
+    /// Runs a shell command in the namespace, and returns its output when it has ended.
     pub(super) fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         super::command::run(&mut self.shell(command), &format!("`{command}`"), limit)
     }
 
-    /// As [`NamespaceNode::run`], but hands over the output as it comes; the exit status.
+    /// Like [`NamespaceNode::run`], but hands the output to `sink` while the command runs, and
+    /// returns the exit status.
     pub(super) fn stream(
         &self,
         command: &str,

@@ -19,10 +19,11 @@ impl Vnet {
         self.node(node)?.run(command, limit)
     }
 
-    /// As [`Vnet::run`], but hands over the output as it comes; the exit status.
+    /// Like [`Vnet::run`], but hands the output to `sink` while the command runs, and returns the
+    /// exit status.
     ///
     /// # Errors
-    /// As there; the command was killed.
+    /// As for [`Vnet::run`]; also if the command was killed.
     pub(crate) fn stream(
         &self,
         node: &str,

@@ -15,8 +15,8 @@ use crate::member;
 use crate::node::{Arrived, Node};
 
 impl Vnet {
-    /// Makes members leave their DIF if they belong to another one now: two DIFs were joined, or
-    /// the first link of one was removed.
+    /// Makes members leave their DIF if the change gives their node another founder: a new link
+    /// joins two DIFs, or the lowest-numbered link of a DIF was removed.
     pub(super) fn leave_difs(&self, there: &HostPart, part: &HostPart) -> Result<()> {
         for node in &part.nodes {
             let before = there.node(&node.name).and_then(|it| it.founder.as_ref());

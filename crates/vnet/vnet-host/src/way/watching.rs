@@ -116,7 +116,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// The thread ends even if its result is not waited for.
+    /// Ends the thread even if its result is not needed.
     fn drop(&mut self) {
         self.is_enough.store(true, Ordering::Release);
     }
@@ -182,7 +182,7 @@ fn read(mut stream: TraceStream, spots: &[Spot], is_enough: &AtomicBool) -> Resu
     }
 }
 
-/// What a frame has to do with echo requests; `None` if nothing.
+/// How a frame concerns an echo request; `None` if it concerns none.
 fn what(frame: &[u8]) -> Option<What> {
     let (header, length) = Header::decode(frame, &[]).ok()?;
     let payload = &frame[length..];

@@ -16,8 +16,8 @@ use crate::log::Log;
 use crate::serving::messages::BODY_MAX;
 use crate::wire::Ender;
 
-/// Fetches requests from one process of a PIP. Fetching ends with this value; requests in progress
-/// are completed.
+/// Fetches requests from one process of a PIP until this is dropped; requests in progress are then
+/// still completed.
 #[derive(Debug)]
 pub(super) struct Asks {
     shared: Arc<Shared>,

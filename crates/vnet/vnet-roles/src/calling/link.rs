@@ -37,7 +37,7 @@ struct Shared {
     callee: Callee,
     log: Log,
     has_ended: AtomicBool,
-    /// The party answers, so that its messages may be taken from the mailbox.
+    /// Whether the party answers; otherwise its messages stay in the mailbox.
     is_up: AtomicBool,
     /// One connection for listening and one for sending, each with the certificate that the party
     /// has shown.

@@ -19,9 +19,11 @@ pub enum Answer {
     Ran(ExecReply),
     /// Output of a command since the position of the request.
     Output {
-        /// Bytes of its outputs so far: where to go on.
+        /// Number of bytes of the command's outputs up to the end of `lines`: the position of the
+        /// next request.
         next: u64,
-        /// Pieces of its outputs, in order. Behind the last of all is how it has ended.
+        /// Pieces of the outputs, in order. After all output, the last line says how the command
+        /// ended.
         lines: Vec<ExecLine>,
     },
     /// Output of a console.
@@ -40,7 +42,7 @@ pub enum Answer {
         /// Round trip, ns.
         rtt_ns: u64,
     },
-    /// What was received of a stream.
+    /// How much the receiver got of a TCP stream.
     Arrived {
         /// Number of bytes.
         bytes: u64,
@@ -58,13 +60,13 @@ pub enum Answer {
         /// The longest time between two successive replies, ns.
         gap_ns: u64,
     },
-    /// A token.
+    /// The token that an access point has made for a user.
     Token(TokenReport),
     /// The result of a revocation.
     Revoked(Revoked),
     /// The access points and their users.
     Users(Vec<AccessReport>),
-    /// A portion of a capture.
+    /// Bytes of a capture file.
     Copied {
         /// Number of bytes of the file so far; the position of the next request.
         next: u64,
@@ -74,7 +76,7 @@ pub enum Answer {
         /// Whether the file has ended.
         has_ended: bool,
     },
-    /// What a watch for a trace has seen.
+    /// What a host has seen of the echo requests of a trace.
     Found(PieceSeen),
 }
 

@@ -287,7 +287,7 @@ fn since_1970() -> u64 {
 
 const ISSUED: &str = "issued.txt";
 const REVOKED: &str = "revoked.txt";
-/// Ten years.
+/// How long a revocation list is valid, in seconds: ten years.
 const LIST_SECONDS: u64 = 3650 * 24 * 3600;
 
 #[cfg(test)]

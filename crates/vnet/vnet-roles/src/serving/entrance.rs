@@ -32,7 +32,8 @@ pub struct Entrance {
     admitted: mpsc::Receiver<(Admitted, Caller)>,
 }
 
-/// A connection whose caller is known. It counts as one of the caller's connections.
+/// A connection after the handshake, with the identity of its caller. It counts as one of the
+/// caller's connections until it is dropped.
 #[derive(Debug)]
 pub struct Admitted {
     stream: TlsStream<TaskWire>,

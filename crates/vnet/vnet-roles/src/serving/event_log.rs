@@ -62,7 +62,7 @@ impl EventLog {
         self.last
     }
 
-    /// The events after a number.
+    /// The events with a number greater than `number`.
     pub fn since(&self, number: u64) -> Vec<Event> {
         let events = self.events.iter().map(|kept| &kept.event);
         events.filter(|it| it.number > number).cloned().collect()

@@ -140,7 +140,7 @@ impl Incoming {
         }
     }
 
-    /// The next connection, and the caller's address or application name.
+    /// Waits for the next connection. Returns it with the caller's address or application name.
     ///
     /// # Errors
     /// The system has no free descriptors, the caller has gone, or the node has gone; later

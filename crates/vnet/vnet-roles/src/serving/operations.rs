@@ -151,7 +151,7 @@ impl<S: Store> Operations<S> {
         Ok((self.seen(name)?, self.document(name)?, age))
     }
 
-    /// The events of a network after an event number.
+    /// The events of a network with a number greater than `since`.
     ///
     /// # Errors
     /// No network has this name.

@@ -207,9 +207,9 @@ async fn document<S: Store + Send + 'static>(
         .await
 }
 
-/// Sends a request to the nodes of a network. A request that lets a person into a node is recorded
-/// in the network's events. With `stream=true` the response to a command is its output, as it
-/// comes.
+/// Sends a request to the nodes of a network. A request that gives a person access to a node is
+/// recorded in the network's events. With `stream=true`, the response to a command is its output
+/// while it runs.
 async fn ask<S: Store + Send + 'static>(
     State(verbs): Of<S>,
     from: Called,
@@ -234,7 +234,7 @@ async fn ask<S: Store + Send + 'static>(
 }
 
 impl<S: Store + Send + 'static> Verbs<S> {
-    /// What a caller asks of the nodes of a network, if it may.
+    /// Parses a request to the nodes of a network, and checks that the caller has the right to it.
     async fn wanted(
         &self,
         caller: &Identity,

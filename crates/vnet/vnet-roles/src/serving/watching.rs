@@ -118,7 +118,7 @@ impl<S: Store + Send + 'static> Watching<S> {
     }
 
     /// Sends a request to the nodes of a network for a caller whose rights were checked. A request
-    /// that lets a person into a node is recorded in the network's events.
+    /// that gives a person access to a node is recorded in the network's events.
     ///
     /// # Errors
     /// There is no such network or node, or the request is refused.

@@ -36,8 +36,8 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Sends a VNO the state of a network about which it has not asked for long. If the VNO no
-    /// longer has the network, because its earlier removal came late, it answers by removing it.
+    /// Sends a VNO the state of a network for which the VNO has not asked for long. If the VNO has
+    /// removed the network meanwhile, it answers with a removal.
     pub(super) fn tell_again(&mut self, vnet: VnetId) {
         if let Some(progress) = self.progress.get_mut(&vnet) {
             progress.looks += 1;
