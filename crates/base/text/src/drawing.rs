@@ -1,9 +1,7 @@
-//! Draws a topology: systems as boxes with the lists of their DIFs, and links between the boxes.
+//! Drawings of networks: systems as boxes with a text, and links between the boxes, as SVG.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
-
-use carina_topology::{Dif, Topology};
 
 /// Systems and the links between them, to be drawn.
 #[derive(Debug, Clone, Default)]
@@ -38,33 +36,9 @@ pub struct DrawnEdge {
     pub is_up: bool,
 }
 
-/// Draws a topology as SVG.
-pub fn svg(title: &str, topology: &Topology) -> String {
-    let systems = topology.systems.iter().map(|system| {
-        let member_of = |dif: &&Dif| dif.member(&system.name).is_some();
-        let difs = topology.difs.iter().filter(member_of);
-        let difs: Vec<&str> = difs.map(|dif| dif.name.as_str()).collect();
-        DrawnSystem {
-            name: system.name.clone(),
-            text: difs.join(", "),
-            is_machine: system.vm.is_some(),
-            is_up: true,
-        }
-    });
-    let edges = topology.edges().into_iter().map(|(a, b, text)| DrawnEdge {
-        ends: [a, b],
-        text,
-        is_up: true,
-    });
-    let drawing = Drawing {
-        systems: systems.collect(),
-        edges: edges.collect(),
-    };
-    drawing.svg(title)
-}
-
 impl Drawing {
     /// Draws the systems and links as SVG.
+    #[must_use]
     pub fn svg(&self, title: &str) -> String {
         let mut points: Vec<&str> = self.systems.iter().map(|it| it.name.as_str()).collect();
         for end in self.edges.iter().flat_map(|edge| &edge.ends) {
