@@ -337,10 +337,14 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api carina-dissect carina-sys carina-vnet carina-wire axum http-body serde serde_json thiserror tokio",
     ),
     (
+        "carina-vnet-images",
+        "carina-namespaces carina-sys carina-vm carina-vnet aws-lc-rs serde serde_json thiserror",
+    ),
+    (
         "carina-vnet-host",
         "carina-api carina-apps carina-client carina-embed carina-frame-engine carina-frame carina-graph \
          carina-namespaces carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
-         carina-vnet-access carina-vnet-web carina-wire aws-lc-rs axum base64 rustix serde serde_json thiserror tokio tracing",
+         carina-vnet-access carina-vnet-images carina-vnet-web carina-wire axum base64 rustix serde serde_json thiserror tokio tracing",
     ),
     (
         "carina-vnet-agent",
@@ -355,7 +359,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-scratch carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-node carina-vm carina-wrap \
+        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-images carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-scratch carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-node carina-vm carina-wrap \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),
