@@ -1,5 +1,5 @@
-//! Which crate may depend on what, under which licences, without duplicates in the data path, and
-//! with a row in the page of dependencies.
+//! Which crate may depend on what, and in which of its files, under which licences, without
+//! duplicates in the data path, and with a row in the page of dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::source::{self, Source};
 use crate::{dependencies_page, licence};
 
 /// Returns one line for each breach of the rules below.
@@ -16,6 +17,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
             let mut breaches = rows(&metadata);
             breaches.extend(licences(&metadata));
             breaches.extend(duplicates(&metadata));
+            breaches.extend(strays(&source::all(root)));
             match std::fs::read_to_string(root.join(dependencies_page::PAGE)) {
                 Ok(page) => breaches.extend(dependencies_page::breaches(&metadata, &page)),
                 Err(error) => breaches.push(format!("{}: {error}", dependencies_page::PAGE)),
@@ -74,6 +76,28 @@ fn licences(metadata: &Value) -> Vec<String> {
             format!("{name}: licence {licence:?} is not on the list in xtask/src/licence.rs")
         })
         .collect()
+}
+
+/// Files that name a crate outside of the part of their crate that may ([`ONLY_IN`]).
+fn strays(files: &[Source]) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for (needed, within, allowed) in ONLY_IN {
+        for file in files.iter().filter(|file| file.extension() == "rs") {
+            let Ok(part) = file.path.strip_prefix(within) else {
+                continue;
+            };
+            let part = part.with_extension("");
+            let is_allowed = allowed.iter().any(|path| part.starts_with(path));
+            if !is_allowed && file.text.contains(needed) {
+                breaches.push(format!(
+                    "{}: may not name {needed}; below {within}, these may: {}",
+                    file.path.display(),
+                    allowed.join(", ")
+                ));
+            }
+        }
+    }
+    breaches
 }
 
 /// Two versions of a crate in what a data-plane thread is built of.
@@ -289,6 +313,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("carina-guest", ""),
     ("carina-namespaces", "carina-sys rustix serde thiserror"),
+    ("carina-scratch", "rustix thiserror"),
     (
         "carina-vm",
         "carina-api carina-netdev carina-sys rustix serde serde_json thiserror base64 xxhash-rust",
@@ -314,8 +339,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-lab",
-        "carina-text carina-api carina-namespaces carina-node carina-sys carina-topology \
-         carina-vm rustix serde serde_json thiserror",
+        "carina-text carina-api carina-namespaces carina-node carina-scratch carina-sys carina-topology carina-vm rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-access",
@@ -329,12 +353,15 @@ const ALLOWED: &[(&str, &str)] = &[
          serde_json thiserror tokio",
     ),
     (
+        "carina-vnet-images",
+        "carina-namespaces carina-sys carina-vm carina-vnet aws-lc-rs serde serde_json thiserror",
+    ),
+    (
         "carina-vnet-host",
         "carina-api carina-apps carina-client carina-embed carina-frame-engine carina-frame \
          carina-graph \
          carina-namespaces carina-netdev carina-ports carina-sys carina-time carina-vm carina-vnet \
-         carina-vnet-access carina-vnet-web carina-wire aws-lc-rs axum base64 rustix serde \
-         serde_json thiserror tokio tracing",
+         carina-vnet-access carina-vnet-images carina-vnet-web carina-wire axum base64 rustix serde serde_json thiserror tokio tracing",
     ),
     (
         "carina-vnet-agent",
@@ -344,22 +371,14 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-bench",
-        "carina-text carina-api carina-apps carina-client carina-embed carina-engine \
-         carina-frame-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure \
-         carina-namespaces carina-ports \
+        "carina-text carina-api carina-apps carina-client carina-embed carina-engine carina-frame-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-ports carina-scratch \
          carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
          carina-wire plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports \
-         carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-roles \
-         carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab \
-         carina-measure carina-namespaces carina-topology carina-api carina-sys carina-ring \
-         carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway \
-         carina-node carina-vm carina-wrap \
-         carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror \
-         tracing tracing-subscriber clap ratatui plotters",
+        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-images carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-scratch carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-node carina-vm carina-wrap \
+         carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),
     (
@@ -374,6 +393,15 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("xtask", "rustix serde_json"),
 ];
+
+/// A crate, a directory, and the only paths below it whose files may name the crate. The parts that
+/// are not for `carina lab` itself use the crates of `crates/host`, as `lab` does. `carina vnet
+/// import` reads the topologies of labs, too.
+const ONLY_IN: &[(&str, &str, &[&str])] = &[(
+    "carina_lab",
+    "crates/programs/cli/src",
+    &["commands/lab", "commands/vnet/import"],
+)];
 
 const TEST_ONLY: [&str; 7] = [
     "proptest",
@@ -444,6 +472,18 @@ mod tests {
             rows(&package("carina-wire", "tokio", json!("dev"))).len(),
             1
         );
+    }
+
+    #[test]
+    fn crate_named_outside_of_its_command_is_a_breach() {
+        let file = |path: &str| Source {
+            path: Path::new("crates/programs/cli/src").join(path),
+            text: "use carina_lab::Running;\n".to_owned(),
+        };
+        let files = ["commands/lab.rs", "commands/lab/text.rs", "interrupt.rs"].map(file);
+        let breaches = strays(&files);
+        assert_eq!(breaches.len(), 1);
+        assert!(breaches[0].contains("interrupt.rs"), "{breaches:?}");
     }
 
     #[test]

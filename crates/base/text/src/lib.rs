@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`drawing`] | drawings of networks, as SVG |
 //! | [`table`] | tables of results, with short numbers |
 //! | [`duration`] | durations on a command line |
 //! | [`spelling`] | suggestions for misspelt words |
@@ -10,6 +11,7 @@
 //! | `toml_fault` | errors of TOML in words (feature `toml`) |
 #![forbid(unsafe_code)]
 
+pub mod drawing;
 pub mod duration;
 pub mod line_counter;
 pub mod spelling;

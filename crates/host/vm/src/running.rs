@@ -1,5 +1,6 @@
 //! A virtual machine whose QEMU is running.
 
+mod address;
 mod cards;
 
 use std::fs;
@@ -209,6 +210,24 @@ impl Running {
             }),
             Err(why) => Err(self.no_answer(why, command, limit)),
         }
+    }
+
+    /// Runs a shell command as [`Running::run`] does, and requires it to succeed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Running::run_within`], or the command fails; the error has its message.
+    pub fn must_run(&self, command: &str) -> Result<Output> {
+        let output = self.run(command)?;
+        if output.is_success() {
+            return Ok(output);
+        }
+        Err(Error::GuestCommand {
+            vm: self.record.name.clone(),
+            command: command.to_owned(),
+            status: output.status,
+            said: output.error_text(),
+        })
     }
 
     /// Like [`Running::run_within`], but hands the output to `sink` while the command runs. Kills

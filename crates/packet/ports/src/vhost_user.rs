@@ -44,7 +44,6 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use carina_frame::{Frame, Pool};
 use carina_frame_engine::counter_file::Counter;
@@ -56,107 +55,17 @@ use carina_sys::Interest;
 use carina_time::{Duration, Instant};
 use carina_vhost_user::features::{self, net};
 use carina_vhost_user::{Half, Offer, Port as Socket, PortConfig, Role};
-use serde::{Deserialize, Serialize};
 
 use self::announcement::announcement;
+pub use self::config::VhostUserConfig;
 use self::from_guest::FromGuest;
 use self::to_guest::ToGuest;
 use crate::offload::Intake;
 
 mod announcement;
+mod config;
 mod from_guest;
 mod to_guest;
-
-/// The configuration of the app `vhost_user`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VhostUserConfig {
-    /// Path of the socket.
-    pub socket: PathBuf,
-    /// Whether the guest's process creates the socket.
-    #[serde(default)]
-    pub client: bool,
-    /// Number of ring pairs.
-    #[serde(default = "one")]
-    pub queues: usize,
-    /// Whether to offer packed rings.
-    #[serde(default = "yes")]
-    pub packed: bool,
-    /// Whether to offer mergeable buffers: a frame may occupy several of them.
-    #[serde(default = "yes")]
-    pub mergeable: bool,
-    /// Whether to offer indirect descriptors: tables of descriptors outside the ring.
-    #[serde(default = "yes")]
-    pub indirect: bool,
-    /// Whether to offer the event index: each side publishes the ring index at which it wants the
-    /// next notification.
-    #[serde(default = "yes")]
-    pub event_index: bool,
-    /// Whether frames keep missing checksums and pending segmentation as metadata.
-    #[serde(default)]
-    pub offload: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn one() -> usize {
-    1
-}
-
-impl VhostUserConfig {
-    /// The configuration of a socket that the app creates, with the defaults.
-    #[must_use]
-    pub fn at(socket: impl Into<PathBuf>) -> VhostUserConfig {
-        VhostUserConfig {
-            socket: socket.into(),
-            client: false,
-            queues: 1,
-            packed: true,
-            mergeable: true,
-            indirect: true,
-            event_index: true,
-            offload: false,
-        }
-    }
-
-    fn features(&self) -> u64 {
-        let chosen = [
-            (self.packed, features::RING_PACKED),
-            (self.mergeable, net::MRG_RXBUF),
-            (self.indirect, features::INDIRECT_DESC),
-            (self.event_index, features::EVENT_IDX),
-            (self.queues > 1, net::MQ),
-        ];
-        let chosen = chosen.into_iter().filter(|(is_offered, _)| *is_offered);
-        let chosen: u64 = chosen.map(|(_, bit)| bit).sum();
-        chosen
-            | features::VERSION_1
-            | features::IN_ORDER
-            | features::ANY_LAYOUT
-            | net::CSUM
-            | net::GUEST_CSUM
-            | net::HOST_TSO4
-            | net::HOST_TSO6
-            | net::GUEST_TSO4
-            | net::GUEST_TSO6
-            | net::GUEST_ANNOUNCE
-            | net::MTU
-    }
-}
-
-/// Why the configuration is invalid.
-#[derive(Debug, thiserror::Error)]
-enum VhostUserError {
-    #[error("queues = {0}: must be 1 to {QUEUES_MAX}")]
-    Queues(usize),
-    #[error(
-        "socket = {}: the path has {bytes} bytes: must be 1 to {SOCKET_PATH_BYTES_MAX}, as for \
-         every Unix socket", socket.display()
-    )]
-    Socket { socket: PathBuf, bytes: usize },
-}
 
 /// The app `vhost_user`.
 pub struct VhostUser {
@@ -211,15 +120,7 @@ impl AppConfig for VhostUserConfig {
     }
 
     fn check(&self) -> Result<(), AppError> {
-        if !(1..=QUEUES_MAX).contains(&self.queues) {
-            return Err(VhostUserError::Queues(self.queues).into());
-        }
-        let bytes = self.socket.as_os_str().len();
-        if !(1..=SOCKET_PATH_BYTES_MAX).contains(&bytes) {
-            let socket = self.socket.clone();
-            return Err(VhostUserError::Socket { socket, bytes }.into());
-        }
-        Ok(())
+        Ok(self.check_limits()?)
     }
 
     fn outside(&self) -> Outside {
@@ -512,12 +413,6 @@ const ETHER_TAGGED_BYTES: usize = 18;
 
 /// Position of the ring from the guest within its pair. (VIRTIO 1.2 §5.1.2)
 const FROM_GUEST: usize = 1;
-
-/// Most ring pairs.
-const QUEUES_MAX: usize = 8;
-
-/// Length of the longest path of a Unix socket, without the terminating zero. (unix(7))
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// How often the counters of the socket are updated.
 const COUNT_EVERY: Duration = Duration::from_millis(100);

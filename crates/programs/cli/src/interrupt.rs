@@ -129,7 +129,7 @@ fn on_signal(finish: impl FnOnce() -> Option<u8> + Send + 'static) -> io::Result
     let wait = move || {
         while let Ok(false) = signal.comes_within(LOOK_AGAIN) {}
         if let Some(code) = finish() {
-            carina_lab::remove_scratch();
+            carina_scratch::remove_all();
             std::process::exit(code.into());
         }
     };

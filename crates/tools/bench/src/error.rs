@@ -10,12 +10,15 @@ use carina_measure::trial::TrialError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A node, guest or namespace of a lab failed.
+    /// A node, or a guest attached to one, failed.
     #[error(transparent)]
     Lab(#[from] carina_lab::Error),
     /// A namespace, or a process in it, failed.
     #[error(transparent)]
     Host(#[from] carina_namespaces::Error),
+    /// A temporary directory could not be made.
+    #[error(transparent)]
+    Scratch(#[from] carina_scratch::ScratchError),
     /// A measurement failed.
     #[error(transparent)]
     Trial(#[from] TrialError),

@@ -18,10 +18,10 @@
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
 //!
-//! Nodes, guests, namespaces and processors come from `carina_lab`; traffic, measurements and
-//! statistics from `carina_measure`. All systems of a benchmark are measured one right after the
-//! other, and everything is repeated, so that a disturbance of the machine affects all of them
-//! alike.
+//! Nodes, guests attached to nodes, and processors come from `carina_lab`; other guests from
+//! `carina_vm`, namespaces from `carina_namespaces`; traffic, measurements and statistics from
+//! `carina_measure`. All systems of a benchmark are measured one right after the other, and
+//! everything is repeated, so that a disturbance of the machine affects all of them alike.
 
 #![forbid(unsafe_code)]
 // A build with only some benchmarks leaves some of the shared code unused.

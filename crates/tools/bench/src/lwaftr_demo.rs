@@ -12,10 +12,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use carina_lab::Scratch;
 use carina_measure::figure::{Axes, Line, Point, draw_lines};
 use carina_measure::results::{Metric, Results, Row, Samples, machine};
 use carina_namespaces::Namespace;
+use carina_scratch::Scratch;
 use serde::Serialize;
 
 use self::traffic::{fetch, send_datagrams};

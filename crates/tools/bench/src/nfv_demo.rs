@@ -13,8 +13,8 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use carina_lab::Scratch;
 use carina_measure::results::Results;
+use carina_scratch::Scratch;
 use serde::Serialize;
 
 use self::guests::Guests;

@@ -13,10 +13,10 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use carina_lab::{GuestImage, Scratch, TestGuest};
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use carina_namespaces::NamespaceAccess;
-use carina_vm::{Backend, Model, Nic, mac_text};
+use carina_scratch::Scratch;
+use carina_vm::{Backend, GuestImage, Model, Nic, Running, mac_text};
 
 use self::pinger::Pinger;
 use crate::Progress;
@@ -145,7 +145,7 @@ pub fn run(options: &RestartOptions) -> Result<Results> {
 /// A host with the back end, and a guest behind it. Dropping the value ends all of it.
 struct Site {
     // The guest is dropped first.
-    guest: TestGuest,
+    guest: Running,
     back_end: Program,
     image: GuestImage,
     /// Index of the card that the guest has now.
@@ -162,7 +162,7 @@ impl Site {
         std::fs::write(graph_file(&scratch), graph(&scratch)).attempt("writing a graph")?;
         let back_end = start_back_end(&scratch)?;
         let guest = boot(&image, &scratch, 0, is_packed, None)?;
-        guest.wait_ready(PATIENCE)?;
+        wait_ready(&guest)?;
         Ok(Site {
             guest,
             back_end,
@@ -179,7 +179,7 @@ impl Site {
         let pinger = Pinger::start(GUEST)?;
         pinger.wait_until_steady(PATIENCE)?;
         match event {
-            Event::Reboot => self.guest.machine().reboot(PATIENCE).attempt("rebooting")?,
+            Event::Reboot => self.guest.reboot(PATIENCE).attempt("rebooting")?,
             Event::Kill => {
                 self.back_end.kill();
                 self.back_end = start_back_end(&self.scratch)?;
@@ -201,19 +201,19 @@ impl Site {
             self.is_packed,
             Some(&socket),
         )?;
-        let started = next.machine().wait_started(PATIENCE);
+        let started = next.wait_started(PATIENCE);
         started.attempt("waiting for the QEMU that the guest moves to")?;
-        let moved = self.guest.machine().migrate(&socket, PATIENCE);
+        let moved = self.guest.migrate(&socket, PATIENCE);
         moved.attempt("moving the guest")?;
         self.guest = next;
         self.card = card;
-        Ok(self.guest.wait_ready(PATIENCE)?)
+        wait_ready(&self.guest)
     }
 
     fn note(&self) -> String {
         format!(
             "a guest of 1 CPU, 256 MiB, under QEMU with {}; it moves over a Unix socket",
-            self.guest.accelerator()
+            self.guest.record().accel
         )
     }
 }
@@ -225,7 +225,7 @@ fn boot(
     card: usize,
     is_packed: bool,
     incoming: Option<&Path>,
-) -> Result<TestGuest> {
+) -> Result<Running> {
     let name = format!("g{card}");
     let nic = Nic {
         model: Model::VirtioNet,
@@ -236,7 +236,8 @@ fn boot(
         },
         mac: Some(GUEST_MAC),
     };
-    let mut machine = image.machine(&name, scratch.path().join("vm"))?.nic(nic);
+    let machine = image.machine(&name, scratch.path().join("vm"));
+    let mut machine = machine.attempt("naming the VM")?.nic(nic);
     // Both cards have the same interface in the guest, whose address moves with the guest.
     machine = machine.command(&format!(
         "ip address add {GUEST}/24 dev eth0; ip link set eth0 up"
@@ -244,7 +245,12 @@ fn boot(
     if let Some(socket) = incoming {
         machine = machine.incoming(socket);
     }
-    Ok(TestGuest::boot(image, &name, machine)?)
+    let started = machine.dies_with_parent().start(image.cache());
+    started.attempt("starting QEMU")
+}
+
+fn wait_ready(guest: &Running) -> Result<()> {
+    guest.wait_ready(PATIENCE).attempt("waiting for the guest")
 }
 
 /// Makes the tap interface, which stays while the back end is down. The guest's MAC address is set

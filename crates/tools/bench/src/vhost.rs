@@ -23,8 +23,8 @@ mod generator;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use carina_lab::Scratch;
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
+use carina_scratch::Scratch;
 use carina_sys::allowed_cpus;
 
 use self::ends::{Connection, Port};

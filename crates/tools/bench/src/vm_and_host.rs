@@ -8,11 +8,11 @@ use carina_api::AppName;
 use carina_api::control::VmpiKind;
 use carina_api::paths::RunDir;
 use carina_client::FlowSpec;
-use carina_lab::{GuestCpu, GuestImage, GuestSpec, Network, TestGuest, TestNode};
+use carina_lab::{GuestCpu, GuestSpec, Network, TestGuest, TestNode};
 use carina_measure::results::OURS;
 use carina_measure::transport::bare::BarePlace;
 use carina_measure::trial::target::Target;
-use carina_vm::{Backend, Cache, Kernel};
+use carina_vm::{Backend, Cache, GuestImage, Kernel};
 
 use crate::Progress;
 use crate::cards::{Addresses, CARDS, Card};
@@ -185,7 +185,11 @@ impl VmAndHost {
 /// # Errors
 /// Something is missing.
 pub(crate) fn guest_image(program: Option<&Path>) -> Result<GuestImage> {
-    Ok(GuestImage::prepare(program.unwrap_or(&own()?))?)
+    prepared(program.unwrap_or(&own()?))
+}
+
+fn prepared(program: &Path) -> Result<GuestImage> {
+    GuestImage::prepare(program).attempt("preparing the guest's image")
 }
 
 fn own() -> Result<PathBuf> {
@@ -217,8 +221,8 @@ pub(crate) fn reach(
     let cpu = GuestCpu::reserve();
     progress.step("building the guest's image (kernel, busybox, carina)");
     let image = match guest_program {
-        Some(program) => GuestImage::prepare(program)?,
-        None => GuestImage::prepare(&carina_vm::guest_program(&own()?))?,
+        Some(program) => prepared(program)?,
+        None => prepared(&carina_vm::guest_program(&own()?))?,
     };
     progress.step("starting the host's node");
     let mut node = TestNode::start(name, Network::Shared, None)?;

@@ -23,6 +23,9 @@ pub enum Error {
     /// A network namespace, or a process in one, failed.
     #[error(transparent)]
     Host(#[from] carina_namespaces::Error),
+    /// A temporary directory could not be made.
+    #[error(transparent)]
+    Scratch(#[from] carina_scratch::ScratchError),
     /// A guest cannot be reached, or a command in it failed.
     #[error(transparent)]
     Guest(#[from] carina_vm::Error),

@@ -1,70 +1,40 @@
-//! The guests of labs and benchmarks: their image, their boot, and the node inside.
+//! The guests of labs: their start, and the node inside.
 
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use carina_api::control::{Client, IpcpInfo, LinkState};
-use carina_vm::{BOOT, Boot, Cache, Guest, Image, Machine, Record};
+use carina_vm::{BOOT, Guest, GuestImage, Record};
 
 use crate::error::{Attempt, Error, Result};
 use crate::record::LabDir;
 use carina_topology::Vm;
 
-/// The kernel and the image that guests boot.
-#[derive(Debug)]
-pub struct GuestImage {
-    cache: Cache,
-    boot: Boot,
-}
-
-impl GuestImage {
-    /// Obtains the kernel, and packs the image with `program` as `/bin/carina`.
-    ///
-    /// # Errors
-    /// The kernel or a part of the image is missing.
-    pub fn prepare(program: &Path) -> Result<Self> {
-        let cache = Cache::default_location().attempt("opening the cache")?;
-        let image = Image::new()
-            .program("/bin/carina", program)
-            .attempt("packing carina")?;
-        let boot = Boot::prepare(&cache, &image).attempt("preparing the guest")?;
-        Ok(Self { cache, boot })
-    }
-
-    /// A machine that boots the image.
-    ///
-    /// # Errors
-    /// The name is not well formed.
-    pub fn machine(&self, name: &str, directory: impl Into<PathBuf>) -> Result<Machine> {
-        let machine = Machine::new(name, directory).attempt("naming the VM")?;
-        Ok(machine.boot(self.boot.clone()))
-    }
-
-    /// The cache that contains the image.
-    pub fn cache(&self) -> &Cache {
-        &self.cache
-    }
-
-    /// Starts a machine for which the node of its host has a port. The machine keeps running when
-    /// this process ends.
-    ///
-    /// # Errors
-    /// QEMU does not start.
-    pub fn start(&self, dir: &LabDir, name: &str, vm: &Vm, config: &str) -> Result<Record> {
-        let host = dir.run_dir(&vm.host);
-        let port = Client::new(host.control_sock())
-            .vm(name)
-            .attempt(format!("asking {} for the port of VM {name}", vm.host))?;
-        let running = self
-            .machine(name, host.vm_dir())?
-            .memory_mib(vm.memory_mib)
-            .cpus(vm.cpus)
-            .vmpi(port.vmpi, &port.qemu_socket)
-            .node_config(config)
-            .start(&self.cache)
-            .attempt(format!("starting QEMU for {name}"))?;
-        Ok(running.detach())
-    }
+/// Starts a machine for which the node of its host has a port. The machine keeps running when this
+/// process ends.
+///
+/// # Errors
+/// QEMU does not start.
+pub(crate) fn start(
+    image: &GuestImage,
+    dir: &LabDir,
+    name: &str,
+    vm: &Vm,
+    config: &str,
+) -> Result<Record> {
+    let host = dir.run_dir(&vm.host);
+    let port = Client::new(host.control_sock())
+        .vm(name)
+        .attempt(format!("asking {} for the port of VM {name}", vm.host))?;
+    let machine = image.machine(name, host.vm_dir());
+    let running = machine
+        .attempt("naming the VM")?
+        .memory_mib(vm.memory_mib)
+        .cpus(vm.cpus)
+        .vmpi(port.vmpi, &port.qemu_socket)
+        .node_config(config)
+        .start(image.cache())
+        .attempt(format!("starting QEMU for {name}"))?;
+    Ok(running.detach())
 }
 
 /// Connects to a guest of a running lab, once it has booted.

@@ -11,8 +11,8 @@
 //! also after a crash.
 //!
 //! Benchmarks and tests that do not need a whole topology, or need more, use the parts:
-//! [`TestNode`] and [`TestGuest`], and the namespaces and processes of the crate
-//! `carina-namespaces`. Each of these parts ends when its value is dropped.
+//! [`TestNode`] and [`TestGuest`]. Each of these parts ends when its value is dropped. What needs
+//! no node uses the crates that this one uses: `carina-namespaces`, `carina-scratch`, `carina-vm`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,7 +42,6 @@ mod node_checks;
 mod picture;
 mod record;
 mod running;
-mod scratch;
 mod status;
 mod test_guest;
 
@@ -50,12 +49,11 @@ pub use cpus::{CpuHalves, GuestCpu, Host};
 pub use down::{remove_strays, take_down};
 pub use dry_run::DryRun;
 pub use error::{Error, Result};
-pub use guests::{GuestImage, reach_guest};
+pub use guests::reach_guest;
 pub use node::{Network, TestNode};
 pub use node_checks::CarinaNode;
-pub use picture::{Drawing, DrawnEdge, DrawnSystem, svg};
+pub use picture::svg;
 pub use record::{AppRecord, LabDir, Labs, Record};
 pub use running::{Options, Running, command_in, up};
-pub use scratch::{Scratch, remove_all as remove_scratch};
 pub use status::{AppStatus, Status, SystemStatus, status};
 pub use test_guest::{GuestSpec, TestGuest};

@@ -9,10 +9,10 @@ use carina_api::control::{Client, DifCreate, DifRole, IpcpCreate, IpcpType, Memb
 use carina_api::paths::RunDir;
 use carina_api::{AppName, DifName, LocalName};
 use carina_namespaces::{ChildProcess, Namespace, NamespaceAccess, run_within};
+use carina_scratch::Scratch;
 use carina_sys::end_with_parent;
 
 use crate::error::{Attempt, Error, Result};
-use crate::scratch::Scratch;
 
 /// The network namespace of a node and its applications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::{VmCreate, VmpiKind};
 use carina_api::{DifName, LocalName};
-use carina_vm::{Backend, Machine, Nic, Output, Running, mac_text};
+use carina_vm::{Backend, GuestImage, Nic, Output, Running};
 
 use crate::error::{Attempt, Error, Result};
-use crate::guests::GuestImage;
 use crate::node::TestNode;
 use carina_topology::hv_dif;
 
@@ -46,7 +45,8 @@ impl TestGuest {
     /// The node refuses, a tap cannot be made, or QEMU does not start.
     pub fn start(image: &GuestImage, node: &TestNode, spec: GuestSpec) -> Result<Self> {
         let name = spec.name;
-        let mut machine = image.machine(&name, node.path().join(format!("qemu.{name}")))?;
+        let machine = image.machine(&name, node.path().join(format!("qemu.{name}")));
+        let mut machine = machine.attempt("naming the VM")?;
         let mut config = String::new();
         for (index, kind) in spec.vmpi.into_iter().enumerate() {
             let dif = Self::dif(&name, kind)?;
@@ -107,17 +107,6 @@ impl TestGuest {
         DifName::new(hv_dif(Self::port(name, kind)?.as_str())).attempt("naming the DIF")
     }
 
-    /// Boots a machine without a port at any node. QEMU ends when the calling thread ends.
-    ///
-    /// # Errors
-    /// QEMU does not start.
-    pub fn boot(image: &GuestImage, name: &str, machine: Machine) -> Result<Self> {
-        let vm = machine.dies_with_parent().start(image.cache());
-        let vm = vm.attempt("starting QEMU")?;
-        let name = name.to_owned();
-        Ok(Self { name, vm })
-    }
-
     /// The running machine.
     pub fn machine(&self) -> &Running {
         &self.vm
@@ -136,17 +125,7 @@ impl TestGuest {
     /// # Errors
     /// The guest does not answer, or the command fails.
     pub fn run(&self, command: &str) -> Result<String> {
-        let output = self.vm.run(command);
-        let output = output.attempt(format!("running a command in guest {}", self.name))?;
-        if output.is_success() {
-            return Ok(output.text());
-        }
-        Err(Error::Guest(carina_vm::Error::GuestCommand {
-            vm: self.name.clone(),
-            command: command.to_owned(),
-            status: output.status,
-            said: output.error_text(),
-        }))
+        Ok(self.vm.must_run(command)?.text())
     }
 
     /// Runs a shell command until it ends.
@@ -158,22 +137,12 @@ impl TestGuest {
         output.attempt(format!("running a command in guest {}", self.name))
     }
 
-    /// Gives the card with this MAC address an IP address such as `10.77.1.2/24`. The card then
-    /// answers ARP for that address only, because several cards may share one bridge.
+    /// Gives the card with this MAC address an IP address, as [`Running::set_address`] does.
     ///
     /// # Errors
     /// There is no such card, or the guest does not answer.
     pub fn set_address(&self, mac: [u8; 6], address: &str) -> Result<()> {
-        let mac = mac_text(mac);
-        self.run(&format!(
-            "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore; \
-             echo 2 >/proc/sys/net/ipv4/conf/all/arp_announce; ip link set dev lo up; \
-             for i in /sys/class/net/*; do \
-             if [ \"$(cat $i/address)\" = {mac} ]; then n=${{i##*/}}; \
-             ip addr flush dev $n; ip addr add {address} dev $n; ip link set dev $n up; exit 0; \
-             fi; done; echo no network interface here has the address {mac} >&2; exit 1"
-        ))
-        .map(drop)
+        Ok(self.vm.set_address(mac, address)?)
     }
 
     /// Waits until a name is in the directory of a DIF of the guest's node.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use carina_frame_engine::{ConfigureError, GraphError};
 use carina_graph::runner::RunnerError;
 use carina_vnet::host_part::{Cause, LimitError, NodeState};
+use carina_vnet_images::ImageError;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -68,32 +69,9 @@ pub enum Error {
     /// A node exceeds the limits of this host.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// This host has no such image.
-    #[error("this host has no image {name:?}; it has: {known}; `carina vnet image add` adds one")]
-    NoImage {
-        /// Name of the image.
-        name: String,
-        /// The images of this host.
-        known: String,
-    },
-    /// A file cannot be added as an image.
-    #[error("image {name:?}: {reason}")]
-    ImageRefused {
-        /// Name of the image.
-        name: String,
-        /// Why not.
-        reason: String,
-    },
-    /// The image cannot be removed, because a node's disk is based on it.
-    #[error(
-        "image {name:?} is in use: the disk of node {user} is based on it; remove that node first"
-    )]
-    ImageInUse {
-        /// Name of the image.
-        name: String,
-        /// The network and node whose disk is based on it.
-        user: String,
-    },
+    /// The image of a node is unknown, or its disk cannot be made.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// A program of this host is missing or fails.
     #[error("{what}: {said}")]
     Tool {
@@ -264,15 +242,13 @@ impl Error {
     /// Whether a retry on this host would fail again until the document or the host has changed.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(
-            self,
-            Error::Limit(_)
-                | Error::NoImage { .. }
-                | Error::ImageRefused { .. }
-                | Error::Unsupported { .. }
-                | Error::Division(_)
-                | Error::Part(_)
-        )
+        match self {
+            Error::Image(error) => error.is_final(),
+            Error::Limit(_) | Error::Unsupported { .. } | Error::Division(_) | Error::Part(_) => {
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The node that the error is about; `None` if it is not about a single node.
@@ -300,7 +276,8 @@ impl Error {
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
-            Error::NoImage { .. } | Error::ImageRefused { .. } => Cause::Image,
+            Error::Image(error) if error.is_final() => Cause::Image,
+            Error::Image(ImageError::Locked { .. }) => Cause::Silent,
             Error::Limit(limit) => limit.cause(),
             Error::NotAdmitted { .. } => Cause::Room,
             Error::Unsupported { .. } | Error::Division(_) | Error::Part(_) => Cause::Impossible,

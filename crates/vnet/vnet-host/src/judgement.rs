@@ -6,11 +6,11 @@ use std::fs;
 use carina_vnet::document::{Document, Kind, Via};
 use carina_vnet::host_part::{Far, HostLimits, HostPart, NodePart, VnetId};
 use carina_vnet::layout::Layout;
+use carina_vnet_images::{ImageStore, OWN};
 
 use crate::admission::{Capacity, check_request};
 use crate::alone::record_of;
 use crate::error::{Error, Result};
-use crate::image_store::{ImageStore, OWN};
 pub use crate::node::MACHINE_INTERFACES_MAX;
 use crate::node::member_mib;
 

@@ -40,7 +40,6 @@ pub mod flow_port;
 mod graph;
 pub mod guest_wire;
 mod host_dif;
-pub mod image_store;
 mod impairment;
 pub mod judgement;
 pub mod link_name;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use carina_namespaces::{NamespaceAccess, is_namespace, remove_namespaces};
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{HostPart, NodePart, VnetId};
+use carina_vnet_images::ImageStore;
 
 use crate::confinement::remove_groups;
 use crate::directory::{Record, VnetDir, Vnets};
 use crate::error::{Attempt, Result};
-use crate::image_store::ImageStore;
 use crate::names::{is_of, node_namespace};
 use crate::node::end_pool;
 use crate::switched_off;

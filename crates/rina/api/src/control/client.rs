@@ -4,6 +4,7 @@
 //! connection. It refuses bodies of more than 16 MiB.
 
 mod dif;
+mod error;
 pub(super) mod reply;
 
 use std::io::{self, BufReader, Read, Write};
@@ -14,15 +15,15 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use thiserror::Error;
 
+pub use self::error::{ClientError, Server};
 use self::reply::{StreamReply, read_reply, read_stream};
 use super::{
     AppInfo, Applied, CaptureCreate, CaptureEnd, CaptureInfo, DifInfo, ErrorReply, Events,
     FlowInfo, IpcpCreate, IpcpInfo, NodeInfo, VmCreate, VmInfo,
 };
+use crate::PortId;
 use crate::paths::RunDir;
-use crate::{ErrorBody, PortId};
 
 /// A client of one node's `control.sock`.
 #[derive(Debug, Clone)]
@@ -30,90 +31,6 @@ pub struct Client {
     server: Server,
     path: PathBuf,
     answer_limit: Duration,
-}
-
-/// Why a request failed.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ClientError {
-    /// No node answers on the socket.
-    #[error(
-        "no {} answers on {}: {source}{}",
-        server.name, path.display(), advice(server, source)
-    )]
-    Connect {
-        /// Which server was expected on the socket.
-        server: Server,
-        /// The socket to which the client tried to connect.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// The connection failed while the client sent the request or read the answer.
-    #[error("{}: the request failed: {source}", path.display())]
-    Io {
-        /// Path of the socket.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// The server accepted the connection and did not answer in time.
-    #[error(
-        "the {} on {} has not answered `{request}` within {} s; it is stopped, stuck or very busy",
-        server.name, path.display(), limit.as_secs_f32()
-    )]
-    Silent {
-        /// Which server was expected on the socket.
-        server: Server,
-        /// Path of the socket.
-        path: PathBuf,
-        /// Method and target of the request.
-        request: String,
-        /// How long the client waited.
-        limit: Duration,
-    },
-    /// The answer is not valid HTTP, or its body is not the expected JSON.
-    #[error("{}: cannot parse the answer: {what}", path.display())]
-    Protocol {
-        /// Path of the socket.
-        path: PathBuf,
-        /// What is wrong with the answer.
-        what: String,
-    },
-    /// The server refused the request.
-    #[error("{body}")]
-    Refused {
-        /// HTTP status of the response.
-        status: u16,
-        /// The error that the server sent.
-        body: ErrorBody,
-    },
-}
-
-/// The program that serves a socket, as error messages name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// What the program is called, such as `node`.
-    pub name: &'static str,
-    /// The command that starts the program.
-    pub command: &'static str,
-}
-
-impl Server {
-    /// The node, started by `carina node`.
-    pub const NODE: Server = Server {
-        name: "node",
-        command: "carina node",
-    };
-}
-
-/// Advice for the error that no server answers. None after a timeout: a server runs then, but
-/// accepts no connections.
-fn advice(server: &Server, source: &io::Error) -> String {
-    match source.kind() {
-        io::ErrorKind::TimedOut => String::new(),
-        _ => format!("; start one with `{}`", server.command),
-    }
 }
 
 impl Client {

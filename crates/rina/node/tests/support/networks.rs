@@ -1,5 +1,7 @@
 //! Nodes whose IPCP `e` is a shim over a network.
 
+use std::time::Instant;
+
 use carina_api::FlowSpec;
 use carina_api::control::LinkState;
 use carina_api::ipc::{Mode, Reply};

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use carina_lab::{GuestImage, Scratch};
-use carina_vm::{Machine, Model, Nic, Running};
+use carina_scratch::Scratch;
+use carina_vm::{GuestImage, Machine, Model, Nic, Running};
 use serde_json::Value;
 
 use super::cable::{Cable, OFFERED_PER_S};
@@ -27,9 +27,11 @@ impl Site {
     pub(super) fn start(guest_program: Option<&Path>, progress: Progress) -> Result<Site> {
         let own = std::env::current_exe().attempt("finding this program")?;
         progress.step("preparing the guest");
-        let image = GuestImage::prepare(guest_program.unwrap_or(&own))?;
+        let image = GuestImage::prepare(guest_program.unwrap_or(&own));
+        let image = image.attempt("preparing the guest's image")?;
         let directory = Scratch::new(&format!("drivers-{}", std::process::id()))?;
-        let machine = image.machine("drivers", directory.path())?;
+        let machine = image.machine("drivers", directory.path());
+        let machine = machine.attempt("naming the VM")?;
         let mut machine: Machine = machine.memory_mib(512).dies_with_parent();
         let mut cables = Vec::new();
         for (number, model) in (0..).zip(MODELS) {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carina_lab::Scratch;
+use carina_scratch::Scratch;
 use carina_sys::{allow_cpus, allowed_cpus};
 
 use crate::error::{Attempt, Error, Result};

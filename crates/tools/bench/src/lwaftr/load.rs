@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use carina_lab::Scratch;
 use carina_lwaftr::file::{compile, read, read_compiled};
+use carina_scratch::Scratch;
 
 use super::Form;
 use super::traffic::{MANY, text, wrong};

@@ -4,18 +4,18 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use carina_lab::{GuestImage, TestGuest};
+use carina_vm::{GuestImage, Output, Running};
 use serde::Serialize;
 
 use super::PATIENCE;
 use super::ports_file::{PORTS, PortsFile};
-use crate::error::{Error, Result};
+use crate::error::{Attempt, Error, Result};
 
 /// The client guest and the server guest.
 #[derive(Debug)]
 pub(super) struct Guests {
-    client: TestGuest,
-    server: TestGuest,
+    client: Running,
+    server: Running,
 }
 
 /// Counts of busybox's ping.
@@ -58,24 +58,29 @@ impl Pings {
 impl Guests {
     /// Boots both guests, each with the cards of its ports.
     pub(super) fn boot(image: &GuestImage, directory: &Path, file: &PortsFile) -> Result<Guests> {
-        let boot = |name: &str| -> Result<TestGuest> {
-            let mut machine = image.machine(name, directory.join("vm"))?;
+        let boot = |name: &str| -> Result<Running> {
+            let machine = image.machine(name, directory.join("vm"));
+            let mut machine = machine.attempt("naming the VM")?;
             for (port, _, mac) in PORTS.iter().filter(|(port, ..)| port.ends_with(name)) {
                 machine = machine.nic(file.card(port, *mac));
             }
-            Ok(TestGuest::boot(image, name, machine)?)
+            let started = machine.dies_with_parent().start(image.cache());
+            started.attempt("starting QEMU")
         };
         let guests = Guests {
             client: boot("client")?,
             server: boot("server")?,
         };
-        guests.client.wait_ready(PATIENCE)?;
-        guests.server.wait_ready(PATIENCE)?;
+        for guest in [&guests.client, &guests.server] {
+            guest
+                .wait_ready(PATIENCE)
+                .attempt("waiting for the guest")?;
+        }
         Ok(guests)
     }
 
     pub(super) fn accelerator(&self) -> &str {
-        self.client.accelerator()
+        &self.client.record().accel
     }
 
     /// Assigns the cards' addresses, and starts the web server with a file of `bytes` bytes. Waits
@@ -83,20 +88,22 @@ impl Guests {
     pub(super) fn set_up(&self, bytes: u64) -> Result<()> {
         for (guest, name, number) in [(&self.client, "client", 1), (&self.server, "server", 2)] {
             for (_, vlan, mac) in PORTS.iter().filter(|(port, ..)| port.ends_with(name)) {
-                guest.set_address(*mac, &format!("10.0.{vlan}.{number}/24"))?;
+                let set = guest.set_address(*mac, &format!("10.0.{vlan}.{number}/24"));
+                set.attempt("setting the address of a card")?;
             }
         }
         let mebibytes = bytes >> 20;
-        self.server.run(&format!(
+        let served = self.server.must_run(&format!(
             "mkdir -p /tmp/www && dd if=/dev/zero of=/tmp/www/all bs=1M count={mebibytes} \
              2>/dev/null && head -c {} /tmp/www/all >/tmp/www/part && echo served >/tmp/www/word \
              && httpd -p 80 -h /tmp/www",
             bytes / 4
-        ))?;
+        ));
+        served.attempt("starting the web server")?;
         for server in [super::RED_SERVER, super::BLUE_SERVER] {
             let ping = format!("ping -c 1 -W 1 {server}");
             self.until(&format!("{server} answers"), || {
-                let done = self.client.run_within(&ping, PATIENCE)?;
+                let done = self.in_client(&ping)?;
                 Ok(done.is_success().then_some(()))
             })?;
         }
@@ -112,27 +119,33 @@ impl Guests {
             }
             if Instant::now() > deadline {
                 let error = Error::NoAnswer(format!("waiting until {what}: too long"));
-                let logs = [self.client.logs(), self.server.logs()];
+                let logs = [logs(&self.client), logs(&self.server)];
                 return Err(error.with(logs.join("\n")));
             }
             std::thread::sleep(LOOK_AGAIN);
         }
     }
 
-    /// Runs a command in the client, and returns its output.
+    /// Runs a command in the client until it ends.
+    fn in_client(&self, command: &str) -> Result<Output> {
+        let output = self.client.run_within(command, PATIENCE);
+        output.attempt("running a command in guest client")
+    }
+
+    /// Runs a command in the client that must succeed, and returns its output.
     pub(super) fn client_says(&self, command: &str) -> Result<String> {
-        let done = self.client.run_within(command, PATIENCE)?;
+        let done = self.in_client(command)?;
         if done.is_success() {
             return Ok(done.text());
         }
         let error = Error::Client(format!("{command}: {}", done.error_text()));
-        Err(error.with(self.client.logs()))
+        Err(error.with(logs(&self.client)))
     }
 
     /// Pings the server `count` times.
     pub(super) fn ping(&self, server: Ipv4Addr, count: usize) -> Result<Pings> {
         let command = format!("ping -q -c {count} -i 0.02 {server}");
-        let done = self.client.run_within(&command, PATIENCE)?;
+        let done = self.in_client(&command)?;
         pings_of(&done.text())
     }
 
@@ -150,7 +163,7 @@ impl Guests {
     pub(super) fn stop_pings(&self, server: Ipv4Addr) -> Result<Pings> {
         let look = format!("touch /tmp/stop; [ -e /tmp/over.{server} ] && cat /tmp/pings.{server}");
         let text = self.until("pings have ended", || {
-            let done = self.client.run_within(&look, PATIENCE)?;
+            let done = self.in_client(&look)?;
             Ok(done.is_success().then(|| done.text()))
         })?;
         pings_of(&text)
@@ -159,7 +172,7 @@ impl Guests {
     /// Whether the client can fetch a page from the server within `seconds`.
     pub(super) fn is_served(&self, server: Ipv4Addr, seconds: u32) -> Result<bool> {
         let fetch = format!("timeout {seconds} wget -q -O - http://{server}/word");
-        let done = self.client.run_within(&fetch, PATIENCE)?;
+        let done = self.in_client(&fetch)?;
         Ok(done.text() == "served")
     }
 
@@ -182,11 +195,24 @@ impl Guests {
 /// Name of a file of the server, and number of bytes to download.
 pub(super) type Download = (&'static str, u64);
 
+/// The last lines of a guest's log and of its console.
+fn logs(guest: &Running) -> String {
+    let inside = guest.run_within("tail -n 25 /var/log/carina.log", LOGS);
+    let inside = inside.map_or_else(|error| error.to_string(), |output| output.text());
+    let console = guest.console_text();
+    let lines: Vec<&str> = console.lines().collect();
+    let tail = lines[lines.len().saturating_sub(10)..].join("\n");
+    let name = &guest.record().name;
+    format!("--- guest {name}\n{inside}\n--- end of the console\n{tail}")
+}
+
 fn pings_of(text: &str) -> Result<Pings> {
     Pings::parse(text).ok_or_else(|| Error::Client(format!("ping says {text:?}")))
 }
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long a guest may take to show its log.
+const LOGS: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::MemberState;
 use carina_namespaces::{ChildProcess, hold_namespaces};
+use carina_vm::{GuestImage, guest_program};
 
 use super::{Running, guest_path};
 use crate::error::{Attempt, Error, Result};
-use crate::guests::{GuestImage, apply, reach_guest, wait_for_link};
+use crate::guests::{self, apply, reach_guest, wait_for_link};
 use crate::links;
 use crate::record::AppRecord;
 use carina_topology::{App, Dif, Vm};
@@ -119,9 +120,10 @@ impl Running {
             return Ok(());
         }
         self.progress(format!("{} VMs: image and boot", machines.len()));
-        let image = GuestImage::prepare(&carina_vm::guest_program(&self.options.program))?;
+        let image = GuestImage::prepare(&guest_program(&self.options.program));
+        let image = image.attempt("preparing the guest's image")?;
         for (name, vm) in &machines {
-            image.start(&self.dir, name, vm, &self.config_of(name, &[]))?;
+            guests::start(&image, &self.dir, name, vm, &self.config_of(name, &[]))?;
         }
         for (name, vm) in &machines {
             // QEMU creates its sockets a moment after it is started.

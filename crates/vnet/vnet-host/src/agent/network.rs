@@ -2,12 +2,13 @@
 
 mod again;
 mod reporting;
+mod thread;
 
 pub(super) use self::again::Again;
 pub(super) use self::reporting::report_of_absent;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,7 +22,6 @@ use crate::error::{Attempt, Error, Result};
 use crate::host_dif::HostDif;
 use crate::node::Images;
 use crate::progress::Progress;
-use crate::saved::Saved;
 use crate::steps::Steps;
 use crate::underlay::Underlay;
 use crate::vnet::Vnet;
@@ -324,172 +324,6 @@ impl Drop for Network {
 }
 
 impl Shared {
-    /// The loop of the network's thread: makes what is requested, and checks nodes and links in
-    /// between, until it is stopped.
-    fn run(&self, dir: &VnetDir, first: Box<Change>, host: &Host, changes: &Receiver<Box<Change>>) {
-        let Some((vnet, first)) = self.take_up(dir, first, host, changes) else {
-            return;
-        };
-        self.lock().vnet = Some(Arc::clone(&vnet));
-        let mut wanted = Some(first);
-        let mut probed = Instant::now();
-        let mut probed_far = Instant::now();
-        let mut made = None;
-        let mut again = Again::default();
-        // The last error of keeping the name of the ports' namespace; each error is reported once.
-        let mut trouble = None;
-        loop {
-            if let Some(change) = wanted.take() {
-                match vnet.become_part(&change.record.part, change.discovery) {
-                    Ok(()) => {
-                        self.settle(dir, &change);
-                        again = Again::default();
-                        made = Some(Instant::now());
-                    }
-                    Err(error) => {
-                        self.fail(&error);
-                        again.later();
-                        made = None;
-                    }
-                }
-                probed = Instant::now();
-            }
-            match changes.recv_timeout(self.pause(&vnet, made)) {
-                Ok(change) => wanted = Some(change),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    let now = vnet.look_after_ports().err().map(|it| it.to_string());
-                    if now != trouble {
-                        trouble = now;
-                        trouble
-                            .iter()
-                            .for_each(|it| self.progress.tell(it.as_str()));
-                    }
-                    let has_ended = vnet.look_after_nodes();
-                    let record = self.lock().record.clone();
-                    if self.is_due(&record, has_ended, &again) {
-                        wanted = Some(Box::new(Change::new(record, Instant::now())));
-                    } else if self.moves_on() {
-                        // A paused node answers no probe, and the order that resumes it must not
-                        // wait for a probe.
-                    } else if has_ended || probed.elapsed() > PROBE_AGAIN {
-                        // Links that do not answer are reported in the status.
-                        let _ = vnet.probe(&record.part, PROBE);
-                        (probed, probed_far) = (Instant::now(), Instant::now());
-                    } else {
-                        if probed_far.elapsed() > PROBE_FAR_AGAIN {
-                            vnet.probe_far(&record.part);
-                            probed_far = Instant::now();
-                        }
-                        vnet.probe_silent(&record.part);
-                    }
-                }
-            }
-        }
-        self.lock().vnet = None;
-        if !self.leaves.load(Ordering::Acquire) {
-            return;
-        }
-        // Without `leave` the nodes would end with their values. Callers that still use the network
-        // get time to finish.
-        let deadline = Instant::now() + LEAVE;
-        let mut vnet = vnet;
-        while Instant::now() < deadline {
-            match Arc::try_unwrap(vnet) {
-                Ok(vnet) => return vnet.leave(),
-                Err(shared) => vnet = shared,
-            }
-            std::thread::sleep(LOOK);
-        }
-    }
-
-    /// How long to wait until the next check. The time is short while a link that was just made has
-    /// no answer from its other end, whose host is probably about to finish, too.
-    fn pause(&self, vnet: &Vnet, made: Option<Instant>) -> Duration {
-        let is_new = made.is_some_and(|made| made.elapsed() < NEW);
-        if is_new && !vnet.silent(&self.lock().record.part).is_empty() {
-            SOON
-        } else {
-            LOOK_AFTER
-        }
-    }
-
-    /// Whether a node is awaited or being sent. A node that already runs here does not count.
-    fn moves_on(&self) -> bool {
-        let moves = self.progress.moves();
-        let mut states = moves.values();
-        states.any(|state| {
-            use MoveState::{Arrived, Awaited, Sending};
-            matches!(state, Awaited {} | Arrived {} | Sending {})
-        })
-    }
-
-    /// Takes over what exists of the network. If that fails, a network of a provider is retried
-    /// until it succeeds.
-    fn take_up(
-        &self,
-        dir: &VnetDir,
-        mut first: Box<Change>,
-        host: &Host,
-        changes: &Receiver<Box<Change>>,
-    ) -> Option<(Arc<Vnet>, Box<Change>)> {
-        let mut again = Again::default();
-        loop {
-            let outside = (host.underlay.as_ref(), host.dif.as_ref());
-            match Vnet::take_up(dir, &first.record, &host.images, outside, &self.progress) {
-                Ok(vnet) => return Some((Arc::new(vnet), first)),
-                Err(error) => self.fail(&error),
-            }
-            first.record.provider_vnet()?;
-            again.later();
-            match changes.recv_timeout(again.wait) {
-                Ok(change) => first = change,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return None,
-            }
-        }
-    }
-
-    /// Whether a provider's network must be made again: it has failed some time ago, or nodes have
-    /// ended. A network of an operator of this host is not: the operator sees the failure and
-    /// decides.
-    fn is_due(&self, record: &Record, has_ended: bool, again: &Again) -> bool {
-        if record.provider_vnet().is_none() {
-            return false;
-        }
-        let has_failed = matches!(self.lock().outcome, Outcome::Failed(..));
-        has_ended || (has_failed && again.is_due())
-    }
-
-    fn settle(&self, dir: &VnetDir, change: &Change) {
-        let mut state = self.lock();
-        if state.record.part.generation != change.record.part.generation {
-            // Another change is waiting; what was saved does not belong to it.
-            drop(state);
-            if let Err(error) = Saved::forget(dir) {
-                self.progress.tell(error.to_string());
-            }
-            return;
-        }
-        state.record.is_settled = true;
-        let written = dir.write(&state.record).and_then(|()| Saved::forget(dir));
-        state.outcome = match written {
-            Ok(()) => Outcome::Done,
-            Err(error) => Outcome::from(&error),
-        };
-        let took = change.began.elapsed();
-        state.ready_after = Some(took);
-        drop(state);
-        self.progress
-            .tell(format!("network ready after {} ms", took.as_millis()));
-    }
-
-    fn fail(&self, error: &Error) {
-        self.lock().outcome = Outcome::from(error);
-        self.progress.tell(format!("failed: {error}"));
-        self.progress.ring();
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -501,19 +335,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// How long callers may still use a network when its agent ends.
-const LEAVE: Duration = Duration::from_secs(5);
-/// How long after a link was made its other end is expected to answer soon, and the time between
-/// checks meanwhile.
-const NEW: Duration = Duration::from_secs(20);
-const SOON: Duration = Duration::from_millis(100);
 /// Time without a request for events after which the caller counts as gone.
 const ABANDONED: Duration = Duration::from_secs(30);
-/// Time between two checks of nodes.
-const LOOK_AFTER: Duration = Duration::from_secs(2);
-/// Time between two probes of links.
-const PROBE_AGAIN: Duration = Duration::from_secs(30);
-/// Time between two probes of links to other hosts, whose loss this host does not notice otherwise.
-const PROBE_FAR_AGAIN: Duration = Duration::from_secs(10);
-/// How long the other end of a working link may take to answer.
-const PROBE: Duration = Duration::from_secs(10);

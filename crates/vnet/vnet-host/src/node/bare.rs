@@ -7,10 +7,10 @@ use std::time::Duration;
 use carina_namespaces::namespace_file;
 use carina_vm::{Backend, Cache, Machine, Model, Nic, NicId, Running};
 use carina_vnet::host_part::{InterfacePart, NodePart};
+use carina_vnet_images::{ImageStore, NodeDisk, OWN};
 
 use crate::confinement::{Confinement, confined, user_of};
 use crate::error::{Attempt, Result};
-use crate::image_store::{ImageStore, NodeDisk, OWN};
 use crate::names::{end_of, ports_namespace};
 use crate::node::Site;
 

@@ -8,11 +8,11 @@ use carina_vm::{
     Backend, Boot, Cache, Image, Machine, Model, Nic, Pool, Running, Templates, guest_program,
 };
 use carina_vnet::host_part::{NodePart, VnetId};
+use carina_vnet_images::OWN;
 
 use super::bare::PORTS_FREE;
 use crate::confinement::{confined, user_of};
 use crate::error::{Attempt, Result};
-use crate::image_store::OWN;
 
 /// The default images, made when the first machine needs one, and the pool, if there is one.
 #[derive(Debug, Default)]

@@ -3,6 +3,7 @@
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::host_part::LimitError;
 use carina_vnet_access::register::RegisterError;
+use carina_vnet_images::ImageError;
 
 use crate::error::Error;
 
@@ -13,7 +14,7 @@ impl From<Error> for ErrorBody {
             | Error::NoNode { .. }
             | Error::NoLink { .. }
             | Error::NoInterface { .. }
-            | Error::NoImage { .. } => ErrorCode::NotFound,
+            | Error::Image(ImageError::Unknown { .. }) => ErrorCode::NotFound,
             Error::Access(RegisterError::NoUser { .. }) | Error::NoAccess { .. } => {
                 ErrorCode::NotFound
             }
@@ -33,7 +34,7 @@ impl From<Error> for ErrorBody {
             | Error::OfProvider(_)
             | Error::Taken(_) => ErrorCode::Conflict,
             Error::Unsupported { .. } => ErrorCode::Unsupported,
-            Error::Timeout { .. } => ErrorCode::TimedOut,
+            Error::Timeout { .. } | Error::Image(ImageError::Locked { .. }) => ErrorCode::TimedOut,
             _ => ErrorCode::Internal,
         };
         let body = ErrorBody::new(code, error.to_string());
@@ -56,7 +57,7 @@ mod tests {
     fn what_fails_again_until_something_else_changes_is_final() {
         let is_final = |error: Error| ErrorBody::from(error).is_final;
         let (name, known) = ("x".to_owned(), "carina".to_owned());
-        assert!(is_final(Error::NoImage { name, known }));
+        assert!(is_final(ImageError::Unknown { name, known }.into()));
         let exists = crate::saved::SavedError::Exists("/x".into());
         assert!(is_final(exists.into()));
         assert!(!is_final(Error::NotMade("x".to_owned())) && !is_final(Error::Ending));

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::message::{MoveState, SendNode};
+use carina_vnet_images::ImageStore;
 
 use super::{Vnet, lock};
 use crate::error::{Attempt, Error, Result};
 use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
-use crate::image_store::ImageStore;
 use crate::node::{Move, away, forget_away, note_away, stay};
 
 /// The result of sending a node.

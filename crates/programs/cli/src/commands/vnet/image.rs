@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use carina_text::table::{Table, size};
-use carina_vnet_host::Error;
-use carina_vnet_host::image_store::{ImageStore, NewImage};
+use carina_vnet_images::{ImageError, ImageStore, NewImage};
 use clap::Subcommand;
 use serde_json::json;
 
@@ -71,7 +70,9 @@ pub(super) fn run(shared: &Shared, command: ImageCommand) -> Outcome {
         ImageCommand::Add(args) => add(shared, &store, args),
         ImageCommand::List => list(shared, &store),
         ImageCommand::Remove { name } => match store.remove(&name) {
-            Err(error @ (Error::NoImage { .. } | Error::ImageInUse { .. })) => Err(refused(error)),
+            Err(error @ (ImageError::Unknown { .. } | ImageError::InUse { .. })) => {
+                Err(refused(error))
+            }
             removed => removed.attempt("removing an image"),
         },
     }
@@ -87,7 +88,7 @@ fn add(shared: &Shared, store: &ImageStore, args: AddArgs) -> Outcome {
         user_data: args.user_data,
     };
     let image = match store.add(&new) {
-        Err(error @ Error::ImageRefused { .. }) => return Err(refused(error)),
+        Err(error @ ImageError::Refused { .. }) => return Err(refused(error)),
         added => added.attempt("adding an image")?,
     };
     if shared.json {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use carina_lab::{Drawing, DrawnEdge, DrawnSystem};
+use carina_text::drawing::{Drawing, DrawnEdge, DrawnSystem};
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet::report::VnetReport;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use carina_namespaces::run_within;
 use carina_vnet::host_part::{NodePart, VnetId};
 
-use crate::error::{Attempt, Error, Result};
+use crate::error::{Attempt, ImageError, Result};
 
 /// The contents of a seed's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seed {
+pub(crate) struct Seed {
     meta_data: String,
     network_config: String,
     user_data: String,
@@ -23,7 +23,7 @@ impl Seed {
     /// The seed of a node, with its name and the names, addresses and routes of its interfaces. The
     /// instance ID depends on the interfaces, so that cloud-init configures changed ones at the
     /// next start.
-    pub(super) fn of(vnet: VnetId, node: &NodePart, user_data: Option<&str>) -> Seed {
+    pub(crate) fn of(vnet: VnetId, node: &NodePart, user_data: Option<&str>) -> Seed {
         let network_config = network_config(node);
         let mut hash: u32 = 0;
         for byte in network_config.bytes() {
@@ -38,7 +38,7 @@ impl Seed {
     }
 
     /// Writes the seed as an ISO 9660 volume.
-    pub(super) fn write(&self, path: &Path) -> Result<()> {
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let directory = path.with_extension("seed");
         let what = || format!("writing {}", path.display());
         fs::create_dir_all(&directory).attempt(what())?;
@@ -62,7 +62,7 @@ fn make(directory: &Path, path: &Path) -> Result<()> {
         std::env::split_paths(&places).any(|place| place.join(program).is_file())
     });
     let Some(program) = found else {
-        return Err(Error::Tool {
+        return Err(ImageError::Tool {
             what: format!("writing {}", path.display()),
             said: format!(
                 "none of the programs {} is installed (package genisoimage)",
@@ -86,7 +86,7 @@ fn make(directory: &Path, path: &Path) -> Result<()> {
     if output.status.success() {
         Ok(())
     } else {
-        Err(Error::Tool {
+        Err(ImageError::Tool {
             what: format!("`{program}` for {}", path.display()),
             said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         })
@@ -126,14 +126,37 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use carina_vnet::division::{Placement, divide};
+    use carina_vnet::document::{Document, Form};
+    use carina_vnet::host_part::HostPart;
+    use carina_vnet::layout::Layout;
+
     use super::*;
-    use crate::steps::tests::part;
+
+    /// The part of a single host with nodes a, b, c and these links.
+    fn part(links: &[[&str; 2]]) -> HostPart {
+        let mut text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\n[node.c]\n".to_owned();
+        for ends in links {
+            text.push_str(&format!("[[link]]\nends = {ends:?}\nrate = \"1Mbps\"\n"));
+        }
+        let document = Document::read(&text, Form::Toml).unwrap();
+        let layout = Layout::of(&document, &Layout::default());
+        let placement = Placement {
+            hosts: ["a", "b", "c"].map(|node| (node.into(), "h".into())).into(),
+            tags: (0..9).map(|number| (number, number)).collect(),
+            outer: BTreeMap::new(),
+        };
+        let mut parts = divide(&document, (VnetId::new(5), 1), &layout, &placement).unwrap();
+        parts.remove("h").unwrap()
+    }
 
     #[test]
     fn seed_names_interfaces_by_their_addresses() {
-        let part = part(&["a b", "b c"]);
-        let node = part.node("a").unwrap();
-        let seed = Seed::of(part.vnet, node, None);
+        let whole = part(&[["a", "b"], ["b", "c"]]);
+        let node = whole.node("a").unwrap();
+        let seed = Seed::of(whole.vnet, node, None);
         let mac = node.interfaces[0].mac;
         assert_eq!(
             seed.network_config,
@@ -144,10 +167,10 @@ mod tests {
             )
         );
         assert!(seed.meta_data.contains("local-hostname: a\n"));
-        let more = crate::steps::tests::part(&["a b", "b c", "a c"]);
+        let more = part(&[["a", "b"], ["b", "c"], ["a", "c"]]);
         let other = Seed::of(more.vnet, more.node("a").unwrap(), None);
         assert_ne!(seed.meta_data, other.meta_data);
-        assert_eq!(seed, Seed::of(part.vnet, node, None));
+        assert_eq!(seed, Seed::of(whole.vnet, node, None));
         assert!(seed.user_data.starts_with("#cloud-config\n"));
     }
 }

@@ -12,14 +12,17 @@
 //! `STORE` is `$CARINA_IMAGES`, or `/var/lib/carina/images` by default. It is not in the run
 //! directory, because that is in memory, which is too small for disks.
 
+#![forbid(unsafe_code)]
+
 mod adding;
+mod error;
 mod leftovers;
 mod node_disk;
 mod seed;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use carina_vnet::document::is_name;
@@ -27,9 +30,9 @@ use carina_vnet::host_part::VnetId;
 use serde::{Deserialize, Serialize};
 
 pub use self::adding::NewImage;
+pub use self::error::ImageError;
+use self::error::{Attempt, Result};
 pub use self::node_disk::NodeDisk;
-use crate::error::{Attempt, Error, Result};
-use crate::removal::remove_directory;
 
 /// The name of Carina's own guest, which is not in the store.
 pub const OWN: &str = carina_vnet::document::OWN_IMAGE;
@@ -144,7 +147,7 @@ impl ImageStore {
             let known = entries(&self.names()).unwrap_or_default();
             let known = known.iter().filter_map(|it| it.strip_suffix(".json"));
             let known: Vec<&str> = [OWN].into_iter().chain(known).collect();
-            Error::NoImage {
+            ImageError::Unknown {
                 name: name.to_owned(),
                 known: known.join(", "),
             }
@@ -171,7 +174,7 @@ impl ImageStore {
         let _lock = self.lock()?;
         let image = self.find(name)?;
         if let Some(user) = self.user_of(&image.disk)? {
-            return Err(Error::ImageInUse {
+            return Err(ImageError::InUse {
                 name: name.to_owned(),
                 user,
             });
@@ -200,7 +203,16 @@ impl ImageStore {
     /// # Errors
     /// Something cannot be removed.
     pub fn remove_network(&self, vnet: VnetId) -> Result<()> {
-        remove_directory(&self.of_network(vnet))
+        let directory = self.of_network(vnet);
+        is_gone(fs::remove_dir_all(&directory), &directory)
+    }
+}
+
+/// Counts a file or directory that did not exist as removed.
+fn is_gone(removed: io::Result<()>, path: &Path) -> Result<()> {
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.attempt(format!("removing {}", path.display())),
     }
 }
 

@@ -2,18 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::path::Path;
 use std::time::Duration;
 
 use carina_sys::lock_file;
 
-use super::{ImageStore, StoredImage, entries};
-use crate::error::{Attempt, Error, Result};
-use crate::removal::remove_file;
+use crate::error::{Attempt, ImageError, Result};
+use crate::{ImageStore, StoredImage, entries, is_gone};
+
+fn remove_file(path: &Path) -> Result<()> {
+    is_gone(fs::remove_file(path), path)
+}
 
 impl ImageStore {
     /// Locks the store against other commands that change images. The lock lasts until the returned
     /// file is closed.
-    pub(super) fn lock(&self) -> Result<File> {
+    pub(crate) fn lock(&self) -> Result<File> {
         let path = self.0.join("lock");
         let what = || format!("opening {}", path.display());
         fs::create_dir_all(&self.0).attempt(what())?;
@@ -21,17 +25,17 @@ impl ImageStore {
         if lock_file(&file, LIMIT).attempt(what())? {
             Ok(file)
         } else {
-            let what = format!(
-                "another command is changing {}; try again",
-                self.0.display()
-            );
-            Err(Error::Timeout { what, limit: LIMIT })
+            let store = self.0.clone();
+            Err(ImageError::Locked {
+                store,
+                limit: LIMIT,
+            })
         }
     }
 
     /// Removes files that belong to no image. The caller holds the lock. If an entry cannot be
     /// read, no file is removed, because it may name any of them.
-    pub(super) fn remove_unnamed(&self) -> Result<()> {
+    pub(crate) fn remove_unnamed(&self) -> Result<()> {
         let mut images: Vec<StoredImage> = Vec::new();
         for file in entries(&self.names())? {
             match file.strip_suffix(".json").map(|name| self.find(name)) {

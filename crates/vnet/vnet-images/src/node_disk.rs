@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use carina_vm::Boot;
 use carina_vnet::host_part::{NodePart, VnetId};
 
-use super::adding::qemu_img;
-use super::seed::Seed;
-use super::{ImageStore, StoredImage, entries, short};
+use crate::adding::qemu_img;
 use crate::error::{Attempt, Result};
+use crate::seed::Seed;
+use crate::{ImageStore, StoredImage, entries, short};
 
 /// The files and arguments with which a machine boots an image of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]

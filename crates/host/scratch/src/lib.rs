@@ -1,16 +1,36 @@
-//! Temporary directories of benchmarks and tests, for run directories and shared memory.
+//! Temporary directories of benchmarks and test nodes, for run directories and shared memory.
 //!
 //! Each directory has a file that its process has locked. The kernel releases the lock however the
 //! process ends. So the next process recognises the directories of killed ones, and removes them.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::error::{Attempt, Result};
+/// Why a directory could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct ScratchError {
+    what: String,
+    source: io::Error,
+}
+
+impl ScratchError {
+    /// The error of making or locking (`action`) a directory.
+    fn of<E: Into<io::Error>>(action: &str, path: &Path) -> impl FnOnce(E) -> ScratchError {
+        let what = format!("{action} {}", path.display());
+        move |source| ScratchError {
+            what,
+            source: source.into(),
+        }
+    }
+}
 
 /// A temporary directory. Dropping the value removes it.
 #[derive(Debug)]
@@ -26,22 +46,23 @@ impl Scratch {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn new(name: &str) -> Result<Self> {
+    pub fn new(name: &str) -> Result<Self, ScratchError> {
         let base = base();
         remove_abandoned(&base);
         // The directory gets its final name only after it is locked.
         let new = base.join(format!(".{PREFIX}{name}"));
         let path = base.join(format!("{PREFIX}{name}"));
-        fs::create_dir_all(&new).attempt(format!("making {}", new.display()))?;
-        let file = File::create(new.join(LOCK)).attempt(format!("locking {}", new.display()))?;
+        fs::create_dir_all(&new).map_err(ScratchError::of("making", &new))?;
+        let file = File::create(new.join(LOCK)).map_err(ScratchError::of("locking", &new))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .attempt(format!("locking {}", new.display()))?;
-        fs::rename(&new, &path).attempt(format!("making {}", path.display()))?;
+            .map_err(ScratchError::of("locking", &new))?;
+        fs::rename(&new, &path).map_err(ScratchError::of("making", &path))?;
         lock_registry().insert(path.clone());
         Ok(Self { path, _lock: file })
     }
 
     /// Path of this scratch directory.
+    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

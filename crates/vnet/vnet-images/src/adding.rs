@@ -12,8 +12,8 @@ use carina_namespaces::run_within;
 use carina_vnet::document::is_name;
 use serde::Deserialize;
 
-use super::{ImageStore, OWN, StoredImage, StoredKernel};
-use crate::error::{Attempt, Error, Result};
+use crate::error::{Attempt, ImageError, Result};
+use crate::{ImageStore, OWN, StoredImage, StoredKernel};
 
 /// Files from which to make an image.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,7 @@ impl ImageStore {
     }
 
     fn add_locked(&self, new: &NewImage) -> Result<StoredImage> {
-        let refuse = |reason: String| Error::ImageRefused {
+        let refuse = |reason: String| ImageError::Refused {
             name: new.name.clone(),
             reason,
         };
@@ -211,7 +211,7 @@ fn look(disk: &Path) -> Result<Info> {
 }
 
 /// Runs `qemu-img` and returns its standard output.
-pub(super) fn qemu_img(words: &[&str], paths: &[&Path]) -> Result<Vec<u8>> {
+pub(crate) fn qemu_img(words: &[&str], paths: &[&Path]) -> Result<Vec<u8>> {
     let mut command = Command::new("qemu-img");
     command.args(words).args(paths);
     let what = format!("`qemu-img {}` (package qemu-utils)", words.join(" "));
@@ -219,7 +219,7 @@ pub(super) fn qemu_img(words: &[&str], paths: &[&Path]) -> Result<Vec<u8>> {
     if output.status.success() {
         return Ok(output.stdout);
     }
-    Err(Error::Tool {
+    Err(ImageError::Tool {
         what,
         said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
@@ -273,7 +273,7 @@ mod tests {
             disk: disk.clone(),
             ..NewImage::default()
         };
-        if let Err(Error::Host(error)) = store.add(&new("one")) {
+        if let Err(ImageError::Process(error)) = store.add(&new("one")) {
             // Without `qemu-img` the test ends here; continuous integration has it.
             assert!(error.to_string().contains("qemu-utils"), "{error}");
             return;

@@ -1,0 +1,192 @@
+//! Drawings of networks: systems as boxes with a text, and links between the boxes, as SVG.
+
+use std::collections::BTreeMap;
+use std::f64::consts::TAU;
+
+/// Systems and the links between them, to be drawn.
+#[derive(Debug, Clone, Default)]
+pub struct Drawing {
+    /// The boxes.
+    pub systems: Vec<DrawnSystem>,
+    /// The lines. An end that is not a system is drawn as a junction with its name.
+    pub edges: Vec<DrawnEdge>,
+}
+
+/// A box of a drawing.
+#[derive(Debug, Clone)]
+pub struct DrawnSystem {
+    /// First line of text in the box; edges refer to the system by it.
+    pub name: String,
+    /// Text below the name.
+    pub text: String,
+    /// Whether the system is a virtual machine; its box then has sharp corners.
+    pub is_machine: bool,
+    /// Whether the system runs; otherwise its frame is dashed.
+    pub is_up: bool,
+}
+
+/// A line of a drawing.
+#[derive(Debug, Clone)]
+pub struct DrawnEdge {
+    /// The names of the two ends.
+    pub ends: [String; 2],
+    /// Text beside the line.
+    pub text: String,
+    /// Whether the link carries frames; otherwise it is dashed.
+    pub is_up: bool,
+}
+
+impl Drawing {
+    /// Draws the systems and links as SVG.
+    #[must_use]
+    pub fn svg(&self, title: &str) -> String {
+        let mut points: Vec<&str> = self.systems.iter().map(|it| it.name.as_str()).collect();
+        for end in self.edges.iter().flat_map(|edge| &edge.ends) {
+            if !points.contains(&end.as_str()) {
+                points.push(end);
+            }
+        }
+        let places = layout(&points, &self.edges);
+        let width = places.values().map(|at| at.0).fold(0.0, f64::max) + 2.0 * MARGIN;
+        let height = places.values().map(|at| at.1).fold(0.0, f64::max) + 2.0 * MARGIN;
+        let at = |name: &str| {
+            let (x, y) = places.get(name).copied().unwrap_or_default();
+            (x + MARGIN, y + MARGIN)
+        };
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+             font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n\
+             <title>{}</title>\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+            escaped(title)
+        );
+        for edge in &self.edges {
+            let ends = [at(&edge.ends[0]), at(&edge.ends[1])];
+            text.push_str(&line(edge, ends));
+        }
+        for name in points {
+            let system = self.systems.iter().find(|system| system.name == name);
+            text.push_str(&match system {
+                Some(system) => boxed(system, at(name)),
+                None => junction(name, at(name)),
+            });
+        }
+        text + "</svg>\n"
+    }
+}
+
+fn line(edge: &DrawnEdge, [(ax, ay), (bx, by)]: [(f64, f64); 2]) -> String {
+    let (mx, my) = (f64::midpoint(ax, bx), f64::midpoint(ay, by) - 4.0);
+    format!(
+        "<line x1=\"{ax:.1}\" y1=\"{ay:.1}\" x2=\"{bx:.1}\" y2=\"{by:.1}\" stroke=\"#607080\" \
+         stroke-width=\"2\"{}/><text x=\"{mx:.1}\" y=\"{my:.1}\" fill=\"#405060\" \
+         font-size=\"11\">{}</text>\n",
+        dashes(edge.is_up),
+        escaped(&edge.text)
+    )
+}
+
+fn junction(name: &str, (x, y): (f64, f64)) -> String {
+    format!(
+        "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"40\" height=\"14\" fill=\"#90a0b0\"/>\
+         <text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"11\">{}</text>\n",
+        x - 20.0,
+        y - 7.0,
+        y + 4.0,
+        escaped(name)
+    )
+}
+
+fn boxed(system: &DrawnSystem, (x, y): (f64, f64)) -> String {
+    let (fill, corner) = if system.is_machine {
+        ("#d8ecd8", 0)
+    } else {
+        ("#dce8f6", 8)
+    };
+    let (left, top) = (x - BOX.0 / 2.0, y - BOX.1 / 2.0);
+    format!(
+        "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{}\" height=\"{}\" rx=\"{corner}\" \
+         fill=\"{fill}\" stroke=\"#2060a0\"{}/><text x=\"{x:.1}\" y=\"{:.1}\" \
+         font-weight=\"bold\">{}</text><text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"10\">{}</text>\n",
+        BOX.0,
+        BOX.1,
+        dashes(system.is_up),
+        y - 2.0,
+        escaped(&system.name),
+        y + 13.0,
+        escaped(&system.text)
+    )
+}
+
+fn dashes(is_up: bool) -> &'static str {
+    if is_up {
+        ""
+    } else {
+        " stroke-dasharray=\"5 4\""
+    }
+}
+
+/// Positions of the points by a force-directed layout that starts on a circle: lines attract their
+/// ends, points repel each other, and the steps get smaller.
+fn layout<'a>(points: &[&'a str], edges: &[DrawnEdge]) -> BTreeMap<&'a str, (f64, f64)> {
+    let count = points.len().max(1) as f64;
+    let radius = SPACING * count.sqrt();
+    let mut places: Vec<(f64, f64)> = (0..points.len())
+        .map(|index| {
+            let angle = TAU * index as f64 / count;
+            (radius * angle.cos(), radius * angle.sin())
+        })
+        .collect();
+    let index = |name: &str| points.iter().position(|point| *point == name);
+    let lines: Vec<(usize, usize)> = edges
+        .iter()
+        .filter_map(|edge| Some((index(&edge.ends[0])?, index(&edge.ends[1])?)))
+        .collect();
+    for step in 0..STEPS {
+        let reach = SPACING * (1.0 - f64::from(step) / f64::from(STEPS));
+        let mut forces = vec![(0.0, 0.0); places.len()];
+        let mut push = |a: usize, b: usize, force: f64, places: &[(f64, f64)]| {
+            let (dx, dy) = (places[a].0 - places[b].0, places[a].1 - places[b].1);
+            let far = dx.hypot(dy).max(1.0);
+            let (x, y) = (dx / far * force, dy / far * force);
+            forces[a] = (forces[a].0 + x, forces[a].1 + y);
+            forces[b] = (forces[b].0 - x, forces[b].1 - y);
+        };
+        for a in 0..places.len() {
+            for b in 0..a {
+                let far = distance(places[a], places[b]).max(1.0);
+                push(a, b, SPACING * SPACING / far, &places);
+            }
+        }
+        for (a, b) in &lines {
+            let far = distance(places[*a], places[*b]);
+            push(*a, *b, -far * far / SPACING, &places);
+        }
+        for (place, force) in places.iter_mut().zip(forces) {
+            let size = f64::hypot(force.0, force.1).max(1e-9);
+            let go = size.min(reach) / size;
+            *place = (place.0 + force.0 * go, place.1 + force.1 * go);
+        }
+    }
+    let left = places.iter().map(|at| at.0).fold(f64::INFINITY, f64::min);
+    let top = places.iter().map(|at| at.1).fold(f64::INFINITY, f64::min);
+    let moved = places.iter().map(|at| (at.0 - left, at.1 - top));
+    points.iter().copied().zip(moved).collect()
+}
+
+fn distance(a: (f64, f64), b: (f64, f64)) -> f64 {
+    (a.0 - b.0).hypot(a.1 - b.1)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+/// Desired length of a line, margin of the picture, and size of a box, in units of the picture.
+const SPACING: f64 = 120.0;
+const MARGIN: f64 = 70.0;
+const BOX: (f64, f64) = (96.0, 40.0);
+const STEPS: u32 = 200;
