@@ -67,7 +67,8 @@ mod announcement;
 mod from_guest;
 mod to_guest;
 
-/// The configuration of the app `vhost_user`.
+/// The configuration of the app `vhost_user`, which connects a graph to the network card of a
+/// guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VhostUserConfig {
@@ -158,7 +159,7 @@ enum VhostUserError {
     Socket { socket: PathBuf, bytes: usize },
 }
 
-/// The app `vhost_user`.
+/// The running app `vhost_user`: connects a graph to the network card of a guest.
 pub struct VhostUser {
     socket: Socket,
     from_guest: FromGuest,
