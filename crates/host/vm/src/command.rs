@@ -56,7 +56,7 @@ impl Output {
     }
 }
 
-/// When a command is killed if it has not ended by itself: at a time limit, or when nobody waits
+/// When a command is killed if it has not ended by itself: at a time limit, or when no thread waits
 /// for it any more.
 #[derive(Debug, Clone, Copy)]
 pub struct Until<'a> {

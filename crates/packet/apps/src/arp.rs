@@ -30,7 +30,7 @@ use crate::mac_text::MacText;
 use crate::next_hop::{NORTH, NextHop, NextHopCounters, PORTS, SOUTH, check_macs};
 use crate::station::Station4;
 
-/// The configuration of the app `arp`.
+/// The configuration of the app `arp`, which gives IPv4 frames the MAC address of their next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArpConfig {
@@ -44,7 +44,7 @@ pub struct ArpConfig {
     pub next_mac: Option<MacText>,
 }
 
-/// The app `arp`.
+/// The running app `arp`: gives IPv4 frames the MAC address of their next hop.
 pub struct Arp {
     station: Station4,
     next_hop: NextHop,

@@ -25,7 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use self::table::MacTable;
 
-/// The configuration of the app `bridge`.
+/// The configuration of the app `bridge`, which forwards frames by learned MAC addresses, as an
+/// Ethernet switch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BridgeConfig {
@@ -47,7 +48,7 @@ impl Default for BridgeConfig {
     }
 }
 
-/// The app `bridge`.
+/// The running app `bridge`: forwards frames by learned MAC addresses, as an Ethernet switch does.
 pub struct Bridge {
     age: Duration,
     table: Option<MacTable>,

@@ -49,7 +49,7 @@ pub use self::window::{ReplayWindow, WINDOW};
 use crate::hex_text::SecretHex;
 use crate::metadata::{complete, forget};
 
-/// The configuration of the app `esp`.
+/// The configuration of the app `esp`, which protects IP packets by ESP in transport mode.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EspConfig {
@@ -87,7 +87,7 @@ pub(crate) fn attempts() -> u32 {
     8
 }
 
-/// The app `esp`.
+/// The running app `esp`: protects IP packets by ESP in transport mode.
 pub struct Esp {
     sender: Sender,
     receiver: Receiver,
@@ -119,7 +119,7 @@ pub(crate) enum EspError {
     Clock,
 }
 
-/// One direction of a security association.
+/// The SPI and keys of one direction, and whether its sequence numbers have 64 bits.
 pub(crate) struct Direction<'a> {
     pub(crate) spi: u32,
     pub(crate) key: &'a SecretHex<16>,
@@ -226,7 +226,7 @@ impl Direction<'_> {
 }
 
 impl Receiver {
-    /// Replaces the search parameters.
+    /// Replaces the parameters by which the receiver searches for the sender's sequence number.
     pub(crate) fn search_by(&mut self, search: Search) {
         self.resync_threshold = search.threshold;
         self.resync_attempts = search.attempts;

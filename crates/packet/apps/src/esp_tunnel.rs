@@ -51,7 +51,8 @@ use crate::metadata::{complete, forget};
 use crate::outer::{Arrived, NotOurs, Outer, ends};
 use crate::tunnel::{hop_limit, put_ether, strip_ether};
 
-/// The configuration of the app `esp_tunnel`.
+/// The configuration of the app `esp_tunnel`, which carries IP packets through a tunnel that ESP
+/// protects.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EspTunnelConfig {
@@ -90,7 +91,7 @@ pub struct EspTunnelConfig {
     pub resync_attempts: u32,
 }
 
-/// The app `esp_tunnel`.
+/// The running app `esp_tunnel`: carries IP packets through a tunnel that ESP protects.
 pub struct EspTunnel {
     outer: Outer,
     sender: Sender,

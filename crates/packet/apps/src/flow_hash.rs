@@ -1,4 +1,5 @@
-//! Hashes of frames by which the frames of a flow stay together.
+//! Hashes of frames that are equal for all frames of a flow, or between two addresses. Apps
+//! distribute frames by them.
 
 use carina_wire::ipv6::{FRAGMENT, Upper};
 

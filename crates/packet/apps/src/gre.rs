@@ -38,7 +38,7 @@ use crate::tunnel::{
     Payload, Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit, put_ether, strip_ether,
 };
 
-/// The configuration of the app `gre`.
+/// The configuration of the app `gre`, which tunnels Ethernet frames or IP packets by GRE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GreConfig {
@@ -60,7 +60,7 @@ pub struct GreConfig {
     pub next_mac: Option<MacText>,
 }
 
-/// The tunnel protocol between two ends.
+/// GRE between two ends: adds its headers to payloads, and removes them.
 pub struct Gre {
     outer: Outer,
     key: Option<u32>,

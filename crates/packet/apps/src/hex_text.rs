@@ -15,13 +15,13 @@ pub struct HexText<const N: usize>(pub [u8; N]);
 pub struct SecretHex<const N: usize>(HexText<N>);
 
 impl<const N: usize> SecretHex<N> {
-    /// Wraps these bytes.
+    /// Makes a secret, such as a key, of these bytes.
     #[must_use]
     pub fn new(bytes: [u8; N]) -> SecretHex<N> {
         SecretHex(HexText(bytes))
     }
 
-    /// The bytes.
+    /// The bytes of the secret.
     #[must_use]
     pub fn bytes(&self) -> &[u8; N] {
         &self.0.0

@@ -16,12 +16,14 @@ use carina_frame_engine::counter_file::Counter;
 use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `hop`.
+/// The configuration of the app `hop`, which swaps the MAC addresses of frames, and decrements the
+/// TTL or hop limit of their packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HopConfig {}
 
-/// The app `hop`.
+/// The running app `hop`: swaps the MAC addresses of frames, and decrements the TTL or hop limit of
+/// their packets.
 pub struct Hop {
     hop_limit: Counter,
     not_ip: Counter,

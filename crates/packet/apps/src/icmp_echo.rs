@@ -16,7 +16,7 @@ use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, Port, PortL
 use carina_wire::inet::{Ipv4Error, Ipv4Header, PROTOCOL_ICMP, checksum};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `icmp_echo`.
+/// The configuration of the app `icmp_echo`, which answers ICMP echo requests for an IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IcmpEchoConfig {
@@ -24,7 +24,7 @@ pub struct IcmpEchoConfig {
     pub address: Ipv4Addr,
 }
 
-/// The app `icmp_echo`.
+/// The running app `icmp_echo`: answers ICMP echo requests for an IPv4 address.
 pub struct IcmpEcho {
     address: [u8; 4],
     answered: Counter,

@@ -22,7 +22,8 @@ use carina_netdev::{Fault, FaultCounts, FaultPlan};
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `impair`.
+/// The configuration of the app `impair`, which loses, delays, reorders and duplicates frames, and
+/// limits their rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImpairConfig {
@@ -61,7 +62,7 @@ impl Default for ImpairConfig {
     }
 }
 
-/// The app `impair`.
+/// The running app `impair`: loses, delays, reorders and duplicates frames, and limits their rate.
 pub struct Impair {
     line: Fault<Frame>,
     pool: Pool,

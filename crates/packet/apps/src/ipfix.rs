@@ -50,7 +50,8 @@ use crate::mac_text::MacText;
 use crate::outer::{Ends, EndsError, Outer};
 use crate::tunnel::hop_limit;
 
-/// The configuration of the app `ipfix`.
+/// The configuration of the app `ipfix`, which measures flows of IP packets, and exports them by
+/// IPFIX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpfixConfig {
@@ -188,7 +189,7 @@ impl IpfixConfig {
     }
 }
 
-/// The app `ipfix`.
+/// The running app `ipfix`: measures flows of IP packets, and exports them by IPFIX.
 pub struct Ipfix {
     config: IpfixConfig,
     outer: Outer,

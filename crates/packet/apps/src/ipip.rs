@@ -34,7 +34,7 @@ use crate::tunnel::{
     Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit, put_ether, strip_ether,
 };
 
-/// The configuration of the app `ipip`.
+/// The configuration of the app `ipip`, which tunnels IPv4 packets in IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpipConfig {
@@ -51,7 +51,7 @@ pub struct IpipConfig {
     pub next_mac: Option<MacText>,
 }
 
-/// The tunnel protocol between two ends.
+/// IPv4 in IP between two ends: adds the outer header to packets, and removes it.
 pub struct Ipip(Outer);
 
 impl TunnelKind for IpipConfig {

@@ -10,12 +10,12 @@
 use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `join`.
+/// The configuration of the app `join`, which passes the frames of all inputs to one output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinConfig {}
 
-/// The app `join`.
+/// The running app `join`: passes the frames of all inputs to one output.
 #[derive(Default)]
 pub struct Join {
     visits: usize,

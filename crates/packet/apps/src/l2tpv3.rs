@@ -42,7 +42,7 @@ use crate::mac_text::MacText;
 use crate::outer::{Arrived, unwrap6};
 use crate::tunnel::{Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit};
 
-/// The configuration of the app `l2tpv3`.
+/// The configuration of the app `l2tpv3`, which tunnels Ethernet frames in IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct L2tpv3Config {
@@ -80,7 +80,7 @@ pub const HEADER_BYTES: usize = 66;
 const PAYLOAD_BEFORE: usize = 12;
 const ETHER: usize = 14;
 
-/// The tunnel protocol between two ends.
+/// The keyed IPv6 tunnel between two ends: adds its headers to frames, and removes them.
 pub struct L2tpv3 {
     header: [u8; HEADER_BYTES],
     /// Source and destination address that received packets must have.

@@ -32,7 +32,8 @@ use crate::mac_text::MacText;
 use crate::metadata::complete;
 use crate::vlan::{Tag, pop_tag, push_tag, vlan_of};
 
-/// The configuration of the app `mac_mux`.
+/// The configuration of the app `mac_mux`, which shares an uplink among ports with known MAC
+/// addresses and VLANs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MacMuxConfig {
@@ -130,7 +131,7 @@ impl MacMuxConfig {
     }
 }
 
-/// The app `mac_mux`.
+/// The running app `mac_mux`: shares an uplink among ports with known MAC addresses and VLANs.
 pub struct MacMux {
     config: MacMuxConfig,
     names: [Vec<String>; 2],

@@ -29,7 +29,7 @@ use crate::mac_text::MacText;
 use crate::next_hop::{NORTH, NextHop, NextHopCounters, PORTS, SOUTH, check_macs};
 use crate::station::Station6;
 
-/// The configuration of the app `nd`.
+/// The configuration of the app `nd`, which gives IPv6 frames the MAC address of their next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NdConfig {
@@ -43,7 +43,7 @@ pub struct NdConfig {
     pub next_mac: Option<MacText>,
 }
 
-/// The app `nd`.
+/// The running app `nd`: gives IPv6 frames the MAC address of their next hop.
 pub struct Nd {
     station: Station6,
     next_hop: NextHop,

@@ -36,7 +36,8 @@ use std::sync::{Arc, OnceLock};
 use self::connections::{Connections, Entered};
 pub use self::connections::{Key, key_of};
 
-/// The configuration of the app `pcap_filter`.
+/// The configuration of the app `pcap_filter`, which passes the frames that a filter in libpcap's
+/// language accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PcapFilterConfig {
@@ -99,7 +100,7 @@ enum PcapFilterError {
     Idle(u64),
 }
 
-/// The app `pcap_filter`.
+/// The running app `pcap_filter`: passes the frames that a filter in libpcap's language accepts.
 pub struct PcapFilter {
     /// The filter of each direction.
     filters: [Option<Filter>; 2],

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::capture_file::{CaptureFileError, CapturedFrames};
 use crate::mac_text::MacText;
 
-/// The configuration of the app `pcap_read`.
+/// The configuration of the app `pcap_read`, which sends the frames of a capture file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PcapReadConfig {
@@ -53,7 +53,7 @@ pub struct PcapReadConfig {
     pub vlan: Option<u16>,
 }
 
-/// The app `pcap_read`.
+/// The running app `pcap_read`: sends the frames of a capture file.
 pub struct PcapRead {
     file: CapturedFrames,
     repeat: bool,

@@ -27,7 +27,7 @@ use carina_time::{Duration, Instant};
 use carina_wire::pcap::{PACKET_BYTES_MAX, file_header, record};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `pcap_write`.
+/// The configuration of the app `pcap_write`, which writes frames to a pcap file, and drops them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PcapWriteConfig {
@@ -42,7 +42,7 @@ fn all() -> u32 {
     PACKET_BYTES_MAX
 }
 
-/// The app `pcap_write`.
+/// The running app `pcap_write`: writes frames to a pcap file, and drops them.
 pub struct PcapWrite {
     /// The file; `None` after a write has failed.
     file: Option<BufWriter<File>>,

@@ -16,7 +16,7 @@ use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, P
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `rate_limiter`.
+/// The configuration of the app `rate_limiter`, which drops frames above a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimiterConfig {
@@ -26,7 +26,7 @@ pub struct RateLimiterConfig {
     pub bucket_bytes: Option<u64>,
 }
 
-/// The app `rate_limiter`.
+/// The running app `rate_limiter`: drops frames above a rate.
 pub struct RateLimiter {
     bits_per_second: u64,
     bucket_bytes: u64,

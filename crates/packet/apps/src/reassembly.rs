@@ -31,7 +31,7 @@ pub struct Bounds {
 pub struct Fragment<'a> {
     /// Headers in front of the payload; those of the first fragment are kept.
     pub head: &'a [u8],
-    /// Offset of the payload in the packet's payload, in bytes.
+    /// Offset of this fragment's payload in the payload of the whole packet, in bytes.
     pub offset: usize,
     /// Whether this is the last fragment of the packet.
     pub is_last: bool,
@@ -52,7 +52,7 @@ pub struct Whole {
     pub is_marked: bool,
 }
 
-/// What happened with a fragment.
+/// What [`Reassembly::add`] did with a fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The fragment is stored; its packet is still incomplete.

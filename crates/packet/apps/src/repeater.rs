@@ -15,7 +15,8 @@ use carina_frame_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `repeater`.
+/// The configuration of the app `repeater`, which stores frames, and sends copies of them over and
+/// over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepeaterConfig {
@@ -29,7 +30,7 @@ impl Default for RepeaterConfig {
     }
 }
 
-/// The app `repeater`.
+/// The running app `repeater`: stores frames, and sends copies of them over and over.
 pub struct Repeater {
     frames_max: usize,
     kept: Vec<Frame>,

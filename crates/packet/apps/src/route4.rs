@@ -25,7 +25,8 @@ use crate::prefix::Prefix4;
 pub use crate::route_outputs::NO_ROUTE;
 use crate::router::{Route, Routed, RouterConfig};
 
-/// The configuration of the app `route4`.
+/// The configuration of the app `route4`, which sends IPv4 packets to the output of the longest
+/// prefix that matches their destination.
 pub type Route4Config = RouterConfig<Ipv4Addr>;
 /// An IPv4 route.
 pub type Route4 = Route<Ipv4Addr>;

@@ -25,7 +25,8 @@ use crate::prefix::Prefix6;
 pub use crate::route_outputs::NO_ROUTE;
 use crate::router::{Route, Routed, RouterConfig};
 
-/// The configuration of the app `route6`.
+/// The configuration of the app `route6`, which sends IPv6 packets to the output of the longest
+/// prefix that matches their destination.
 pub type Route6Config = RouterConfig<Ipv6Addr>;
 /// An IPv6 route.
 pub type Route6 = Route<Ipv6Addr>;

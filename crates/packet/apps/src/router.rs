@@ -40,7 +40,7 @@ pub trait Routed: Address {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "A: Address")]
 pub struct RouterConfig<A> {
-    /// The routes.
+    /// Routes in the configuration itself, in addition to those of `file`.
     #[serde(default = "Vec::new")]
     pub routes: Vec<Route<A>>,
     /// File with further routes, one per line.
@@ -58,7 +58,8 @@ pub struct Route<A> {
     pub output: String,
 }
 
-/// The app `route4` or `route6`.
+/// The running app `route4` or `route6`: sends packets to the output of the longest prefix that
+/// matches their destination.
 pub struct RouterApp<A: Routed> {
     table: A::Table,
     outputs: RouteOutputs,

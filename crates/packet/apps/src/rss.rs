@@ -28,7 +28,8 @@ use serde::{Deserialize, Serialize};
 use crate::flow_hash::{address_hash, choice, flow_hash};
 use crate::vlan::vlan_of;
 
-/// The configuration of the app `rss`.
+/// The configuration of the app `rss`, which distributes frames over its outputs by class, weight
+/// and flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RssConfig {
@@ -46,7 +47,7 @@ pub struct ClassConfig {
     pub vlans: Option<Vec<u16>>,
     /// Names of the outputs, and their weights.
     pub outputs: BTreeMap<String, u16>,
-    /// Which frames go to the same output.
+    /// Whether frames of one flow, or frames between two addresses, go to the same output.
     #[serde(default)]
     pub by: RssBy,
     /// Whether the class gets a copy, and the frame goes on to the next class.
@@ -54,7 +55,7 @@ pub struct ClassConfig {
     pub goes_on: bool,
 }
 
-/// Which frames go to the same output.
+/// Which frames a class of the app `rss` sends to the same output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RssBy {
@@ -80,7 +81,7 @@ enum RssError {
     Vlan { class: usize, vlan: u16 },
 }
 
-/// The app `rss`.
+/// The running app `rss`: distributes frames over its outputs by class, weight and flow.
 pub struct Rss {
     classes: Vec<Class>,
     pool: Pool,

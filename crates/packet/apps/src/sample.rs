@@ -9,7 +9,7 @@
 use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, Port, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `sample`.
+/// The configuration of the app `sample`, which passes every n-th frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SampleConfig {
@@ -17,7 +17,7 @@ pub struct SampleConfig {
     pub every: u32,
 }
 
-/// The app `sample`.
+/// The running app `sample`: passes every n-th frame.
 pub struct Sample {
     every: u32,
     seen: u32,

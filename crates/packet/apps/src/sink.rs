@@ -9,12 +9,12 @@
 use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `sink`.
+/// The configuration of the app `sink`, which drops every frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SinkConfig {}
 
-/// The app `sink`.
+/// The running app `sink`: drops every frame.
 pub struct Sink;
 
 impl AppConfig for SinkConfig {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample_packet::{SIZES, udp_packet};
 
-/// The configuration of the app `source`.
+/// The configuration of the app `source`, which sends copies of a generated UDP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourceConfig {
@@ -42,7 +42,7 @@ impl Default for SourceConfig {
     }
 }
 
-/// The app `source`.
+/// The running app `source`: sends copies of a generated UDP packet.
 pub struct Source {
     config: SourceConfig,
     bytes: Vec<u8>,

@@ -15,15 +15,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::flow_hash::{choice, flow_hash};
 
-/// The configuration of the app `split`.
+/// The configuration of the app `split`, which distributes frames over its outputs, in turn or by
+/// flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SplitConfig {
-    /// Which frames go to the same output.
+    /// Whether the outputs get frames in turn, or by flow.
     pub by: SplitBy,
 }
 
-/// Which frames go to the same output.
+/// Which frames the app `split` sends to the same output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SplitBy {
@@ -34,7 +35,7 @@ pub enum SplitBy {
     Flow,
 }
 
-/// The app `split`.
+/// The running app `split`: distributes frames over its outputs, in turn or by flow.
 pub struct Split {
     by: SplitBy,
     turn: usize,

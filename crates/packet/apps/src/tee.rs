@@ -13,12 +13,12 @@ use carina_frame_engine::counter_file::Counter;
 use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `tee`.
+/// The configuration of the app `tee`, which copies each frame to all outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TeeConfig {}
 
-/// The app `tee`.
+/// The running app `tee`: copies each frame to all outputs.
 pub struct Tee {
     pool: Pool,
     no_frame: Counter,

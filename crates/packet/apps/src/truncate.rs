@@ -10,7 +10,7 @@ use carina_frame_engine::counter_file::Counter;
 use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports, WhenFull};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `truncate`.
+/// The configuration of the app `truncate`, which cuts or pads frames to a fixed length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TruncateConfig {
@@ -18,7 +18,7 @@ pub struct TruncateConfig {
     pub size: u16,
 }
 
-/// The app `truncate`.
+/// The running app `truncate`: cuts or pads frames to a fixed length.
 pub struct Truncate {
     size: usize,
     no_room: Counter,

@@ -102,7 +102,8 @@ pub const SOUTH: usize = 1;
 /// Both ports, as inputs and as outputs.
 const PORTS: PortList = PortList::Named(&[Port::new("north"), Port::new("south")]);
 
-/// A tunnel protocol between two ends.
+/// A tunnel protocol with the addresses of its two ends: turns frames into packets of the tunnel
+/// and back.
 pub trait Tunnel: Send + 'static {
     /// The reasons for which this protocol drops frames; the app has a counter for each.
     const REASONS: &'static [Refused];
@@ -120,7 +121,7 @@ pub trait Tunnel: Send + 'static {
     fn decapsulate(&self, frame: &mut Frame) -> Result<(), Refused>;
 }
 
-/// The configuration of a tunnel protocol.
+/// A configuration from which a [`Tunnel`] can be made.
 pub trait TunnelKind: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     /// Name of the kind of app in graph files.
     const KIND: &'static str;
@@ -171,7 +172,8 @@ impl<K: TunnelKind> AppConfig for TunnelConfig<K> {
     }
 }
 
-/// The app of a tunnel.
+/// The running app of a tunnel: encapsulates frames from `north`, and decapsulates packets from
+/// `south`.
 pub struct TunnelApp<T> {
     tunnel: T,
     counters: Counters,

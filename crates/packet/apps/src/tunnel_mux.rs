@@ -37,7 +37,8 @@ use crate::next_hop::{Heard, NextHop, check_macs};
 use crate::prefix::Prefix4;
 use crate::station::Station4;
 
-/// The configuration of the app `tunnel_mux`.
+/// The configuration of the app `tunnel_mux`, which shares an Ethernet interface among IPv4
+/// tunnels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelMuxConfig {
@@ -164,7 +165,7 @@ impl TunnelMuxConfig {
     }
 }
 
-/// The app `tunnel_mux`.
+/// The running app `tunnel_mux`: shares an Ethernet interface among IPv4 tunnels.
 pub struct TunnelMux {
     config: TunnelMuxConfig,
     names: [Vec<String>; 2],

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::vlan::{Tag, pop_tag, push_tag, vlan_of};
 
-/// The configuration of the app `vlan_mux`.
+/// The configuration of the app `vlan_mux`, which joins ports of single VLANs to a trunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VlanMuxConfig {
@@ -35,7 +35,7 @@ impl Default for VlanMuxConfig {
     }
 }
 
-/// The app `vlan_mux`.
+/// The running app `vlan_mux`: joins ports of single VLANs to a trunk.
 pub struct VlanMux {
     tpid: u16,
     /// The kind of each input.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::vlan::{Tag, TagError, push_tag};
 
-/// The configuration of the app `vlan_tag`.
+/// The configuration of the app `vlan_tag`, which adds a VLAN tag to each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VlanTagConfig {
@@ -33,7 +33,7 @@ fn customer() -> u16 {
     TPID_CUSTOMER
 }
 
-/// The app `vlan_tag`.
+/// The running app `vlan_tag`: adds a VLAN tag to each frame.
 pub struct VlanTag {
     tag: Tag,
     short: Counter,

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::vlan::{Tag, pop_tag, vlan_of};
 
-/// The configuration of the app `vlan_untag`.
+/// The configuration of the app `vlan_untag`, which removes the tag of one VLAN from each frame,
+/// and drops all other frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VlanUntagConfig {
@@ -29,7 +30,8 @@ fn customer() -> u16 {
     TPID_CUSTOMER
 }
 
-/// The app `vlan_untag`.
+/// The running app `vlan_untag`: removes the tag of one VLAN from each frame, and drops all other
+/// frames.
 pub struct VlanUntag {
     config: VlanUntagConfig,
     untagged: Counter,

@@ -36,7 +36,7 @@ use crate::mac_text::MacText;
 use crate::outer::{Arrived, Outer, ends};
 use crate::tunnel::{Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit};
 
-/// The configuration of the app `vxlan`.
+/// The configuration of the app `vxlan`, which tunnels Ethernet frames by VXLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanConfig {
@@ -62,7 +62,7 @@ fn port() -> u16 {
     4789
 }
 
-/// The tunnel protocol between two ends.
+/// VXLAN between two ends: adds its headers to frames, and removes them.
 pub struct Vxlan {
     outer: Outer,
     port: u16,

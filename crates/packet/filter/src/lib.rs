@@ -49,7 +49,7 @@ pub use program::Program;
 /// Length of the longest filter text, in bytes.
 pub const TEXT_MAX: usize = 16 * 1024;
 
-/// A compiled filter.
+/// A compiled filter, which decides whether to accept a frame.
 #[derive(Clone, Debug)]
 pub struct Filter {
     program: Program,

@@ -135,7 +135,8 @@ pub(crate) enum Instruction {
 /// Number of registers of a program.
 pub(crate) const REGISTERS: usize = 16;
 
-/// A program that has been checked.
+/// The instructions of a compiled filter. Every jump in them has been checked: it goes forward and
+/// stays inside the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     instructions: Box<[Instruction]>,

@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 pub(crate) struct Qualifiers {
     pub(crate) protocol: Option<Protocol>,
     pub(crate) direction: Option<Direction>,
-    /// `None` means a host.
+    /// What the operand is; `None` means a host.
     pub(crate) kind: Option<Kind>,
 }
 

@@ -61,15 +61,17 @@ impl GraphRunner {
         })
     }
 
-    /// Sets the processors of the workers; overrides those that graphs specify.
+    /// Sets the processors of the workers, one for each worker, for all later calls of
+    /// [`GraphRunner::configure`]. Overrides the processors that graphs specify.
     pub fn run_on(&mut self, cpus: &[usize]) {
         self.cpus = Some(cpus.to_vec());
     }
 
-    /// Changes what runs to `graph`, by the difference between both.
+    /// Changes the running graph to `graph`: makes new and changed apps, removes others, and lets
+    /// unchanged apps run on with their state. Returns what was changed.
     ///
     /// # Errors
-    /// The graph is invalid, or an app cannot be made. The old graph keeps running.
+    /// The graph is invalid, or an app cannot be made. The old graph keeps running unchanged.
     pub fn configure(&mut self, graph: &Graph) -> Result<Difference, ConfigureError> {
         match &self.cpus {
             None => self.workers.configure(graph),
@@ -80,7 +82,8 @@ impl GraphRunner {
         }
     }
 
-    /// Lets the workers run for the duration `time`, and serves requests to trace links meanwhile.
+    /// Blocks for the duration `time` while the workers run, and serves requests to trace links
+    /// meanwhile.
     ///
     /// # Errors
     /// A worker has ended.
@@ -118,13 +121,13 @@ impl GraphRunner {
         }
     }
 
-    /// Notices of the apps for the operator.
+    /// The list in which apps put notices to the operator.
     #[must_use]
     pub fn notices(&self) -> &Notices {
         self.workers.notices()
     }
 
-    /// The counts of every link.
+    /// The name of every link, with the packets, bytes and drops that it has counted.
     ///
     /// # Errors
     /// A worker does not answer.
@@ -132,7 +135,7 @@ impl GraphRunner {
         self.workers.link_counts()
     }
 
-    /// A report about each worker.
+    /// A report about each worker: its processor, its apps and its CPU time.
     ///
     /// # Errors
     /// A worker does not answer.

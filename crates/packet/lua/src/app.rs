@@ -35,7 +35,7 @@ use crate::failure;
 use crate::started::Started;
 use crate::state::{Instance, State};
 
-/// The app `lua`.
+/// The running app `lua`: passes frames to a script in Lua, which decides about them.
 pub struct LuaApp {
     state: Rc<State>,
     instance: Instance,

@@ -170,7 +170,8 @@ impl Aftr {
 }
 
 impl Aftr {
-    /// Handles a frame that arrived from the Internet.
+    /// Handles a frame that arrived from the Internet at time `now`. Frames to send are appended to
+    /// [`Aftr::outputs`].
     pub fn handle_external(&mut self, mut frame: Frame, now: Instant) {
         let bytes = frame.len();
         match (complete(&mut frame), self.external.untag(&mut frame)) {
@@ -210,7 +211,7 @@ impl Aftr {
         self.table.touch(ipv4, port)
     }
 
-    /// Handles a frame that arrived from the access network.
+    /// Like [`Aftr::handle_external`], for a frame that arrived from the access network.
     pub fn handle_internal(&mut self, mut frame: Frame, now: Instant) {
         let bytes = frame.len();
         match (complete(&mut frame), self.internal.untag(&mut frame)) {
@@ -220,8 +221,8 @@ impl Aftr {
         }
     }
 
-    /// Handles a frame of the one segment that both sides share ("on a stick"): IPv4 and ARP frames
-    /// count as external, all others as internal.
+    /// Like [`Aftr::handle_external`], for a frame of the one segment that both sides share ("on a
+    /// stick"): IPv4 and ARP frames count as external, all others as internal.
     pub fn handle_stick(&mut self, mut frame: Frame, now: Instant) {
         if !complete(&mut frame) {
             return self.drop4(Of::DropUnfinished, frame.len());
@@ -269,7 +270,7 @@ impl Aftr {
         self.learnt.iter_mut().flat_map(|learnt| learnt.drain(..))
     }
 
-    /// Handles what another worker has learnt.
+    /// Uses a fact that another worker has learnt: a next hop's MAC address, or a path MTU.
     pub fn handle_learnt(&mut self, learnt: &Learnt, now: Instant) {
         match *learnt {
             Learnt::NextHop4 { ip, mac } if Some(ip) == self.own.v4.next => {

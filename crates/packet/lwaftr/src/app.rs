@@ -29,7 +29,7 @@ use crate::exchange::Share;
 use crate::monitor::Monitor;
 use crate::table::Table;
 
-/// The configuration of the app.
+/// The configuration of the app `lwaftr`: what one worker of an AFTR needs to forward packets.
 #[derive(Clone, Debug)]
 pub struct LwaftrConfig {
     /// The configuration that was read from the file.
@@ -67,7 +67,7 @@ impl LwaftrConfig {
     }
 }
 
-/// The app that runs an AFTR.
+/// The running app `lwaftr`: one worker of an AFTR, between its ports.
 pub struct Lwaftr {
     aftr: Aftr,
     is_stick: bool,

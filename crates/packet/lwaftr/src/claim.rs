@@ -17,15 +17,15 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-/// The frames that an AFTR claims.
+/// The frames that an AFTR claims: those of one VLAN of an interface, or the untagged ones.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The interface.
+    /// Name of the interface.
     pub interface: String,
     /// File of the network namespace of the interface; `None` for the namespace of the calling
     /// thread.
     pub netns: Option<PathBuf>,
-    /// The VLAN; `None` for untagged frames.
+    /// VLAN of the frames; `None` for untagged frames.
     pub vlan: Option<u16>,
 }
 
@@ -81,7 +81,8 @@ fn process(pid: i32) -> String {
     }
 }
 
-/// A claim. Dropping this value releases it.
+/// The right of this process to be the only AFTR that forwards the frames of a [`Place`]. Dropping
+/// this value releases the claim.
 #[derive(Debug)]
 pub struct Claim {
     _socket: OwnedFd,
@@ -91,7 +92,7 @@ pub struct Claim {
 const ATTEMPTS: usize = 3;
 
 impl Claim {
-    /// Claims the frames of a place.
+    /// Claims the frames of a place, and returns at once.
     ///
     /// # Errors
     /// Another process holds the claim, or the network namespace cannot be entered.

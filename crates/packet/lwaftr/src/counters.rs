@@ -149,7 +149,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts one packet of `bytes` bytes.
+    /// Adds one packet of `bytes` bytes to a counter of packets and bytes.
     #[inline]
     pub fn count(&mut self, of: Of, bytes: usize) {
         let [packets, sum] = &mut self.pairs[of as usize];
@@ -157,24 +157,24 @@ impl Counters {
         *sum += bytes as u64;
     }
 
-    /// Adds `count` to a counter of packets.
+    /// Adds `count` packets to a counter of packets alone.
     #[inline]
     pub fn add(&mut self, single: Single, count: usize) {
         self.singles[single as usize] += count as u64;
     }
 
-    /// Sets a counter that holds a present value, not a sum.
+    /// Sets a counter that holds a present value, such as memory in use, and not a sum.
     pub fn set(&mut self, single: Single, value: u64) {
         self.singles[single as usize] = value;
     }
 
-    /// The packets and the bytes of a counter.
+    /// How many packets and how many bytes a counter has counted, in this order.
     #[must_use]
     pub fn of(&self, of: Of) -> [u64; 2] {
         self.pairs[of as usize]
     }
 
-    /// The value of a single counter.
+    /// The value of a counter of packets alone, or of bytes of memory.
     #[must_use]
     pub fn single(&self, single: Single) -> u64 {
         self.singles[single as usize]

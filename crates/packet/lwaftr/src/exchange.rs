@@ -14,16 +14,16 @@ use carina_frame_engine::WORKERS_MAX;
 pub enum Learnt {
     /// A next hop of the external side has answered an ARP request.
     NextHop4 {
-        /// Its IP address.
+        /// The next hop's IPv4 address.
         ip: [u8; 4],
-        /// Its MAC address.
+        /// The next hop's MAC address.
         mac: [u8; 6],
     },
     /// A next hop of the internal side has answered a neighbour solicitation.
     NextHop6 {
-        /// Its IP address.
+        /// The next hop's IPv6 address.
         ip: [u8; 16],
-        /// Its MAC address.
+        /// The next hop's MAC address.
         mac: [u8; 6],
     },
     /// A router has reported that the path to a B4 has a smaller MTU than the access network.
@@ -35,7 +35,7 @@ pub enum Learnt {
     },
 }
 
-/// A worker's place among the workers of one AFTR.
+/// The number of a worker among the workers of one AFTR, and how these pass on what they learn.
 #[derive(Clone, Debug)]
 pub struct Share {
     /// The worker's number, from 0.
@@ -113,7 +113,7 @@ impl Exchange {
         untold
     }
 
-    /// Takes the facts that wait for a worker.
+    /// Takes all facts that wait for `worker`; returns an empty list at once if there are none.
     #[must_use]
     #[inline]
     pub fn take(&self, worker: usize) -> Vec<Learnt> {

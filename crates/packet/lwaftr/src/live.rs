@@ -29,14 +29,14 @@ pub struct Used {
     pub table: Arc<Table>,
 }
 
-/// How to change the part that a path names.
+/// How to change the part of a configuration that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// Replace its contents.
+    /// Replace the contents of the part.
     Set,
-    /// Add an entry to this list.
+    /// Add an entry to the list that the path names.
     Add,
-    /// Remove it.
+    /// Remove the part: an entry of a list; or a leaf, which then has its default.
     Remove,
 }
 

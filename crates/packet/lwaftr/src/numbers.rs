@@ -37,7 +37,7 @@ impl Numbers {
         self.last
     }
 
-    /// The next unpredictable number.
+    /// The next unpredictable number, of 64 bits.
     pub fn draw(&mut self) -> u64 {
         self.count += 1;
         self.key.hash_one(self.count)

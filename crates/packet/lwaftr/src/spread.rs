@@ -29,7 +29,7 @@ use carina_wire::ipv6::Upper;
 
 use crate::config::{NextHopAddress, Queue};
 
-/// The side that frames arrive from.
+/// The side of an AFTR from which frames arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The IPv4 Internet.
@@ -40,10 +40,11 @@ pub enum Side {
     Stick,
 }
 
-/// The configuration of the app `lwaftr_spread`.
+/// The configuration of the app `lwaftr_spread`, which distributes the frames of one side over the
+/// workers of an AFTR.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpreadConfig {
-    /// The side that frames arrive from.
+    /// The side of the AFTR from which the frames arrive that the app distributes.
     pub side: Side,
     /// The queue of each worker, in the order of the workers.
     pub queues: Vec<Queue>,
@@ -273,7 +274,7 @@ impl<'a> Head<'a> {
 /// The VLAN identifier within a tag; the bits above are priority and drop eligibility.
 const VLAN_MASK: u16 = 0x0fff;
 
-/// The app `lwaftr_spread`.
+/// The running app `lwaftr_spread`: distributes the frames of one side over the workers of an AFTR.
 pub struct SpreadApp {
     spread: Spread,
     no_worker: Counter,

@@ -132,7 +132,7 @@ pub struct Blasting {
     refused_before: u64,
 }
 
-/// The result of a trial.
+/// What a load generator has sent and received in a trial so far: packets, loss, rates, latencies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// Packets that left the TX port.
@@ -165,8 +165,9 @@ pub struct Outcome {
 }
 
 impl Blasting {
-    /// Begins a trial with `count` packets (`None`: without end) at `rate` packets per second
-    /// (`None`: as fast as the port takes them).
+    /// Begins a new trial with `count` packets (`None`: without end) at `rate` packets per second
+    /// (`None`: as fast as the port takes them), and sets the result to zero. Returns at once; the
+    /// packets are sent during [`Blasting::run_for`].
     ///
     /// # Errors
     /// The graph cannot be changed. It was valid when the generator was started.
@@ -210,7 +211,7 @@ impl Blasting {
         Ok(())
     }
 
-    /// Sends and receives for the duration `time`.
+    /// Blocks for the duration `time`, while packets are sent and received.
     ///
     /// # Errors
     /// The thread that sends and receives has ended.
@@ -278,7 +279,7 @@ impl Blasting {
         }
     }
 
-    /// The histogram of latencies: the highest value of each class in ns, and its number of
+    /// The histogram of latencies: the longest latency of each bucket in ns, and its number of
     /// packets.
     #[must_use]
     pub fn latencies(&self) -> Vec<(u64, u64)> {

@@ -244,7 +244,7 @@ pub struct Forwarding {
     counters: PathBuf,
 }
 
-/// Traffic of one port.
+/// Number of frames and bytes that arrived and left at one port since the forwarder started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortCounts {
     /// The port's name.
@@ -259,7 +259,7 @@ pub struct PortCounts {
     pub out_bytes: u64,
 }
 
-/// Traffic of a forwarder.
+/// Traffic and drops of a forwarder since it was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForwardCounts {
     /// Traffic of each port.
@@ -269,7 +269,7 @@ pub struct ForwardCounts {
 }
 
 impl Forwarding {
-    /// Forwards for the duration `time`.
+    /// Blocks for the duration `time`, while frames are forwarded.
     ///
     /// # Errors
     /// The forwarding thread has ended.
@@ -277,7 +277,7 @@ impl Forwarding {
         self.runner.run_for(time).map_err(io::Error::other)
     }
 
-    /// Traffic of the ports so far.
+    /// Reads traffic and drops since the forwarder was started.
     ///
     /// # Errors
     /// The file of counters cannot be read, or the forwarding thread does not answer.

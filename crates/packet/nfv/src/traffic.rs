@@ -59,7 +59,7 @@ pub struct Traffic {
     pub warnings: Vec<String>,
 }
 
-/// A port app: its kind, and the configuration for that kind.
+/// The app of a port or uplink, as a table of a graph file: `kind`, and the keys of that kind.
 pub type PortApp = toml::Table;
 
 /// A port of the NFV process, such as a guest's network card.
@@ -72,18 +72,21 @@ pub struct TrafficPort {
     /// MAC address of the station behind the port. A port without one gets the frames that are for
     /// no other port.
     pub mac: Option<Mac>,
-    /// The port's VLAN at the uplink.
+    /// VLAN of the port: its frames are tagged at the uplink, and untagged at the port. `None`
+    /// passes frames unchanged.
     pub vlan: Option<u16>,
-    /// Filter for frames to the port, in the syntax of pcap-filter(7); others are dropped.
+    /// Filter for frames to the port, in the syntax of pcap-filter(7); frames that it does not
+    /// accept are dropped. `None` accepts all.
     pub ingress_filter: Option<String>,
-    /// Filter for frames from the port; others are dropped.
+    /// Filter for frames from the port; frames that it does not accept are dropped. `None` accepts
+    /// all.
     pub egress_filter: Option<String>,
     /// If set, the port tracks connections: once a frame of a connection has passed a filter, the
     /// connection's frames pass in both directions.
     pub state: Option<StateConfig>,
-    /// Rate limit for frames to the port.
+    /// Rate limit for frames to the port; `None` for no limit.
     pub ingress_rate: Option<RateLimiterConfig>,
-    /// Rate limit for frames from the port.
+    /// Rate limit for frames from the port; `None` for no limit.
     pub egress_rate: Option<RateLimiterConfig>,
     /// The tunnel that carries the port's frames, if any.
     pub tunnel: Option<Tunnel>,

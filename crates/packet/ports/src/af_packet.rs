@@ -48,7 +48,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::offload::{Intake, header_of};
 
-/// The configuration of the app `af_packet`.
+/// The configuration of the app `af_packet`, which connects a graph to an Ethernet interface that
+/// the kernel uses, too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AfPacketConfig {
@@ -84,7 +85,8 @@ impl AfPacketConfig {
     }
 }
 
-/// The app `af_packet`.
+/// The running app `af_packet`: connects a graph to an Ethernet interface that the kernel uses,
+/// too.
 pub struct AfPacket {
     config: AfPacketConfig,
     elsewhere: Elsewhere,

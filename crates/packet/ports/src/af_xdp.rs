@@ -43,7 +43,8 @@ use serde::{Deserialize, Serialize};
 use crate::af_packet::check_mtu;
 use crate::offload::header_of;
 
-/// The configuration of the app `af_xdp`.
+/// The configuration of the app `af_xdp`, which connects a graph to one queue of an Ethernet
+/// interface, bypassing the kernel's stack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AfXdpConfig {
@@ -54,7 +55,8 @@ pub struct AfXdpConfig {
     pub queue: u32,
 }
 
-/// The app `af_xdp`.
+/// The running app `af_xdp`: connects a graph to one queue of an Ethernet interface, bypassing the
+/// kernel's stack.
 pub struct AfXdp {
     config: AfXdpConfig,
     interface: Interface,

@@ -44,7 +44,8 @@ use std::any::Any;
 
 use crate::offload::header_of;
 
-/// The configuration of the app `pci`.
+/// The configuration of the app `pci`, which connects a graph to a network card that this process
+/// drives itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PciConfig {
@@ -115,7 +116,7 @@ enum PciError {
     },
 }
 
-/// The app `pci`.
+/// The running app `pci`: connects a graph to a network card that this process drives itself.
 pub struct Pci {
     nic: Nic,
     pool: Pool,

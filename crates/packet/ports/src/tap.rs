@@ -39,7 +39,8 @@ use self::device::{Device, DeviceConfig, LOOK_EVERY, check_device, frame_bytes_o
 
 pub(crate) mod device;
 
-/// The configuration of the app `tap`.
+/// The configuration of the app `tap`, which connects a graph to the kernel's stack through a TAP
+/// interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapConfig {
@@ -53,7 +54,7 @@ pub struct TapConfig {
     pub offload: bool,
 }
 
-/// The app `tap`.
+/// The running app `tap`: connects a graph to the kernel's stack through a TAP interface.
 pub struct Tap {
     device: Device,
 }

@@ -31,7 +31,8 @@ use serde::Deserialize;
 
 use crate::tap::device::{Device, DeviceConfig, LOOK_EVERY, check_device, frame_bytes_of};
 
-/// The configuration of the app `tun`.
+/// The configuration of the app `tun`, which connects a graph to the kernel's stack through a TUN
+/// interface, which carries IP packets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunConfig {
@@ -73,7 +74,8 @@ fn default_destination() -> MacText {
     MacText(Mac([2, 0, 0, 0, 0, 2]))
 }
 
-/// The app `tun`.
+/// The running app `tun`: connects a graph to the kernel's stack through a TUN interface, which
+/// carries IP packets.
 pub struct Tun {
     device: Device,
     addresses: [u8; 12],

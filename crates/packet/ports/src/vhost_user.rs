@@ -67,7 +67,103 @@ mod config;
 mod from_guest;
 mod to_guest;
 
+<<<<<<< HEAD
 /// The app `vhost_user`.
+=======
+/// The configuration of the app `vhost_user`, which connects a graph to the network card of a
+/// guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VhostUserConfig {
+    /// Path of the socket.
+    pub socket: PathBuf,
+    /// Whether the guest's process creates the socket.
+    #[serde(default)]
+    pub client: bool,
+    /// Number of ring pairs.
+    #[serde(default = "one")]
+    pub queues: usize,
+    /// Whether to offer packed rings.
+    #[serde(default = "yes")]
+    pub packed: bool,
+    /// Whether to offer mergeable buffers: a frame may occupy several of them.
+    #[serde(default = "yes")]
+    pub mergeable: bool,
+    /// Whether to offer indirect descriptors: tables of descriptors outside the ring.
+    #[serde(default = "yes")]
+    pub indirect: bool,
+    /// Whether to offer the event index: each side publishes the ring index at which it wants the
+    /// next notification.
+    #[serde(default = "yes")]
+    pub event_index: bool,
+    /// Whether frames keep missing checksums and pending segmentation as metadata.
+    #[serde(default)]
+    pub offload: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> usize {
+    1
+}
+
+impl VhostUserConfig {
+    /// The configuration of a socket that the app creates, with the defaults.
+    #[must_use]
+    pub fn at(socket: impl Into<PathBuf>) -> VhostUserConfig {
+        VhostUserConfig {
+            socket: socket.into(),
+            client: false,
+            queues: 1,
+            packed: true,
+            mergeable: true,
+            indirect: true,
+            event_index: true,
+            offload: false,
+        }
+    }
+
+    fn features(&self) -> u64 {
+        let chosen = [
+            (self.packed, features::RING_PACKED),
+            (self.mergeable, net::MRG_RXBUF),
+            (self.indirect, features::INDIRECT_DESC),
+            (self.event_index, features::EVENT_IDX),
+            (self.queues > 1, net::MQ),
+        ];
+        let chosen = chosen.into_iter().filter(|(is_offered, _)| *is_offered);
+        let chosen: u64 = chosen.map(|(_, bit)| bit).sum();
+        chosen
+            | features::VERSION_1
+            | features::IN_ORDER
+            | features::ANY_LAYOUT
+            | net::CSUM
+            | net::GUEST_CSUM
+            | net::HOST_TSO4
+            | net::HOST_TSO6
+            | net::GUEST_TSO4
+            | net::GUEST_TSO6
+            | net::GUEST_ANNOUNCE
+            | net::MTU
+    }
+}
+
+/// Why the configuration is invalid.
+#[derive(Debug, thiserror::Error)]
+enum VhostUserError {
+    #[error("queues = {0}: must be 1 to {QUEUES_MAX}")]
+    Queues(usize),
+    #[error(
+        "socket = {}: the path has {bytes} bytes: must be 1 to {SOCKET_PATH_BYTES_MAX}, as for \
+         every Unix socket", socket.display()
+    )]
+    Socket { socket: PathBuf, bytes: usize },
+}
+
+/// The running app `vhost_user`: connects a graph to the network card of a guest.
+>>>>>>> origin/text
 pub struct VhostUser {
     socket: Socket,
     from_guest: FromGuest,

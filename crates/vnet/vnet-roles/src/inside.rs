@@ -79,7 +79,7 @@ pub enum Ask {
         since: u64,
         /// Most bytes to return. 0 returns nothing, and only keeps the command alive.
         most: u64,
-        /// Longest wait for output if there is none, ms.
+        /// Longest wait for output, ms.
         wait_ms: u64,
     },
     /// End a command in a node. If [`Ask::Exec`] or [`Ask::Begin`] arrives at the host after this,
@@ -98,7 +98,7 @@ pub enum Ask {
         session: u64,
         /// Position in the output of the session from which to return bytes.
         since: u64,
-        /// Longest wait for output if there is none, ms.
+        /// Longest wait for output, ms.
         wait_ms: u64,
     },
     /// Type at the console of a node, in a session that watches it.
@@ -225,7 +225,7 @@ pub enum Ask {
         /// Position in the file from which to return bytes; the caller has received all bytes
         /// before it.
         since: u64,
-        /// Longest wait for bytes if there are none, ms.
+        /// Longest wait for bytes, ms.
         wait_ms: u64,
     },
     /// Stop the capture that [`Ask::Copy`] has started. What was captured so far, and the end of

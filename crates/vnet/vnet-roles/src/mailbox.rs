@@ -83,7 +83,7 @@ impl Mailbox {
         }
     }
 
-    /// Removes and returns the oldest messages, as many as fit into one request. If there are none,
+    /// Removes and returns the oldest messages, as many as fit into one request. Without a message,
     /// blocks until one arrives, at most for `wait`.
     pub fn take_within(&self, wait: Duration) -> Vec<String> {
         let deadline = Instant::now() + wait;

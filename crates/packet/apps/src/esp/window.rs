@@ -46,7 +46,7 @@ impl ReplayWindow {
         }
     }
 
-    /// Records the number of an authentic packet.
+    /// Records the number of an authentic packet, which must be new ([`ReplayWindow::is_new`]).
     pub fn accept(&mut self, number: u64) {
         match self.top.checked_sub(number) {
             Some(late) if late < WINDOW => self.seen |= 1 << late,

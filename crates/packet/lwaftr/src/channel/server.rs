@@ -40,7 +40,8 @@ impl Asked {
     }
 }
 
-/// The socket, and the thread that accepts connections. Dropping this value ends both.
+/// The control socket of an AFTR, and the thread that accepts connections. Dropping this value ends
+/// both.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -83,13 +84,14 @@ impl Server {
         })
     }
 
-    /// The event that is signalled when a request arrives.
+    /// The event that is signalled when a request arrives. [`Server::poll`] resets it, so the
+    /// caller must call that until it returns `None`.
     #[must_use]
     pub fn bell(&self) -> &EventFd {
         &self.shared.bell
     }
 
-    /// Takes the next waiting request, if any.
+    /// Takes the next request that waits; returns `None` at once if none does.
     #[must_use]
     pub fn poll(&self) -> Option<Asked> {
         self.shared.bell.drain();

@@ -11,7 +11,7 @@ use carina_time::Instant;
 
 use crate::blast::packets::{Packets, Stamp};
 
-/// What the generator shall send.
+/// What the app `generator` has to send: the trial, its rate and its number of packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
     /// The trial's number, which its packets carry; 0 sends nothing.
@@ -33,18 +33,19 @@ impl Trial {
     };
 }
 
-/// What a generator has sent in a trial.
+/// What the app `generator` has sent in the present trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Number of packets.
     pub packets: u64,
     /// Bytes of these packets.
     pub bytes: u64,
-    /// When the first and the last packet were sent.
+    /// When the first and the last packet were sent, on the engine's clock; `None` before the
+    /// first.
     pub times: Option<(Instant, Instant)>,
 }
 
-/// The configuration of the app `generator`.
+/// The configuration of the app `generator`, which sends the packets of a load generator.
 #[derive(Clone, Debug)]
 pub(super) struct GeneratorConfig {
     pub packets: Arc<Packets>,
@@ -58,7 +59,7 @@ impl PartialEq for GeneratorConfig {
     }
 }
 
-/// The app `generator`.
+/// The running app `generator`: sends the packets of a load generator.
 pub(super) struct Generator {
     packets: Arc<Packets>,
     trial: Trial,

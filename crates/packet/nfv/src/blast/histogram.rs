@@ -55,7 +55,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Statistics of all times that were added; `None` if there are none.
+    /// Statistics of all times that were added; `None` if no time was added.
     #[must_use]
     pub fn spread(&self) -> Option<Spread> {
         if self.total == 0 {

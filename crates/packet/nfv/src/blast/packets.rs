@@ -133,7 +133,7 @@ impl Default for Mix {
     }
 }
 
-/// A list of packets, which a generator sends over and over.
+/// The packets that a load generator sends, over and over: generated, or from a capture file.
 #[derive(Clone, Debug)]
 pub struct Packets {
     round: FrameList,
@@ -294,7 +294,7 @@ pub(super) struct Stamp {
     pub trial: u16,
     /// The packet's number in the trial, from 0.
     pub number: u64,
-    /// When the packet was sent, in ns.
+    /// When the packet was made, in ns on the engine's clock.
     pub time_ns: u64,
 }
 

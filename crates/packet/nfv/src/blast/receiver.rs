@@ -9,7 +9,7 @@ use carina_time::Instant;
 use crate::blast::histogram::Histogram;
 use crate::blast::packets::Stamp;
 
-/// What a receiver has seen in a trial.
+/// What the app `receiver` has received in the present trial.
 #[derive(Debug, Default)]
 pub struct Received {
     /// Packets of the trial.
@@ -22,11 +22,13 @@ pub struct Received {
     pub numbers: SequenceTracker,
     /// Latencies of the packets, in ns.
     pub latency: Histogram,
-    /// When the first and the last packet arrived.
+    /// When the first and the last packet of the trial arrived, on the engine's clock; `None`
+    /// before the first.
     pub times: Option<(Instant, Instant)>,
 }
 
-/// The configuration of the app `receiver`.
+/// The configuration of the app `receiver`, which counts the packets that come back to a load
+/// generator, and measures their latency.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiverConfig {
     /// The trial whose packets are counted.
@@ -42,7 +44,8 @@ impl PartialEq for ReceiverConfig {
     }
 }
 
-/// The app `receiver`.
+/// The running app `receiver`: counts the packets that come back to a load generator, and measures
+/// their latency.
 pub(super) struct Receiver {
     trial: u16,
     is_stamped: bool,

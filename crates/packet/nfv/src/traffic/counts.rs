@@ -27,7 +27,7 @@ pub struct TrafficCounts {
 pub struct PortCounts {
     /// The port's name.
     pub port: String,
-    /// Frames that came from it.
+    /// Frames that came from the port.
     pub from_packets: u64,
     /// Bytes of these frames, without FCS. Excludes frames that a full link dropped.
     pub from_bytes: u64,

@@ -51,7 +51,7 @@ impl Agent {
     }
 
     /// Receives a node over a connection from the agent of host `from`, and returns when the node
-    /// has arrived or was refused. Whoever calls this has verified the identity of `from`.
+    /// has arrived or was refused. The caller must have verified the identity of `from`.
     ///
     /// # Errors
     /// The provider has not ordered this move, or the node does not arrive completely. The sender
