@@ -113,7 +113,7 @@ impl Exchange {
         untold
     }
 
-    /// Takes all facts that wait for `worker`; returns an empty list at once if there are none.
+    /// Takes all facts that wait for `worker`; returns an empty list at once without any.
     #[must_use]
     #[inline]
     pub fn take(&self, worker: usize) -> Vec<Learnt> {

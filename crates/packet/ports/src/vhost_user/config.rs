@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use carina_vhost_user::features::{self, net};
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `vhost_user`.
+/// The configuration of the app `vhost_user`, which connects a graph to the network card of a
+/// guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VhostUserConfig {
