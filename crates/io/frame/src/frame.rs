@@ -79,7 +79,7 @@ impl Frame {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length of the frame in bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -102,7 +102,7 @@ impl Frame {
         }
     }
 
-    /// The frame's bytes.
+    /// Returns the frame's bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -111,14 +111,14 @@ impl Frame {
         unsafe { std::slice::from_raw_parts(self.first(), self.len()) }
     }
 
-    /// The frame's bytes, for writing.
+    /// Returns the frame's bytes, for writing.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; the borrow of the frame is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.first(), self.len()) }
     }
 
-    /// Number of free bytes in front of the frame's bytes.
+    /// Returns the number of free bytes in front of the frame's bytes.
     #[must_use]
     #[inline]
     pub fn headroom(&self) -> usize {

@@ -24,7 +24,7 @@ use super::{
 use crate::paths::RunDir;
 use crate::{ErrorBody, PortId};
 
-/// A client of one node's `control.sock`.
+/// A client that sends requests to one node's `control.sock` and blocks until each is answered.
 #[derive(Debug, Clone)]
 pub struct Client {
     server: Server,
@@ -36,7 +36,7 @@ pub struct Client {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// No node answers on the socket.
+    /// The client cannot connect to the socket: no node serves it.
     #[error(
         "no {} answers on {}: {source}{}",
         server.name, path.display(), advice(server, source)
@@ -90,7 +90,7 @@ pub enum ClientError {
     },
 }
 
-/// The program that serves a socket, as error messages name it.
+/// What error messages of a client call the program that serves the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
     /// What the program is called, such as `node`.
@@ -100,7 +100,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The node, started by `carina node`.
+    /// The node: messages call it so and advise to start `carina node`.
     pub const NODE: Server = Server {
         name: "node",
         command: "carina node",
@@ -117,7 +117,8 @@ fn advice(server: &Server, source: &io::Error) -> String {
 }
 
 impl Client {
-    /// A client for the node whose `control.sock` is `path`.
+    /// Makes a client for the node whose `control.sock` is `path`. Connects only when a request is
+    /// sent.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             server: Server::NODE,
@@ -143,12 +144,13 @@ impl Client {
         }
     }
 
-    /// A client for the node in the default run directory of this process.
+    /// Makes a client for the node in the default run directory of this process
+    /// ([`RunDir::from_env`]).
     pub fn from_env() -> Self {
         Self::new(RunDir::from_env().control_sock())
     }
 
-    /// Path of the socket.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -357,8 +359,9 @@ impl Client {
         self.read_json(&reply)
     }
 
-    /// A `POST` whose answer is a stream: hands over its lines, which may be any number, until
-    /// `on_line` wants no more. A server that does not stream answers with a value.
+    /// Sends a `POST` whose answer is a stream of lines. Calls `on_line` with each line, until the
+    /// stream ends or `on_line` returns [`ControlFlow::Break`]. Then returns `None`. Returns the
+    /// decoded value of a server that answers with one JSON value instead.
     ///
     /// # Errors
     /// [`ClientError`].
